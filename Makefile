@@ -1,0 +1,56 @@
+# Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test sim bench lint proto lock clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+RUN := .venv/bin/python
+PIP := $(RUN) -m pip --quiet --disable-pip-version-check --no-input
+LOCK := .venv/bin/uv pip compile --python-version 3.11 --generate-hashes --quiet --native-tls \
+    --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+demo: .venv/ready ## run the main job: a cluster, a real data set, a kill -9, an audit; under 2 minutes after installation
+	@.venv/bin/dittomq demo
+
+test: .venv/ready ## lint and run every test; what is skipped is named with its reason (TESTS=tests/unit: only these)
+	@$(RUN) -m pytest -n 2 $(TESTS)
+
+sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many
+	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))
+
+bench: .venv/ready ## measure against the least code that moves and flushes the same bytes
+	@$(RUN) -m bench
+
+lint: .venv/ready ## ruff, mypy, import-linter, buf: the part of `make test` that runs no code of ours
+	@$(RUN) -m pytest -n 2 -q tests/architecture/test_linters.py
+
+proto: .venv/ready ## generate dittomq/_pb from proto/
+	@$(RUN) tools/genproto.py
+
+lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches the package index)
+	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock
+	@$(LOCK) --group build --constraint requirements.lock --output-file requirements-build.lock
+
+clean: ## remove what was built here, the environment included
+	@rm -rf .venv .tools build dist dittomq/_pb .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The project itself, with its generated code. Its build tools are locked too, so nothing is resolved here.
+.venv/ready: .venv/locked pyproject.toml hatch_build.py tools/genproto.py $(shell find proto -name '*.proto')
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Build tools first: packages that come as source are then built with them, and with nothing that is not locked.
+.venv/locked: requirements-build.lock requirements.lock
+	@[ -n "$(PYTHON)" ] || { echo "dittomq needs Python 3.11 and found no python3; install it, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("dittomq is locked for Python 3.11 and this is %d.%d; install 3.11, or name it: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3.11-venv" >&2; exit 1; }
+	@echo "building .venv from requirements.lock, a few minutes the first time" >&2
+	@rm -rf .venv
+	@"$(PYTHON)" -m venv .venv
+	@$(PIP) install --require-hashes --requirement requirements-build.lock
+	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements.lock
+	@touch $@

@@ -1,0 +1,1 @@
+"""dittomq: a replicated message log whose copies are provably the same."""

@@ -1,0 +1,91 @@
+"""⑦ Releases producers: each waits for a level to reach the end of its frame.
+
+Waiters of one level stand in the order of their ends, because frames are written in that order and a level's end only
+grows; so a moved position releases from the front, without polling and without one waiter holding up another level.
+"""
+
+import asyncio
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+
+from dittomq.doors.clock import Clock
+from dittomq.message import Ack, PutStatus
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm import Confirm, Degrade
+
+_PAUSE_S = 0.25
+_GRACE_S = 1.0
+_REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
+
+
+@dataclass(order=True, slots=True)
+class _Waiter:
+    end: PhysicalOffset
+    done: "asyncio.Future[PutStatus]" = field(compare=False)
+
+
+class Acks:
+    """Who waits for which level."""
+
+    def __init__(self, confirm: Confirm, clock: Clock) -> None:
+        self._confirm = confirm
+        self._clock = clock
+        self._waiters: dict[Ack, deque[_Waiter]] = {level: deque() for level in Ack}
+
+    async def wait(self, end: PhysicalOffset, level: Ack, timeout_s: float) -> PutStatus:
+        """Return PUT_OK when `level` reaches `end`, otherwise why it did not within `timeout_s`."""
+        status = self._settled(end, level)
+        if status is not None:
+            return status
+        waiter = _Waiter(end, asyncio.get_running_loop().create_future())
+        line = self._waiters[level]
+        if line and line[-1].end > end:
+            insort(line, waiter)  # the receipt of an earlier try: its end lies further back
+        else:
+            line.append(waiter)
+        deadline = self._clock.monotonic() + timeout_s
+        try:
+            return await self._until(waiter, deadline)
+        except TimeoutError:
+            return self._give_up(end, level)
+        finally:
+            if not waiter.done.done():
+                waiter.done.cancel()
+
+    def moved(self) -> None:
+        """A position or the set of copies in sync changed: release whoever has what it waits for."""
+        for level, line in self._waiters.items():
+            while line:
+                if line[0].done.done():
+                    line.popleft()
+                    continue
+                status = self._settled(line[0].end, level)
+                if status is None:
+                    break
+                line.popleft().done.set_result(status)
+
+    async def _until(self, waiter: _Waiter, deadline: float) -> PutStatus:
+        """Wait; after a pause of the process, let acks that are already there be heard before the deadline counts."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                return await asyncio.shield(waiter.done)
+        except TimeoutError:
+            if self._clock.monotonic() - deadline < _PAUSE_S:
+                raise
+        async with asyncio.timeout(_GRACE_S):
+            return await asyncio.shield(waiter.done)
+
+    def _settled(self, end: PhysicalOffset, level: Ack) -> PutStatus | None:
+        if self._confirm.level_end(level) >= end:
+            return PutStatus.PUT_OK
+        if level in _REPLICA_LEVELS and self._confirm.degrade is Degrade.YES and self._confirm.confirmed >= end:
+            return PutStatus.SLAVE_NOT_AVAILABLE
+        return None
+
+    def _give_up(self, end: PhysicalOffset, level: Ack) -> PutStatus:
+        flushed_needed = level in (Ack.MASTER_FLUSHED, Ack.REPLICA_FLUSHED)
+        if flushed_needed and self._confirm.level_end(Ack.MASTER_FLUSHED) < end:
+            return PutStatus.FLUSH_DISK_TIMEOUT
+        self._confirm.deadline_missed(end, self._clock.monotonic())
+        return PutStatus.FLUSH_SLAVE_TIMEOUT

@@ -1,0 +1,83 @@
+"""The files in `config/`: loaded at the start, replaced whole, each with a `.bak` of what it held before. Everything here blocks.
+
+A crash at any point leaves each file old or new, and a whole `.bak` beside it once there was one.
+"""
+
+from collections.abc import Generator
+
+from dittomq.commitlog.storage import Storage, read_file, replace_file
+from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
+from dittomq.metadata.formats import DamagedFile, TableKind, decode, encode
+from dittomq.metadata.tables import R, Table
+
+RESERVE_BYTES = 1024 * 1024
+
+_FOLDER = "config"
+
+
+class ConfigFiles:
+    """The tables' files of one store."""
+
+    def __init__(self, storage: Storage, node: str) -> None:
+        self._storage = storage
+        self._node = node
+        self._folder_is_durable = False
+
+    def load(self, kind: TableKind[R]) -> tuple[Table[R], str]:
+        """The table, and what was wrong with its file when it came from `.bak`; the file is then durably that `.bak` again.
+
+        Without a file the table is empty. Raises UnreadableStore when there is no whole copy; nothing is changed then.
+        """
+        data, backup = self._bytes(kind.path), self._bytes(_backup(kind))
+        if data is None and backup is None:
+            return Table(), ""
+        problem = "is missing"
+        if data is not None:
+            try:
+                return decode(kind, data), ""
+            except DamagedFile as damage:
+                problem = f"is damaged ({damage})"
+        if backup is None:
+            raise UnreadableStore(kind.path, f"it {problem} and has no .bak; put a good copy there, or remove it and lose the {kind.name}")
+        try:
+            table = decode(kind, backup)
+        except DamagedFile as damage:
+            raise UnreadableStore(kind.path, f"it {problem}, and its .bak is damaged ({damage}); put a good copy there") from damage
+        self._replace(kind.path, backup)
+        return table, problem
+
+    def save(self, kind: TableKind[R], table: Table[R]) -> Generator[None, None, None]:
+        """Durably replace the table's file, in steps that a crash may separate.
+
+        DiskFull before anything is written; StoreFailed when the disk fails.
+        """
+        data = encode(kind, table)
+        free, needed = self._storage.free_bytes(), 2 * len(data) + RESERVE_BYTES
+        if free < needed:
+            raise DiskFull(self._node, free, needed)
+        held = self._bytes(kind.path)
+        if held is not None:
+            self._replace(_backup(kind), held)
+            yield
+        self._replace(kind.path, data)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        if not self._folder_is_durable:  # it may be there and yet be lost: whoever made it was killed
+            self._storage.make_folder(_FOLDER)
+            self._storage.sync_folder("")
+            self._folder_is_durable = True
+        try:
+            replace_file(self._storage, path, data)
+        except OSError as error:
+            raise StoreFailed("replacement", path, str(error)) from error
+
+    def _bytes(self, path: str) -> bytes | None:
+        """The file's bytes, None where there is no file."""
+        try:
+            return read_file(self._storage, path)
+        except FileNotFoundError:
+            return None
+
+
+def _backup(kind: TableKind[R]) -> str:
+    return f"{kind.path}.bak"

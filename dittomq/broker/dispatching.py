@@ -1,0 +1,51 @@
+"""Keeps the consume queues built up to the readable end, and tells readers when there is more to read."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dittomq.commitlog.store import Store
+from dittomq.doors.workers import Lane
+from dittomq.offsets import PhysicalOffset
+
+
+class Dispatcher:
+    """Follows the readable end; one dispatch is under way at a time, and the next covers all that came meanwhile."""
+
+    def __init__(self, store: Store, lane: Lane) -> None:
+        self._store = store
+        self._lane = lane
+        self._target = store.applied
+        self._wake = asyncio.Event()
+        self._pulse = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self.applied = store.applied
+
+    def readable_to(self, end: PhysicalOffset) -> None:
+        """Records that end at or below `end` may be read."""
+        if end > self._target:
+            self._target = end
+            self._wake.set()
+
+    @asynccontextmanager
+    async def cutting(self, to: PhysicalOffset) -> AsyncIterator[None]:
+        """Inside it nothing is dispatched, because the log is cut to `to`; what lay above is gone from the queues too."""
+        async with self._turn:
+            yield
+            self._target = min(self._target, to)
+            self.applied = min(self.applied, to)
+
+    async def run(self) -> None:
+        """Dispatch until cancelled; raises StoreFailed when the disk fails."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            async with self._turn:
+                target = self._target
+                self.applied = await self._lane.call(lambda: self._store.dispatch(target))
+            pulse, self._pulse = self._pulse, asyncio.Event()
+            pulse.set()
+
+    def pulse(self) -> asyncio.Event:
+        """Set once, when the queues next grow. Take it before looking, or growth in between is missed."""
+        return self._pulse

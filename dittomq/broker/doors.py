@@ -1,0 +1,20 @@
+"""The five doors of a broker node, as its composition root hands them on."""
+
+import random
+from dataclasses import dataclass
+
+from dittomq.commitlog.storage import Storage
+from dittomq.doors.clock import Clock
+from dittomq.doors.transport import Transport
+from dittomq.doors.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDoors:
+    """Everything outside the process, or not determined by its input."""
+
+    transport: Transport
+    storage: Storage
+    clock: Clock
+    chance: random.Random
+    workers: Workers

@@ -1,0 +1,49 @@
+"""What a broker writes down while it runs: the watermark at least once a second, a checkpoint now and then."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dittomq.commitlog.store import Store
+from dittomq.doors.workers import Lane
+from dittomq.offsets import PhysicalOffset
+
+WATERMARK_PERIOD_S = 0.5
+CHECKPOINT_PERIOD_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is worth surviving a crash. `in_sync` names slaves."""
+
+    flushed: PhysicalOffset
+    confirmed: PhysicalOffset
+    in_sync: tuple[str, ...]
+
+
+class Keeper:
+    """Persists what a node knows; a crash loses at most the last second of it."""
+
+    def __init__(self, store: Store, lane: Lane, known: Callable[[], Known]) -> None:
+        self._store = store
+        self._lane = lane
+        self._known = known
+        self._kept: Known | None = None
+
+    async def run(self) -> None:
+        """Persist until cancelled; raises StoreFailed when the disk fails."""
+        since_checkpoint_s = 0.0
+        while True:
+            await asyncio.sleep(WATERMARK_PERIOD_S)
+            await self.keep()
+            since_checkpoint_s += WATERMARK_PERIOD_S
+            if since_checkpoint_s >= CHECKPOINT_PERIOD_S:
+                since_checkpoint_s = 0.0
+                await self._lane.call(self._store.checkpoint)
+
+    async def keep(self) -> None:
+        """Persist now what has changed."""
+        known = self._known()
+        if known != self._kept:
+            await self._lane.call(lambda: self._store.persist_watermark(known.flushed, known.confirmed, known.in_sync))
+            self._kept = known

@@ -1,0 +1,110 @@
+"""The four tables as one node holds them: readers see one whole version, and only what is on the disk."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, NoReturn, Protocol, cast
+
+from dittomq.broker.config_files import ConfigFiles
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.errors import StoreFailed
+from dittomq.metadata.formats import KINDS, TableKind
+from dittomq.metadata.tables import Ask, Page, R, Table, answer
+
+
+class Listener(Protocol):
+    """Hears on the loop of every change, after it is durable."""
+
+    def __call__(self, kind: TableKind[Any], table: Table[Any]) -> None: ...
+
+
+class Metadata:
+    """The tables of one node. `table` and `answer` are plain reads and never wait.
+
+    `lane` has width 1: it puts the changes in order. When the disk fails, the change stays unseen, all later ones raise the same
+    StoreFailed, and so does `watch`, for which the node stops.
+    """
+
+    def __init__(self, files: ConfigFiles, lane: Lane, clock: Clock, listener: Listener) -> None:
+        self._files = files
+        self._lane = lane
+        self._clock = clock
+        self._listener = listener
+        self._tables: dict[str, Table[Any]] = {kind.name: Table() for kind in KINDS}
+        self._failure: StoreFailed | None = None
+        self._failed = asyncio.Event()
+
+    async def load(self) -> list[str]:
+        """Take the tables from the disk; tells in a sentence each which files were damaged and are their `.bak` again.
+
+        Raises UnreadableStore when a table has no whole file.
+        """
+        return await self._lane.run(self._load_steps())
+
+    async def watch(self) -> NoReturn:
+        """Wait until a change fails on the disk, and raise its StoreFailed."""
+        await self._failed.wait()
+        assert self._failure is not None
+        raise self._failure
+
+    def table(self, kind: TableKind[R]) -> Table[R]:
+        """The table's newest version."""
+        return cast(Table[R], self._tables[kind.name])
+
+    def answer(self, kind: TableKind[R], ask: Ask) -> Page[R]:
+        """The page asked for, or that the caller's version is the newest; VersionChanged for a token of another version."""
+        return answer(kind.name, self.table(kind), ask)
+
+    async def change(self, kind: TableKind[R], next_table: Callable[[Table[R]], Table[R]]) -> Table[R]:
+        """Replace a table by what `next_table` makes of its newest version, durably before anyone sees it; tells what is newest then.
+
+        `next_table` runs on the lane, so that no other change falls between. It refuses by raising, and changes nothing by returning
+        what it got. A caller that is cancelled does not stop a change that has begun.
+        """
+        return await self._lane.run(self._change_steps(kind, next_table), lambda news: self._hear(kind, news))
+
+    async def lead(self, epoch: int) -> None:
+        """Durably give every table a version of this epoch: a new master's tables are newer than all that slaves applied before.
+
+        A table that never held anything keeps its version: it must not take the place of one that a slave has.
+        """
+        for kind in KINDS:
+            await self.change(
+                kind, lambda table: table if table == Table() else table.changed(table.rows.values(), epoch, self._clock.wall_ms())
+            )
+
+    def _load_steps(self) -> Generator[None, None, list[str]]:
+        restored: list[str] = []
+        for kind in KINDS:
+            self._tables[kind.name], problem = self._files.load(kind)
+            if problem:
+                restored.append(f"{kind.path} {problem}; it is its .bak again")
+            yield
+        return restored
+
+    def _hear(self, kind: TableKind[Any], news: Table[Any] | StoreFailed | None) -> None:
+        match news:
+            case Table():
+                self._listener(kind, news)
+            case StoreFailed():
+                self._failed.set()
+
+    def _change_steps(
+        self, kind: TableKind[R], next_table: Callable[[Table[R]], Table[R]]
+    ) -> Generator[Table[R] | StoreFailed | None, None, Table[R]]:
+        """Yields None between steps on the disk, and what the loop must hear: the new table once it is durable, or the failure."""
+        if self._failure is not None:
+            raise self._failure
+        old = self.table(kind)
+        new = next_table(old)
+        if new is old:
+            return old
+        try:
+            yield from self._files.save(kind, new)
+        except StoreFailed as failure:
+            self._failure = failure
+            yield failure
+            raise
+        self._tables[kind.name] = new
+        yield new
+        return new

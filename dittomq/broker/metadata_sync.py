@@ -1,0 +1,137 @@
+"""A slave's copy of its master's tables: pulled at one version, swapped whole, never back.
+
+The first round comes 3 s after the start, the next ones every 10 s, and at once when woken. The tables are pulled one after the
+other and each by itself: one that fails is logged and tried again in the next round, and keeps no other from arriving.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from dittomq.broker.metadata import Metadata
+from dittomq.doors.clock import Clock
+from dittomq.errors import DittoError, OutOfReach, Refused, VersionChanged
+from dittomq.metadata.formats import KINDS, TOPICS, TableKind
+from dittomq.metadata.tables import Ask, Page, R, Table, sorted_rows
+
+FIRST_ROUND_S = 3.0
+ROUND_S = 10.0
+PAGE_DEADLINE_S = 30.0
+ATTEMPTS = 3
+
+log = structlog.get_logger()
+
+
+class MetadataSource(Protocol):
+    """The master, as a slave asks it for tables."""
+
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+        """One page, or a DittoError within `deadline_s`: OutOfReach without an answer, VersionChanged for a token of an older version."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PullStatus:
+    """What became of the pulls of one table. `last_success_s`: monotonic time, None before the first; `problem` empty after a success."""
+
+    last_success_s: float | None = None
+    problem: str = ""
+
+
+class MetadataPuller:
+    """Follows the master's tables. `drop_topic` durably empties the queues of a topic that is gone; it is repeated after a crash.
+
+    A master may answer with an older version than the one held here (it was restored, or it is not the newest master): it is discarded.
+    """
+
+    def __init__(self, source: MetadataSource, metadata: Metadata, clock: Clock, drop_topic: Callable[[str], Awaitable[None]]) -> None:
+        self._source = source
+        self._metadata = metadata
+        self._clock = clock
+        self._drop_topic = drop_topic
+        self._woken = asyncio.Event()
+        self.status: dict[str, PullStatus] = {kind.name: PullStatus() for kind in KINDS}
+
+    def wake(self) -> None:
+        """Pull now rather than at the next round."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Pull for ever. Raises StoreFailed when a table cannot be written."""
+        pause_s = FIRST_ROUND_S
+        while True:
+            await self._pause(pause_s)
+            await self.pull_once()
+            pause_s = ROUND_S
+
+    async def pull_once(self) -> None:
+        """Pull every table whose version differs, and wait until it is durable here."""
+        self._woken.clear()
+        for kind in KINDS:
+            try:
+                pulled = await self._pull(kind)
+            except DittoError as error:
+                self._note(kind.name, error)
+                continue
+            try:
+                await self._apply(kind, pulled)
+            except Refused as error:
+                self._note(kind.name, error)
+                continue
+            self.status[kind.name] = PullStatus(self._clock.monotonic())
+
+    def _note(self, table: str, error: DittoError) -> None:
+        status = self.status[table]
+        if not status.problem:
+            log.warning("metadata_not_pulled", table=table, reason=str(error))
+        self.status[table] = replace(status, problem=str(error))
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    async def _pull(self, kind: TableKind[R]) -> Table[R] | None:
+        """The master's table, None when it is no newer than ours."""
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_exponential(multiplier=0.1),
+            retry=retry_if_exception_type((OutOfReach, VersionChanged)),
+            sleep=asyncio.sleep,
+            reraise=True,
+        )
+        return await retrying(self._pull_pages, kind)
+
+    async def _pull_pages(self, kind: TableKind[R]) -> Table[R] | None:
+        held = self._metadata.table(kind).version
+        page = await self._source.fetch(kind, Ask(known=held), PAGE_DEADLINE_S)
+        if page.not_modified:
+            return None
+        version, rows = page.version, list(page.rows)
+        if not version.is_newer_than(held):
+            log.warning("older_metadata_discarded", table=kind.name, held=str(held), offered=str(version))
+            return None
+        while page.next_token:
+            page = await self._source.fetch(kind, Ask(page_token=page.next_token), PAGE_DEADLINE_S)
+            if page.version != version:
+                raise VersionChanged(kind.name)
+            rows += page.rows
+        return Table(version, sorted_rows(rows))
+
+    async def _apply(self, kind: TableKind[R], pulled: Table[R] | None) -> None:
+        """Swap the table whole. Queues of topics that are gone go first, so that a crash between is made good by the next pull."""
+        if pulled is None:
+            return
+        if kind.name == TOPICS.name:
+            for name in self._metadata.table(kind).rows:
+                if name not in pulled.rows:
+                    await self._drop_topic(name)
+        await self._metadata.change(
+            kind, lambda held: replace(pulled, other_fields=held.other_fields) if pulled.version.is_newer_than(held.version) else held
+        )

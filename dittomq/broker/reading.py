@@ -1,0 +1,111 @@
+"""⑧ Reading a queue, on masters and slaves alike: what is readable now, or what comes within the wait."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.commitlog.store import QueueSlice, Store
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.errors import InvalidField, NotPermitted, OffsetOutOfRange, QueueFull, QueueNotFound
+from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.reads import PullAnswer, PullOrder, PullStatus
+from dittomq.routes import PERMISSION_READ
+
+MAX_WAITING_PULLS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What may be read: records that end at or below `end`; those that end above `confirmed` may be undone."""
+
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
+    beyond the end is refused (a master knows the end) or waited for (a slave may be behind)."""
+
+    broker: str
+    readable: Callable[[], Readable]
+    topic: Callable[[str], TopicConfig]
+    refuses_beyond_end: bool
+
+
+class Reading:
+    """Answers pulls. A pull that waits costs one entry of a bounded number; others get QueueFull."""
+
+    def __init__(self, store: Store, lane: Lane, dispatcher: Dispatcher, clock: Clock, rules: ReadRules) -> None:
+        self._store = store
+        self._lane = lane
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._rules = rules
+        self._waiting = 0
+
+    async def pull(self, order: PullOrder) -> PullAnswer:
+        """Messages from the offset on, waiting for the first one as long as the order allows."""
+        self._check(order)
+        deadline = self._clock.monotonic() + order.wait_s
+        while True:
+            pulse = self._dispatcher.pulse()
+            answer = await self._look(order)
+            left_s = deadline - self._clock.monotonic()
+            if answer.status in (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE) or left_s <= 0:
+                return answer
+            await self._wait(pulse, left_s)
+
+    def _check(self, order: PullOrder) -> None:
+        topic = self._rules.topic(order.topic)
+        if not topic.permission & PERMISSION_READ:
+            raise NotPermitted(f'topic "{order.topic}" cannot be read: its permission is {topic.permission}, reading needs bit 4')
+        if order.queue >= topic.read_queues:
+            raise QueueNotFound(order.topic, order.queue, topic.read_queues)
+        if order.at_least is not None and order.at_least.broker != self._rules.broker:
+            raise InvalidField("at_least", f'is of broker group "{order.at_least.broker}", this is "{self._rules.broker}"')
+
+    async def _wait(self, pulse: asyncio.Event, seconds: float) -> None:
+        if self._waiting >= MAX_WAITING_PULLS:
+            raise QueueFull("the number of waiting pulls", MAX_WAITING_PULLS)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                await pulse.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiting -= 1
+
+    async def _look(self, order: PullOrder) -> PullAnswer:
+        readable = self._rules.readable()
+        if order.at_least is not None and min(readable.end, self._dispatcher.applied) < order.at_least.end:
+            low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
+            return PullAnswer(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
+        found = await self._lane.call(
+            lambda: self._store.read_queue(order.topic, order.queue, order.offset, order.max_messages, order.max_bytes, order.tags)
+        )
+        return self._answer(order, found, readable)
+
+    def _answer(self, order: PullOrder, found: QueueSlice, readable: Readable) -> PullAnswer:
+        """Leave out what lies above the readable end; mark what may be undone."""
+        beyond = order.offset > found.max
+        if order.offset < found.min or (beyond and self._rules.refuses_beyond_end):
+            raise OffsetOutOfRange("queue offset", order.offset, found.min, found.max)
+        if beyond:
+            return PullAnswer(PullStatus.NO_NEW_MESSAGE, (), order.offset, found.min, found.max, readable.confirmed, None)
+        messages = tuple(message for message in found.messages if message.physical_offset + message.record_bytes <= readable.end)
+        next_offset, high = found.next_offset, found.max
+        if len(messages) < len(found.messages):
+            next_offset = high = found.messages[len(messages)].queue_offset
+        undone = next((each.queue_offset for each in messages if each.physical_offset + each.record_bytes > readable.confirmed), None)
+        if messages:
+            status = PullStatus.FOUND
+        elif next_offset > order.offset:
+            status = PullStatus.NO_MATCHED_MESSAGE
+        else:
+            status = PullStatus.NO_NEW_MESSAGE
+        return PullAnswer(status, messages, QueueOffset(next_offset), found.min, high, readable.confirmed, undone)

@@ -1,0 +1,52 @@
+"""What a broker node tells the nameservers about itself, alike for both roles."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dittomq.metadata.tables import Table
+from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import Epoch
+from dittomq.routes import DEFAULT_NETWORK, NodeState, Registration, Role, TopicQueues
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What does not change while a node runs. Addresses are "host:port" by network name."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    replica_uuid: str
+    role: Role
+    addresses: Mapping[str, str]
+    replication_addresses: Mapping[str, str]
+    permission: int
+    registration_period_ms: int
+
+
+def registration(identity: Identity, epoch: Epoch, state: NodeState, topics: Table[TopicConfig]) -> Registration:
+    """As it is now."""
+    return Registration(
+        cluster=identity.cluster,
+        broker=identity.broker,
+        broker_id=identity.broker_id,
+        replica_uuid=identity.replica_uuid,
+        epoch=epoch,
+        role=identity.role,
+        state=state,
+        addresses=identity.addresses,
+        replication_addresses=identity.replication_addresses,
+        permission=identity.permission,
+        topics=tuple(TopicQueues(row.name, row.read_queues, row.write_queues, row.permission) for row in topics.rows.values()),
+        data_version=topics.version,
+        registration_period_ms=identity.registration_period_ms,
+    )
+
+
+def advertised(addresses: Mapping[str, str], listening: str, port: int) -> Mapping[str, str]:
+    """The addresses to register: as configured, or the listening one with the port that was bound (a wildcard becomes loopback)."""
+    if DEFAULT_NETWORK in addresses:
+        return addresses
+    host = listening.rpartition(":")[0]
+    known = "127.0.0.1" if host in ("0.0.0.0", "[::]", "") else host  # noqa: S104  # compared, not bound
+    return {**addresses, DEFAULT_NETWORK: f"{known}:{port}"}

@@ -1,0 +1,1 @@
+"""Servicers that master and slave share: decode, call, encode."""

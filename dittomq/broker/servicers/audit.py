@@ -1,0 +1,34 @@
+# ruff: noqa: N802  # methods are named by the .proto files
+"""AuditService: this copy's digests and bytes, for comparison."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from dittomq._pb.ditto.audit.v1 import audit_pb2 as pb
+from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
+from dittomq.broker.auditing import Auditing
+from dittomq.offsets import PhysicalOffset
+from dittomq.wire import audit as wire
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AuditServicer(audit_pb2_grpc.AuditServiceServicer):
+    """Reads only."""
+
+    def __init__(self, auditing: Auditing) -> None:
+        self._auditing = auditing
+
+    async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeResponse:
+        return wire.describe_response(await self._auditing.describe())
+
+    async def DigestRange(self, request: pb.DigestRangeRequest, context: Context) -> AsyncIterator[pb.DigestRangeResponse]:
+        start, end = PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)
+        async for digests in self._auditing.digests(start, end, request.salt, request.leaves):
+            yield wire.digest_range_response(digests)
+
+    async def ReadRange(self, request: pb.ReadRangeRequest, context: Context) -> AsyncIterator[pb.ReadRangeResponse]:
+        async for piece in self._auditing.read(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)):
+            yield wire.read_range_response(piece.start, piece.data)

@@ -1,0 +1,35 @@
+"""TopicService: reads from this node, changes from the master's part or the slave's."""
+
+from typing import Any
+
+import grpc.aio
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
+from dittomq._pb.ditto.admin.v1 import admin_pb2_grpc
+from dittomq.broker.topics import TopicChanges, TopicReads
+from dittomq.wire import admin as wire
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class TopicServicer(admin_pb2_grpc.TopicServiceServicer):
+    """`changes` is what makes it a master's or a slave's."""
+
+    def __init__(self, reads: TopicReads, changes: TopicChanges) -> None:
+        self._reads = reads
+        self._changes = changes
+
+    async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.CreateTopicResponse:
+        topic, created = await self._changes.create(wire.topic_from_pb(request.topic), request.validate_only)
+        return pb.CreateTopicResponse(topic=wire.topic_to_pb(topic), created=created)
+
+    async def GetTopic(self, request: pb.GetTopicRequest, context: Context) -> pb.GetTopicResponse:
+        return wire.get_topic_response(*await self._reads.get(request.name))
+
+    async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+        page = self._reads.list(wire.topic_page_size(request), request.page_token)
+        return wire.list_topics_response(wire.TopicPage(page.rows, page.next_token))
+
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
+        await self._changes.delete(request.name, request.validate_only)
+        return pb.DeleteTopicResponse()

@@ -1,0 +1,133 @@
+"""Topics of one broker group, as its nodes answer for them. A master changes them, a slave names the master."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from dittomq.broker.metadata import Metadata
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.errors import NotMaster, TopicExists
+from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.tables import Ask, Page, Table
+from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic, check_topic_name, find_topic
+
+# What a caller may ask of a topic; the other fields stay as they are.
+_ASKED_FIELDS = ("read_queues", "write_queues", "permission")
+
+
+class TopicStore(Protocol):
+    """The part of a store that knows queues. Both calls block and run on a lane."""
+
+    def queue_range(self, topic: str, queue: int) -> tuple[int, int]: ...
+
+    def delete_topic(self, topic: str) -> None: ...
+
+
+class TopicChanges(Protocol):
+    """Creates and deletes topics, or says who does."""
+
+    async def create(self, topic: TopicConfig, validate_only: bool) -> tuple[TopicConfig, bool]: ...
+
+    async def delete(self, name: str, validate_only: bool) -> None: ...
+
+
+class TopicReads:
+    """Answers what topics there are, from this node's table and store. `lane` is one for reads."""
+
+    def __init__(self, node: str, metadata: Metadata, store: TopicStore, lane: Lane) -> None:
+        self._node = node
+        self._metadata = metadata
+        self._store = store
+        self._lane = lane
+
+    async def get(self, name: str) -> tuple[TopicConfig, list[QueueStatus]]:
+        """The topic and what each of its queues holds here."""
+        check_topic_name(name, "name")
+        topic = find_topic(self._metadata.table(TOPICS).rows, name, self._node)
+        queues = range(max(topic.read_queues, topic.write_queues))
+        return topic, await self._lane.call(lambda: [QueueStatus(queue, *self._store.queue_range(name, queue)) for queue in queues])
+
+    def list(self, page_size: int, page_token: str) -> Page[TopicConfig]:
+        """A page of topics, by name; VersionChanged when the table moved on since the page before."""
+        return self._metadata.answer(TOPICS, Ask(page_size=page_size, page_token=page_token))
+
+
+@dataclass(frozen=True, slots=True)
+class MasterTopics:
+    """Creates and deletes the group's topics.
+
+    `store_lane` is the one on which the store is written; `epoch` tells the one in which this master leads, or raises NotReady.
+    """
+
+    node: str
+    metadata: Metadata
+    store: TopicStore
+    store_lane: Lane
+    clock: Clock
+    epoch: Callable[[], int]
+
+    async def create(self, topic: TopicConfig, validate_only: bool) -> tuple[TopicConfig, bool]:
+        """Create the topic, durably before returning; tells the topic as it is and whether it is new.
+
+        A topic that exists with equal settings is left alone, one with others raises TopicExists.
+        """
+        check_new_topic(topic)
+        self.epoch()
+        if validate_only:
+            existing = _existing(self.metadata.table(TOPICS), topic)
+            return existing or topic, existing is None
+        after = await self.metadata.change(TOPICS, lambda table: self._with(table, topic))
+        stored = after.rows[topic.name]
+        return stored, stored is topic  # a topic that was there is another object
+
+    async def delete(self, name: str, validate_only: bool) -> None:
+        """Delete the topic, durably before returning: its queues hold nothing any more, its records stay in the log.
+
+        Its queues go first: a crash between leaves an empty topic, which can be deleted again. Made anew, it continues the queue offsets.
+        """
+        check_topic_name(name, "name")
+        find_topic(self.metadata.table(TOPICS).rows, name, self.node)
+        self.epoch()
+        if validate_only:
+            return
+        await self.store_lane.call(lambda: self.store.delete_topic(name))
+        await self.metadata.change(TOPICS, lambda table: self._without(table, name))
+
+    def _with(self, table: Table[TopicConfig], topic: TopicConfig) -> Table[TopicConfig]:
+        if _existing(table, topic) is not None:
+            return table
+        return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms())
+
+    def _without(self, table: Table[TopicConfig], name: str) -> Table[TopicConfig]:
+        if name not in table.rows:
+            return table
+        return table.changed((row for row in table.rows.values() if row.name != name), self.epoch(), self.clock.wall_ms())
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveTopics:
+    """Changes nothing and names the master; `master` tells its client address, empty while unknown."""
+
+    node: str
+    master: Callable[[], str]
+
+    async def create(self, topic: TopicConfig, validate_only: bool) -> NoReturn:
+        """Raise NotMaster."""
+        raise NotMaster(self.node, self.master())
+
+    async def delete(self, name: str, validate_only: bool) -> NoReturn:
+        """Raise NotMaster."""
+        raise NotMaster(self.node, self.master())
+
+
+def _existing(table: Table[TopicConfig], asked: TopicConfig) -> TopicConfig | None:
+    """The topic of that name when it has the settings asked for, None when there is none; TopicExists otherwise."""
+    existing = table.rows.get(asked.name)
+    if existing is None:
+        return None
+    for field in _ASKED_FIELDS:
+        has, wants = getattr(existing, field), getattr(asked, field)
+        if has != wants:
+            raise TopicExists(asked.name, field, str(has), str(wants))
+    return existing

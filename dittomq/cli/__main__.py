@@ -1,0 +1,5 @@
+"""`python -m dittomq.cli`."""
+
+from dittomq.cli.app import main
+
+main()

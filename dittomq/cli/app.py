@@ -1,0 +1,77 @@
+"""The command `dittomq`: its tree of commands, and the one place where errors become a sentence and an exit code.
+
+Command modules import what they need when they run, so that `dittomq --help` and completion answer at once.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from dittomq.cli import (
+    audit,
+    cluster,
+    consume,
+    context,
+    demo,
+    ha_status,
+    local,
+    log,
+    publish,
+    role,
+    route,
+    serve,
+    topic,
+    version,
+)
+from dittomq.cli.exits import Exit, exit_of
+from dittomq.errors import DittoError
+
+app = typer.Typer(
+    name="dittomq",
+    help="A replicated message log whose copies are provably the same.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for _group in (local, context, serve, topic, role, log, audit):
+    app.add_typer(_group.app)
+for _command in (demo, cluster, route, ha_status, publish, consume, version):
+    _command.add_to(app)
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; whatever happens, return its exit code and leave at most one sentence on stderr."""
+    try:
+        result = typer.main.get_command(app).main(list(arguments), prog_name="dittomq", standalone_mode=False)
+    except typer.TyperException as error:
+        return _complain(error.format_message(), Exit.USAGE)
+    except DittoError as error:
+        return _complain(str(error), exit_of(error))
+    except SystemExit as ended:
+        return _reader_has_gone() if ended.code == 1 else Exit.INTERNAL
+    except Exception as error:  # noqa: BLE001  # the last resort: a sentence and 128 instead of a traceback
+        return _complain(
+            f"internal error: {type(error).__name__}: {error}; run it again with DITTOMQ_DEBUG=1 and report what it prints", Exit.INTERNAL
+        )
+    return int(result) if isinstance(result, int) else Exit.DONE
+
+
+def _complain(sentence: str, code: Exit) -> int:
+    if os.environ.get("DITTOMQ_DEBUG") == "1":
+        traceback.print_exc()
+    print(sentence, file=sys.stderr)
+    return code
+
+
+def _reader_has_gone() -> int:
+    # typer ends with 1 when stdout's pipe is closed, as `| head` does: who read has what it wanted. Nothing is flushed into it again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.DONE

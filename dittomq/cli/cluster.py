@@ -1,0 +1,63 @@
+"""`dittomq cluster`."""
+
+import time
+
+import typer
+
+from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.examples import example
+from dittomq.cli.exits import Exit
+from dittomq.cli.output import hint, human_age, printable, say, say_json, table
+from dittomq.routes import Node
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("cluster", epilog=example("cluster", "cluster --json"))(cluster)
+
+
+def cluster(json: JsonFlag = False, nameserver: Nameserver = None) -> int:
+    """List the broker nodes that are registered now."""
+    from dittomq.client import Client
+
+    with Client(nameserver_address(nameserver)) as mq:
+        nodes = mq.admin.list_brokers()
+    if json:
+        say_json({"nodes": [node_document(node) for node in nodes]})
+        return Exit.DONE
+    now_ms = time.time_ns() // 1_000_000
+    rows = [
+        (
+            printable(node.cluster),
+            printable(node.name),
+            node.role,
+            node.state,
+            f"{node.epoch}",
+            printable(node.address),
+            f"{human_age(max(0, now_ms - node.seen_ms) / 1000)} ago",
+        )
+        for node in nodes
+    ]
+    for line in table([("CLUSTER", "NODE", "ROLE", "STATE", "EPOCH", "ADDRESS", "HEARD"), *rows]):
+        say(line)
+    if not nodes:
+        hint("no broker is registered")
+    return Exit.DONE
+
+
+def node_document(node: Node) -> dict[str, object]:
+    """A node for programs."""
+    return {
+        "cluster": node.cluster,
+        "node": node.name,
+        "broker": node.broker,
+        "broker_id": node.broker_id,
+        "role": node.role,
+        "state": node.state,
+        "epoch": node.epoch,
+        "address": node.address,
+        "replication_address": node.replication_address,
+        "addresses": dict(node.addresses),
+        "seen_ms": node.seen_ms,
+        "replica_uuid": node.replica_uuid,
+    }

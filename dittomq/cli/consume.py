@@ -1,0 +1,145 @@
+"""`dittomq consume`, without a consumer group: nothing is remembered between two runs."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.examples import example
+from dittomq.cli.output import hint, say, say_json
+from dittomq.cli.stored_message import message_document, message_line
+from dittomq.errors import OffsetOutOfRange, QueueNotFound
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client import AsyncClient, Page, Reader
+
+_FOLLOW_WAIT_S = 20.0
+_PAGE_MESSAGES = 1_024
+_PAGE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What to read. `start`: earliest, latest, or an offset."""
+
+    topic: str
+    start: Literal["earliest", "latest"] | int
+    queue: int | None
+    node: str | None
+    follow: bool
+
+
+class _EnoughError(Exception):
+    """As many messages as were asked for have been printed."""
+
+
+class _Printer:
+    """Prints until it has printed enough."""
+
+    def __init__(self, limit: int | None, *, json: bool) -> None:
+        self._left = limit
+        self._json = json
+        self._warned = False
+
+    def show(self, broker: str, page: "Page") -> None:
+        """Print a page; raises _EnoughError behind the last message that is wanted."""
+        for message in page.messages:
+            if self._left == 0:
+                raise _EnoughError
+            if self._json:
+                say_json(message_document(broker, message), stream=True)
+            else:
+                say(message_line(broker, message))
+            if self._left is not None:
+                self._left -= 1
+        if page.may_be_undone_from is not None and not self._warned:
+            self._warned = True
+            hint(f"read from {page.node} without its master: what was not confirmed before may be undone by a new master")
+        if self._left == 0:
+            raise _EnoughError
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("consume", epilog=example("consume orders --from earliest --max 2", "consume orders --queue 3 --node a/1 --json"))(consume)
+
+
+def consume(  # noqa: PLR0913  # flags
+    topic: Annotated[str, typer.Argument(help="Topic.")],
+    start: Annotated[str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin in each queue.")] = "earliest",
+    limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many messages.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only that queue.")] = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="a/1", help="Read from that node and no other.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new messages, until interrupted.")] = False,
+    json: JsonFlag = False,
+    nameserver: Nameserver = None,
+) -> None:
+    """Print messages: broker group, queue@offset, store time, keys, body.
+
+    Reads queue after queue to its present end; with --follow all queues at once. Slaves serve while a master is away.
+    """
+    wanted = _Wanted(topic, _start(start), queue, node, follow or start == "latest")
+    asyncio.run(_consume(nameserver_address(nameserver), wanted, _Printer(limit, json=json)))
+
+
+async def _consume(nameserver: str, wanted: _Wanted, printer: _Printer) -> None:
+    from dittomq.client import AsyncClient
+
+    async with AsyncClient(nameserver) as mq:
+        queues = await _queues(mq, wanted)
+        try:
+            if wanted.follow:
+                async with asyncio.TaskGroup() as tasks:
+                    for broker, queue in queues:
+                        tasks.create_task(_read(mq, broker, queue, wanted, printer))
+            else:
+                for broker, queue in queues:
+                    await _read(mq, broker, queue, wanted, printer)
+        except* _EnoughError:
+            pass
+
+
+async def _queues(mq: "AsyncClient", wanted: _Wanted) -> Sequence[tuple[str, int]]:
+    queues = await mq.queues(wanted.topic)
+    if wanted.node is not None:
+        queues = [(broker, queue) for broker, queue in queues if broker == wanted.node.partition("/")[0]]
+    if wanted.queue is None:
+        return queues
+    chosen = [(broker, queue) for broker, queue in queues if queue == wanted.queue]
+    if not chosen:
+        raise QueueNotFound(wanted.topic, wanted.queue, 1 + max((queue for _, queue in queues), default=0))
+    return chosen
+
+
+async def _read(mq: "AsyncClient", broker: str, queue: int, wanted: _Wanted, printer: _Printer) -> None:
+    reader = mq.reader(wanted.topic, queue, broker=broker, node=wanted.node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
+    first, end = await _bounds(reader)
+    offset = wanted.start if isinstance(wanted.start, int) else {"earliest": first, "latest": end}[wanted.start]
+    if not first <= offset <= end:
+        raise OffsetOutOfRange("queue offset", offset, first, end)
+    while wanted.follow or offset < end:
+        page = await reader.pull(offset, wait_s=_FOLLOW_WAIT_S if wanted.follow else 0.0)
+        printer.show(broker, page)
+        if not wanted.follow and page.next_offset == offset:
+            return
+        offset = page.next_offset
+
+
+async def _bounds(reader: "Reader") -> tuple[int, int]:
+    """First offset that the queue holds and one past its last, where the reader reads."""
+    try:
+        page = await reader.pull(0)
+    except OffsetOutOfRange as range_error:
+        return range_error.start, range_error.end
+    return page.min_offset, page.max_offset
+
+
+def _start(text: str) -> Literal["earliest", "latest"] | int:
+    if text == "earliest" or text == "latest":
+        return text
+    if not (text.isascii() and text.isdecimal()):
+        raise typer.BadParameter(f'"{text}" is no place in a queue; give earliest, latest or an offset', param_hint="--from")
+    return int(text)

@@ -1,0 +1,61 @@
+"""`dittomq context …`: clusters by name, and which one commands talk to."""
+
+from typing import Annotated
+
+import typer
+
+from dittomq.cli.connect import JsonFlag
+from dittomq.cli.examples import example
+from dittomq.cli.output import hint, say, say_json, table
+from dittomq.errors import ConfigError
+
+app = typer.Typer(name="context", help="Clusters by name; commands talk to the current one.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Name of the context.")]
+
+
+@app.command("list", epilog=example("context list"))
+def list_all(json: JsonFlag = False) -> None:
+    """List all contexts; the current one is marked."""
+    from dittomq.client.context import load_contexts
+
+    contexts = load_contexts()
+    if json:
+        rows = [{"name": one.name, "nameserver": one.nameserver, "current": one.name == contexts.current} for one in contexts.all]
+        say_json({"contexts": rows})
+        return
+    for line in table(
+        [("", "NAME", "NAMESERVER"), *(("*" if one.name == contexts.current else "", one.name, one.nameserver) for one in contexts.all)]
+    ):
+        say(line)
+
+
+@app.command(epilog=example("context add test localhost:9876"))
+def add(name: Name, nameserver: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Its nameserver.")]) -> None:
+    """Remember a cluster under a name; one of that name is replaced."""
+    from dittomq.client.context import save_context
+
+    save_context(name, nameserver)
+    hint(f"use it: dittomq context use {name}")
+
+
+@app.command(epilog=example("context use local"))
+def use(name: Name) -> None:
+    """Make a context the current one."""
+    from dittomq.client.context import use_context
+
+    use_context(name)
+
+
+@app.command(epilog=example("context show"))
+def show(json: JsonFlag = False) -> None:
+    """Show the current context."""
+    from dittomq.client.context import current_context
+
+    current = current_context()
+    if current is None:
+        raise ConfigError("no context is current", "choose one: dittomq context use NAME")
+    if json:
+        say_json({"name": current.name, "nameserver": current.nameserver})
+    else:
+        say(f"{current.name}  {current.nameserver}")

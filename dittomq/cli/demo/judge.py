@@ -1,0 +1,125 @@
+"""The demo's verdict: what was read against what the producer was told. Pure, and blind to how either came about."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from dittomq.cli.demo.flights import Flight
+
+
+class Identity(NamedTuple):
+    """One message the demo sends: its publish (1, 2) and its line in the data set."""
+
+    run: int
+    line: int
+
+
+class Place(NamedTuple):
+    """Where a message lies, or was said to lie."""
+
+    queue: int
+    queue_offset: int
+
+
+class Told(Enum):
+    """What the producer was told of a message without a receipt."""
+
+    UNKNOWN = auto()
+    NOT_STORED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Counts, and the first few sentences about what is wrong; none: everything holds."""
+
+    acknowledged: int
+    unknown_present: int
+    unknown_absent: int
+    read: int
+    wrong: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every promise held."""
+        return not self.wrong
+
+
+def body_of(identity: Identity, record: bytes) -> bytes:
+    """The body that is sent: the record, led by what makes it one of a kind."""
+    return b"%d,%d,%s" % (identity.run, identity.line, record)
+
+
+def identity_of(body: bytes) -> Identity | None:
+    """The identity that a body carries, None when it is no body of the demo."""
+    run, comma, rest = body.partition(b",")
+    line, second_comma, _ = rest.partition(b",")
+    if not (comma and second_comma and run.isdigit() and line.isdigit()):
+        return None
+    return Identity(int(run), int(line))
+
+
+class Judge:
+    """Hears everything that was read, queue by queue, then judges.
+
+    It holds when each acknowledged message is there once and at the place its receipt names, an unknown one once or not
+    at all, nothing that was refused or never sent, every body byte for byte, queue offsets without gap or repetition,
+    and the flights of one aircraft in one queue in the order in which they were sent.
+    """
+
+    def __init__(self, told: Mapping[Identity, Place | Told], flights: Sequence[Flight]) -> None:
+        self._told = told
+        self._flights = flights
+        self._wrong: list[str] = []
+        self._places: dict[Identity, Place] = {}
+        self._next_offsets: dict[int, int] = {}
+        self._last_of_aircraft: dict[tuple[int, str], tuple[int, int]] = {}
+        self._count = 0
+
+    def hear(self, place: Place, body: bytes) -> None:
+        """Take in the next message of a queue."""
+        self._count += 1
+        expected = self._next_offsets.get(place.queue, 0)
+        if place.queue_offset != expected:
+            self._wrong.append(f"queue {place.queue} goes on at offset {place.queue_offset:,}, {expected:,} was next")
+        self._next_offsets[place.queue] = place.queue_offset + 1
+        identity = identity_of(body)
+        told = self._told.get(identity) if identity else None
+        if identity is None or told is None or body != body_of(identity, self._flights[identity.line].line):
+            self._wrong.append(f"{_at(place)} holds what was never sent: {body[:60]!r}")
+            return
+        self._hear_known(identity, told, place)
+
+    def judge(self) -> Judgement:
+        """The verdict over everything heard."""
+        acknowledged = [identity for identity, told in self._told.items() if isinstance(told, Place)]
+        lost = [f"{_name(identity)} was acknowledged and is not there" for identity in acknowledged if identity not in self._places]
+        unknown = [identity for identity, told in self._told.items() if told is Told.UNKNOWN]
+        present = sum(identity in self._places for identity in unknown)
+        return Judgement(len(acknowledged), present, len(unknown) - present, self._count, tuple(self._wrong + lost))
+
+    def is_there(self, identity: Identity) -> bool:
+        """Whether a message of that identity was heard."""
+        return identity in self._places
+
+    def _hear_known(self, identity: Identity, told: Place | Told, place: Place) -> None:
+        if told is Told.NOT_STORED:
+            self._wrong.append(f"{_name(identity)} was refused and is there")
+        if isinstance(told, Place) and told != place:
+            self._wrong.append(f"{_name(identity)} is at {_at(place)}, its receipt says {_at(told)}")
+        if identity in self._places:
+            self._wrong.append(f"{_name(identity)} is there twice")
+        self._places[identity] = place
+        aircraft = (identity.run, self._flights[identity.line].tail_number)
+        queue, line = self._last_of_aircraft.get(aircraft, (place.queue, -1))
+        if queue != place.queue or line >= identity.line:
+            self._wrong.append(f"{_name(identity)} of aircraft {aircraft[1]} is at {_at(place)}, behind line {line:,} in queue {queue}")
+        self._last_of_aircraft[aircraft] = (place.queue, identity.line)
+
+
+def _at(place: Place) -> str:
+    return f"queue {place.queue} offset {place.queue_offset:,}"
+
+
+def _name(identity: Identity) -> str:
+    return f"line {identity.line:,} of publish {identity.run}"

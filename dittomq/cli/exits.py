@@ -1,0 +1,45 @@
+"""What the command line's exit codes mean, and which error leads to which."""
+
+from enum import IntEnum
+
+from dittomq.errors import (
+    ConfigError,
+    DittoError,
+    LevelNotReached,
+    NotStored,
+    OutcomeUnknown,
+    OutOfReach,
+    Refused,
+    StartError,
+    StoreFailed,
+)
+
+
+class Exit(IntEnum):
+    """The same in every command; `audit` has bits of its own below 64."""
+
+    DONE = 0
+    REFUSED = 1
+    PARTLY = 3
+    UNKNOWN = 4
+    OUT_OF_REACH = 5
+    USAGE = 64
+    INTERNAL = 128
+
+
+_EXIT_OF: tuple[tuple[type[DittoError], Exit], ...] = (
+    (Refused, Exit.REFUSED),
+    (LevelNotReached, Exit.PARTLY),
+    (OutcomeUnknown, Exit.UNKNOWN),
+    (StoreFailed, Exit.UNKNOWN),
+    (OutOfReach, Exit.OUT_OF_REACH),
+    (ConfigError, Exit.USAGE),
+    (StartError, Exit.REFUSED),
+)
+
+
+def exit_of(error: DittoError) -> Exit:
+    """The exit code that an error ends a command with."""
+    if isinstance(error, NotStored):
+        return exit_of(error.cause)
+    return next((code for kind, code in _EXIT_OF if isinstance(error, kind)), Exit.INTERNAL)

@@ -1,0 +1,139 @@
+"""`dittomq publish`."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.durations import seconds
+from dittomq.cli.examples import example
+from dittomq.cli.exits import Exit
+from dittomq.cli.json_path import parse_path
+from dittomq.cli.output import hint, progress, say, say_json
+from dittomq.cli.records import Recipe, Records
+from dittomq.cli.tally import Tally
+from dittomq.errors import ConfigError, Refused
+from dittomq.message import Ack
+
+_PIECE_BYTES = 1024 * 1024
+
+_EXAMPLES = ("publish orders orders.jsonl --order-key .customer --keys .id", "publish orders --ack MASTER_FLUSHED < orders.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is to be sent where."""
+
+    nameserver: str
+    recipe: Recipe
+    ack: Ack | None
+    timeout_s: float
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("publish", epilog=example(*_EXAMPLES))(publish)
+
+
+def publish(  # noqa: PLR0913  # flags
+    topic: Annotated[str, typer.Argument(help="Topic; it must exist.")],
+    file: Annotated[Path | None, typer.Argument(help="One record a line, bytes of any kind; - or nothing: standard input.")] = None,
+    order_key: Annotated[str, typer.Option("--order-key", metavar="PATH", help="Where in a JSON record its order key is: .customer")] = "",
+    keys: Annotated[str, typer.Option("--keys", metavar="PATH", help="Where in a JSON record the key to find it by is: .id")] = "",
+    ack: Annotated[
+        Ack | None, typer.Option("--ack", help="When a message counts as stored; otherwise as the broker group is set up.")
+    ] = None,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long a broker may wait for that level.")] = "3s",
+    json: JsonFlag = False,
+    nameserver: Nameserver = None,
+) -> int:
+    """Publish the lines of a file, and say what became of them.
+
+    Exit code 3 when some are stored weaker than asked or not at all, 4 when the outcome of some is unknown.
+    """
+    recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None)
+    order = _Order(nameserver_address(nameserver), recipe, ack, seconds(timeout))
+    tally = Tally()
+    with ExitStack() as stack:
+        lines = _open(file, stack)
+        total = _check(recipe, lines)
+        advance = stack.enter_context(progress(f"publish {topic}", total))
+        began = time.monotonic()
+        stopped = asyncio.run(_send(order, lines, tally, advance))
+        took = time.monotonic() - began
+    for problem in filter(None, (tally.first_error, stopped)):
+        hint(str(problem))
+    if json:
+        say_json(tally.document() | {"seconds": round(took, 3)})
+    else:
+        say(tally.summary(took))
+    if stopped is not None and tally.exit() is Exit.DONE:
+        return Exit.PARTLY if tally.stored else Exit.REFUSED
+    return tally.exit()
+
+
+async def _send(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[[int], None]) -> Refused | None:
+    """Send and count until the lines end or one of them cannot be a message; return why, None at the end."""
+    from dittomq.client import AsyncClient
+
+    async with AsyncClient(order.nameserver) as mq, mq.producer(ack=order.ack, timeout_s=order.timeout_s, on_weak="return") as producer:
+        records = Records(order.recipe)
+        whole = lines.seekable()
+        bulk = producer.bulk(stop_at_failure=False)
+        stopped = None
+        try:
+            async for piece in _pieces(lines):
+                messages = list(records.feed(piece))
+                await bulk.add(messages)
+                advance(len(messages))
+                if not whole:
+                    # Lines that come slowly are not kept waiting for company.
+                    tally.add_all(await bulk.finish())
+                    bulk = producer.bulk(stop_at_failure=False)
+            await bulk.add(records.finish())
+        except Refused as refused:
+            stopped = refused
+        tally.add_all(await bulk.finish())
+    return stopped
+
+
+async def _pieces(lines: BinaryIO) -> AsyncIterator[bytes]:
+    """The bytes in pieces as they come; the end of a pipe, a terminal or a file ends them."""
+    if lines.seekable():
+        while piece := lines.read(_PIECE_BYTES):
+            yield piece
+        return
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), lines)
+    while piece := await reader.read(_PIECE_BYTES):
+        yield piece
+
+
+def _open(file: Path | None, stack: ExitStack) -> BinaryIO:
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(file.open("rb"))
+    except OSError as error:
+        raise ConfigError(str(file), f"cannot be read: {error.strerror}") from error
+
+
+def _check(recipe: Recipe, lines: BinaryIO) -> int | None:
+    """Look through a file before anything of it is sent, so that a bad line leaves nothing half sent; return how many lines it has."""
+    if not lines.seekable():
+        return None
+    begin = lines.tell()
+    records = Records(recipe)
+    total = 0
+    while piece := lines.read(_PIECE_BYTES):
+        total += sum(1 for _ in records.feed(piece))
+    total += sum(1 for _ in records.finish())
+    lines.seek(begin)
+    return total

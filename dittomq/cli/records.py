@@ -1,0 +1,69 @@
+"""Records, one a line, as messages. Bytes stay as they are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dittomq.cli.json_path import JsonPath
+from dittomq.errors import InvalidField, MessageTooLarge
+from dittomq.message import MAX_BODY_BYTES, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a line becomes: its topic, and where in the line its keys are found; None: without."""
+
+    topic: str
+    order_key: JsonPath | None = None
+    keys: JsonPath | None = None
+
+
+class Records:
+    """Cuts bytes, as they come, into lines, and makes each a message without its newline.
+
+    A line that cannot be a message raises a Refused error that names it; the lines before it have been given out.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._rest = b""
+        self._number = 0
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages of all lines that end in `data`."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield self._message(line)
+        self._check(self._rest, self._number + 1)
+
+    def finish(self) -> Iterator[Message]:
+        """The message of a last line that no newline ends."""
+        if self._rest:
+            yield self._message(self._rest)
+
+    def _message(self, body: bytes) -> Message:
+        self._number += 1
+        self._check(body, self._number)
+        recipe = self._recipe
+        if recipe.order_key is None and recipe.keys is None:
+            return Message(recipe.topic, body)
+        document = self._json(body)
+        try:
+            order_key = recipe.order_key.find(document) if recipe.order_key else ""
+            keys = (recipe.keys.find(document),) if recipe.keys else ()
+        except InvalidField as error:
+            raise InvalidField(f"line {self._number:,}, {error.field}", error.problem) from error
+        return Message(recipe.topic, body, keys=keys, order_key=order_key)
+
+    def _json(self, body: bytes) -> object:
+        import json
+
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            problem = "is not JSON, and --order-key and --keys look into JSON; nothing from this line on is sent"
+            raise InvalidField(f"line {self._number:,}", problem) from error
+
+    @staticmethod
+    def _check(body: bytes, number: int) -> None:
+        if len(body) > MAX_BODY_BYTES:
+            raise MessageTooLarge(f"line {number:,}, as far as it was read,", len(body), MAX_BODY_BYTES)

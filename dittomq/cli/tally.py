@@ -1,0 +1,98 @@
+"""What became of the messages of one publish, counted, and the line that says so."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dittomq.cli.exits import Exit, exit_of
+from dittomq.errors import DittoError, LevelNotReached, OutcomeUnknown
+from dittomq.message import Ack, CopyState, PutStatus, Receipt
+
+_REACHED = {
+    Ack.MASTER_RECEIVED: "written by the master",
+    Ack.MASTER_FLUSHED: "flushed by the master",
+    Ack.REPLICA_RECEIVED: "received by {copies} or more copies",
+    Ack.REPLICA_FLUSHED: "flushed on {copies} or more copies",
+}
+
+Outcome = Receipt | DittoError
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts outcomes; `first_error` is the first reason why something is not as asked."""
+
+    asked: Ack | None = None
+    reached: int = 0
+    weaker: int = 0
+    not_stored: int = 0
+    unknown: int = 0
+    fewest_copies: int | None = None
+    first_error: DittoError | None = None
+
+    @property
+    def stored(self) -> int:
+        """Messages that are surely in the log."""
+        return self.reached + self.weaker
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one message."""
+        if isinstance(outcome, LevelNotReached):
+            self._note(outcome)
+            self.weaker += 1
+        elif isinstance(outcome, OutcomeUnknown):
+            self._note(outcome)
+            self.unknown += 1
+        elif isinstance(outcome, DittoError):
+            self._note(outcome)
+            self.not_stored += 1
+        else:
+            self._add_receipt(outcome)
+
+    def add_all(self, outcomes: Iterable[Outcome]) -> None:
+        """Count many."""
+        for outcome in outcomes:
+            self.add(outcome)
+
+    def summary(self, seconds: float) -> str:
+        """The line that is printed when all is done."""
+        reached = _REACHED[self.asked or Ack.REPLICA_FLUSHED].format(copies=self.fewest_copies or 1)
+        counts = (
+            f"{self.stored:,} stored · {self.reached:,} {reached} · {self.weaker:,} weaker · "
+            f"{self.not_stored:,} not stored · {self.unknown:,} unknown"
+        )
+        return f"{counts} · {seconds:.1f} s, {self.stored / max(seconds, 0.001):,.0f} messages/s"
+
+    def document(self) -> dict[str, object]:
+        """The same for programs."""
+        return {
+            "stored": self.stored,
+            "reached": self.reached,
+            "weaker": self.weaker,
+            "not_stored": self.not_stored,
+            "unknown": self.unknown,
+            "asked": self.asked,
+            "fewest_copies": self.fewest_copies,
+            "first_error": str(self.first_error) if self.first_error else None,
+        }
+
+    def exit(self) -> Exit:
+        """The worst of what happened, unknown first: only there may a repetition be needed that is not safe by itself."""
+        if self.unknown:
+            return Exit.UNKNOWN
+        if self.not_stored and not self.stored and self.first_error:
+            return exit_of(self.first_error)
+        return Exit.PARTLY if self.weaker or self.not_stored else Exit.DONE
+
+    def _add_receipt(self, receipt: Receipt) -> None:
+        if receipt.status is not PutStatus.PUT_OK:
+            self._note(LevelNotReached(receipt))
+            self.weaker += 1
+            return
+        self.asked = receipt.asked
+        self.reached += 1
+        flushed_only = receipt.asked is Ack.REPLICA_FLUSHED
+        copies = sum(not flushed_only or copy.state is CopyState.FLUSHED for copy in receipt.copies)
+        self.fewest_copies = copies if self.fewest_copies is None else min(self.fewest_copies, copies)
+
+    def _note(self, error: DittoError) -> None:
+        self.first_error = self.first_error or error

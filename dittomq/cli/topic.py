@@ -1,0 +1,139 @@
+"""`dittomq topic …`: one call on every broker group; what was done in part can be run again until it is done in all."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.examples import example
+from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.output import hint, printable, say, say_json, table
+from dittomq.cli.route import permission_words
+from dittomq.errors import DittoError, OutOfReach
+from dittomq.message import MAX_TOPIC_CHARACTERS
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client import GroupResult
+
+T = TypeVar("T")
+
+app = typer.Typer(name="topic", help="Topics.", no_args_is_help=True)
+
+Topic = Annotated[str, typer.Argument(help=f"Name: 1 to {MAX_TOPIC_CHARACTERS} characters of letters, digits and % | _ -")]
+Broker = Annotated[str | None, typer.Option("--broker", help="Only in that broker group.")]
+
+
+@app.command(epilog=example("topic create orders --queues 8"))
+def create(
+    name: Topic,
+    queues: Annotated[int, typer.Option("--queues", help="Queues in each broker group, 1 to 1,024.")] = 8,
+    broker: Broker = None,
+    json: JsonFlag = False,
+    nameserver: Nameserver = None,
+) -> int:
+    """Create a topic in every broker group. One that exists with the same settings is fine."""
+    from dittomq.client import Client
+
+    with Client(nameserver_address(nameserver)) as mq:
+        results = mq.admin.create_topic(name, queues, broker=broker)
+    words = {
+        result.broker: f"{'created' if result.value.created else 'exists '}   "
+        f"{result.value.topic.write_queues} queues, {permission_words(result.value.topic.permission)}"
+        for result in results
+        if result.value is not None
+    }
+    return _tell(name, results, words, json=json)
+
+
+@app.command(epilog=example("topic delete orders"))
+def delete(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserver: Nameserver = None) -> int:
+    """Delete a topic in every broker group. Its queues cannot be read any more; made again, it goes on after its last offset."""
+    from dittomq.client import Client
+
+    with Client(nameserver_address(nameserver)) as mq:
+        results = mq.admin.delete_topic(name, broker=broker)
+    return _tell(name, results, {result.broker: "deleted" for result in results if result.error is None}, json=json)
+
+
+@app.command("list", epilog=example("topic list", "topic list --json"))
+def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserver = None) -> int:
+    """List the topics of every broker group."""
+    from dittomq.client import Client
+
+    with Client(nameserver_address(nameserver)) as mq:
+        results = mq.admin.list_topics(broker=broker)
+    found = [(result.broker, topic) for result in results for topic in result.value or ()]
+    if json:
+        topics = [
+            {"broker": group, "topic": one.name, "read_queues": one.read_queues, "write_queues": one.write_queues, "permission": one.permission}
+            for group, one in found
+        ]
+        say_json({"topics": topics, "failed": _failed(results)})
+    else:
+        rows = [
+            (group, printable(one.name), f"{one.read_queues}", f"{one.write_queues}", permission_words(one.permission)) for group, one in found
+        ]
+        for line in table([("BROKER", "TOPIC", "READ QUEUES", "WRITE QUEUES", "PERMITS"), *rows]):
+            say(line)
+    return _exit(results)
+
+
+@app.command(epilog=example("topic describe orders"))
+def describe(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserver: Nameserver = None) -> int:
+    """Show a topic and what each of its queues holds."""
+    from dittomq.client import Client
+
+    with Client(nameserver_address(nameserver)) as mq:
+        results = mq.admin.describe_topic(name, broker=broker)
+    found = [(result.broker, result.value) for result in results if result.value is not None]
+    if json:
+        groups = [
+            {
+                "broker": group,
+                "node": one.node,
+                "read_queues": one.topic.read_queues,
+                "write_queues": one.topic.write_queues,
+                "permission": one.topic.permission,
+                "queues": [{"queue": queue.queue, "min_offset": queue.min_offset, "max_offset": queue.max_offset} for queue in one.queues],
+            }
+            for group, one in found
+        ]
+        say_json({"topic": name, "groups": groups, "failed": _failed(results)})
+    else:
+        rows = [
+            (group, f"{queue.queue}", f"{queue.min_offset:,}", f"{queue.max_offset:,}", f"{queue.max_offset - queue.min_offset:,}", one.node)
+            for group, one in found
+            for queue in one.queues
+        ]
+        for line in table([("BROKER", "QUEUE", "FIRST", "END", "MESSAGES", "AS ON"), *rows]):
+            say(line)
+    return _exit(results)
+
+
+def _tell(topic: str, results: "Sequence[GroupResult[T]]", words: dict[str, str], *, json: bool) -> int:
+    if json:
+        say_json({"topic": topic, "done": sorted(words), "failed": _failed(results)})
+    else:
+        for result in results:
+            say(f"{result.broker}  {words.get(result.broker) or f'FAILED    {_reason(result.error)}'}")
+    return _exit(results, quiet=not json)
+
+
+def _failed(results: "Sequence[GroupResult[T]]") -> list[dict[str, str]]:
+    return [{"broker": result.broker, "error": str(result.error)} for result in results if result.error is not None]
+
+
+def _exit(results: "Sequence[GroupResult[T]]", *, quiet: bool = False) -> int:
+    """0 when every group did it, 3 when only some did, otherwise what the first refusal means."""
+    errors = [result.error for result in results if result.error is not None]
+    if not errors:
+        return Exit.DONE
+    if not quiet:
+        hint(_reason(errors[0]))
+    return Exit.PARTLY if len(errors) < len(results) else exit_of(errors[0])
+
+
+def _reason(error: DittoError | None) -> str:
+    again = "; run the same command again when it does" if isinstance(error, OutOfReach) else ""
+    return f"{error}{again}"

@@ -1,0 +1,39 @@
+"""The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
+
+from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription
+from dittomq.client.async_client import AsyncClient
+from dittomq.client.bulk import Bulk, Outcomes, Tally
+from dittomq.client.producer import Producer, ProducerOptions
+from dittomq.client.reader import Page, Reader, ReaderOptions
+from dittomq.client.sync_client import Client
+from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
+
+__all__ = [
+    "Ack",
+    "Admin",
+    "AsyncClient",
+    "Bulk",
+    "Client",
+    "Copy",
+    "CopyState",
+    "CreatedTopic",
+    "DittoError",
+    "GroupResult",
+    "LevelNotReached",
+    "Message",
+    "NotStored",
+    "OutcomeHandle",
+    "OutcomeUnknown",
+    "Outcomes",
+    "Page",
+    "Producer",
+    "ProducerOptions",
+    "PutStatus",
+    "Reader",
+    "ReaderOptions",
+    "Receipt",
+    "StoredMessage",
+    "Tally",
+    "TopicDescription",
+]

@@ -1,0 +1,195 @@
+"""Managing a cluster: one call here is one call on each broker group, with one result for each.
+
+What was done in part can be asked for again until it is done in all groups.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
+from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
+from dittomq.client.routing import Surroundings
+from dittomq.errors import DittoError, InvalidField, OutOfReach, TopicNotFound
+from dittomq.ha_status import HaStatus
+from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic
+from dittomq.routes import Node, Role
+from dittomq.rpc.channel import call
+from dittomq.wire import admin as wire
+from dittomq.wire.admin import BrokerDescription, RoleChange
+
+T = TypeVar("T")
+
+_DEADLINE_S: Final = 5.0
+_ROLE_DEADLINE_S: Final = 30.0
+_ROUTE_WAIT_S: Final = 3.0
+_ROUTE_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult(Generic[T]):
+    """What one broker group answered: `value`, or `error` where it could not be done."""
+
+    broker: str
+    value: T | None
+    error: DittoError | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """The topic as it is; `created` False: it was there with equal settings."""
+
+    topic: TopicConfig
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic and its queues as `node` holds them."""
+
+    node: str
+    topic: TopicConfig
+    queues: tuple[QueueStatus, ...]
+
+
+class Admin:
+    """Topics, nodes and roles of one cluster."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    async def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:
+        """Create the topic in every group, or in one. Afterwards nameservers know it, if they hear of it within 3 s."""
+        topic = TopicConfig(name, queues, queues)
+        check_new_topic(topic)
+        request = pb.CreateTopicRequest(topic=wire.topic_to_pb(topic))
+
+        async def create(node: Node) -> CreatedTopic:
+            response: pb.CreateTopicResponse = await self._topics(node, "CreateTopic", request)
+            return CreatedTopic(wire.topic_from_pb(response.topic), response.created)
+
+        results = await self._on_masters(create, broker)
+        await self._await_route(name, [result.broker for result in results if result.error is None])
+        return results
+
+    async def delete_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[None]]:
+        """Delete the topic in every group, or in one. A group without it answers TopicNotFound."""
+
+        async def delete(node: Node) -> None:
+            await self._topics(node, "DeleteTopic", pb.DeleteTopicRequest(name=name))
+
+        return await self._on_masters(delete, broker)
+
+    async def list_topics(self, *, broker: str | None = None) -> list[GroupResult[tuple[TopicConfig, ...]]]:
+        """Topics of every group, by name, from its master or, while that does not answer, a slave."""
+        return await self._on_any(self._topics_of, broker)
+
+    async def describe_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[TopicDescription]]:
+        """The topic in every group that has it; raises TopicNotFound when none has it."""
+
+        async def describe(node: Node) -> TopicDescription:
+            response: pb.GetTopicResponse = await self._topics(node, "GetTopic", pb.GetTopicRequest(name=name))
+            return TopicDescription(node.name, *wire.topic_and_queues(response))
+
+        results = await self._on_any(describe, broker)
+        missing = [result.error for result in results if isinstance(result.error, TopicNotFound)]
+        if missing and len(missing) == len(results):
+            raise missing[0]
+        return [result for result in results if not isinstance(result.error, TopicNotFound)]
+
+    async def list_brokers(self) -> list[Node]:
+        """All nodes that a nameserver knows now, in the order of broker name and id."""
+        return await self._around.routing.nodes()
+
+    async def ha_status(self, node: str) -> HaStatus:
+        """The view of one node, "broker/id" or "host:port", of its group's replication."""
+        response: pb.GetHaStatusResponse = await self._on_node(node, "GetHaStatus", pb.GetHaStatusRequest())
+        return wire.ha_status(response)
+
+    async def get_broker(self, node: str) -> BrokerDescription:
+        """What a node, "broker/id" or "host:port", is and how it is configured."""
+        response: pb.GetBrokerResponse = await self._on_node(node, "GetBroker", pb.GetBrokerRequest())
+        return wire.broker_description(response)
+
+    async def change_role(self, node: str, *, accept_loss: bool = False) -> RoleChange:
+        """Let the node "broker/id", which waits in recovery, lead. With `accept_loss`: without the copies it waits for."""
+        request = pb.ChangeRoleRequest(node=node, accept_loss=accept_loss)
+        response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", request, _ROLE_DEADLINE_S)
+        return wire.role_change(response)
+
+    async def _on_masters(self, ask: Callable[[Node], Awaitable[T]], broker: str | None) -> list[GroupResult[T]]:
+        groups = await self._groups(broker)
+        return [await _result(name, [node for node in nodes if node.role is not Role.SLAVE], ask) for name, nodes in groups.items()]
+
+    async def _on_any(self, ask: Callable[[Node], Awaitable[T]], broker: str | None) -> list[GroupResult[T]]:
+        return [await _result(name, nodes, ask) for name, nodes in (await self._groups(broker)).items()]
+
+    async def _groups(self, broker: str | None) -> dict[str, list[Node]]:
+        """Nodes by group, the master first."""
+        groups: dict[str, list[Node]] = {}
+        for node in await self.list_brokers():
+            if broker is None or node.broker == broker:
+                groups.setdefault(node.broker, []).append(node)
+        if broker is not None and not groups:
+            raise InvalidField("broker", f'"{broker}" is not registered with any nameserver; list them: dittomq cluster')
+        if not groups:
+            raise OutOfReach("any broker", "none is registered with the nameserver")
+        return groups
+
+    async def _topics_of(self, node: Node) -> tuple[TopicConfig, ...]:
+        topics: list[TopicConfig] = []
+        token = ""
+        while True:
+            response: pb.ListTopicsResponse = await self._topics(node, "ListTopics", wire.list_topics_request(token))
+            page = wire.topic_page(response)
+            topics += page.topics
+            token = page.next_page_token
+            if not token:
+                return tuple(topics)
+
+    async def _topics(self, node: Node, method: str, request: object) -> Any:
+        address = self._around.routing.address(node)
+        stub: Any = self._around.channels.stub(TopicServiceStub, address)
+        return await call(getattr(stub, method), request, who=f"{node.name} at {address}", deadline_s=_DEADLINE_S)
+
+    async def _on_node(self, node: str, method: str, request: object, deadline_s: float = _DEADLINE_S) -> Any:
+        address = await self._address_of(node)
+        stub: Any = self._around.channels.stub(BrokerServiceStub, address)
+        return await call(getattr(stub, method), request, who=node, deadline_s=deadline_s)
+
+    async def _address_of(self, node: str) -> str:
+        if "/" not in node:
+            return node
+        nodes = await self.list_brokers()
+        for known in nodes:
+            if known.name == node:
+                return self._around.routing.address(known)
+        names = ", ".join(known.name for known in nodes) or "none"
+        raise InvalidField("node", f'"{node}" is not registered with any nameserver; registered: {names}')
+
+    async def _await_route(self, topic: str, brokers: list[str]) -> None:
+        """Brokers tell nameservers a moment after they have answered: who publishes next should find the topic."""
+        started = self._around.clock.monotonic()
+        while brokers and self._around.clock.monotonic() - started < _ROUTE_WAIT_S:
+            try:
+                route = await self._around.routing.route(topic, fresh=True)
+            except DittoError:
+                route = None
+            known = {group.broker for group in route.queues} if route is not None else set()
+            if known.issuperset(brokers):
+                return
+            await asyncio.sleep(_ROUTE_POLL_S)
+
+
+async def _result(broker: str, nodes: list[Node], ask: Callable[[Node], Awaitable[T]]) -> GroupResult[T]:
+    """The first node's answer; the next one is asked only when a node does not answer."""
+    problem: DittoError = OutOfReach(f"the master of {broker}", "no nameserver knows one now; run the same command again when it is back")
+    for node in nodes:
+        try:
+            return GroupResult(broker, await ask(node), None)
+        except OutOfReach as silent:
+            problem = silent
+        except DittoError as refused:
+            return GroupResult(broker, None, refused)
+    return GroupResult(broker, None, problem)

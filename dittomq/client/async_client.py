@@ -1,0 +1,125 @@
+"""One client: routes, channels, and what is made from them."""
+
+import random
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from dittomq.client.admin import Admin
+from dittomq.client.context import current_context, load_contexts
+from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
+from dittomq.client.reader import Reader, ReaderOptions
+from dittomq.client.routing import Routing, Surroundings
+from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
+from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
+from dittomq.doors.transport import GrpcTransport, Transport  # noqa: TID251  # the same
+from dittomq.errors import ConfigError, InvalidField
+from dittomq.message import Ack
+from dittomq.naming.route_cache import RouteCache
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
+from dittomq.routes import DEFAULT_NETWORK, Route
+from dittomq.rpc.channel import Channels
+
+
+class AsyncClient:
+    """A client of one cluster, for use inside `async with`, on one event loop."""
+
+    def __init__(  # noqa: PLR0913  # three doors, for simulation, beside three settings
+        self,
+        nameserver: str | Sequence[str],
+        *,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+        address_map: Mapping[str, str] | None = None,
+        network: str = DEFAULT_NETWORK,
+    ) -> None:
+        """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use."""
+        clock = clock or OsClock()
+        self._channels = Channels(transport or GrpcTransport())
+        cache = RouteCache(nameservers_of(nameserver), self._channels, clock, network)
+        self._around = Surroundings(self._channels, Routing(cache, address_map or {}), clock, chance or os_chance())
+
+    @classmethod
+    def from_context(cls, name: str | None = None) -> Self:
+        """A client of the cluster with that name, or of the current one; raises ConfigError when there is none."""
+        return cls(nameserver_of_context(name))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        await self._channels.close()
+
+    def producer(  # noqa: PLR0913  # settings with defaults
+        self,
+        ack: Ack | None = None,
+        *,
+        timeout_s: float = 3.0,
+        retry_s: float = 10.0,
+        on_weak: OnWeak = "raise",
+        on_full: OnFull = "wait",
+        max_waiting_bytes: int = 32 * 1024 * 1024,
+        linger_s: float = 0.0,
+    ) -> Producer:
+        """A producer, for use inside `async with`; see ProducerOptions."""
+        options = ProducerOptions(
+            ack=ack,
+            timeout_s=timeout_s,
+            retry_s=retry_s,
+            on_weak=on_weak,
+            on_full=on_full,
+            max_waiting_bytes=max_waiting_bytes,
+            linger_s=linger_s,
+        )
+        return Producer(self._around, options)
+
+    def reader(  # noqa: PLR0913  # settings with defaults
+        self,
+        topic: str,
+        queue: int,
+        *,
+        broker: str | None = None,
+        node: str | None = None,
+        tag: str = "",
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+    ) -> Reader:
+        """A reader of one queue; see ReaderOptions."""
+        options = ReaderOptions(broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes)
+        return Reader(topic, queue, self._around, options)
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, nodes and roles."""
+        return Admin(self._around)
+
+    async def route(self, topic: str) -> Route:
+        """Where the topic's queues are now; raises TopicNotFound or OutOfReach."""
+        return await self._around.routing.route(topic, fresh=True)
+
+    async def queues(self, topic: str) -> list[tuple[str, int]]:
+        """All queues of the topic that can be read, as (broker, queue), in order."""
+        route = await self.route(topic)
+        return sorted((group.broker, queue) for group in route.queues for queue in range(group.read_queues))
+
+
+def nameserver_of_context(name: str | None) -> str:
+    """The nameserver of the context with that name, or of the current one; raises ConfigError when there is none."""
+    context = load_contexts().find(name) if name is not None else current_context()
+    if context is None:
+        raise ConfigError("no context is current", "choose one: dittomq context use NAME")
+    return context.nameserver
+
+
+def nameservers_of(text: str | Sequence[str]) -> list[str]:
+    """Addresses of nameservers; raises InvalidField for none, or for one that is not "host:port"."""
+    parts = text.split(",") if isinstance(text, str) else list(text)
+    addresses = [part.strip() for part in parts if part.strip()]
+    for address in addresses:
+        host, colon, port = address.rpartition(":")
+        if not (host and colon and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
+            raise InvalidField("nameserver", f'"{address}" is not host:port, for instance localhost:9876')
+    if not addresses:
+        raise InvalidField("nameserver", "is empty; give host:port, for instance localhost:9876")
+    return addresses

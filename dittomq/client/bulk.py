@@ -1,0 +1,207 @@
+"""Publishing of many messages: pieces of a frame's size, one wait for each piece, receipts made when somebody looks at them."""
+
+import asyncio
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, overload
+
+from dittomq.client.checks import checked_size
+from dittomq.client.frames import FULL_FRAME_BYTES
+from dittomq.client.outcomes import Absent, Failure, Outcome, Stored, Unknown
+from dittomq.client.queues import QueueChooser, Target
+from dittomq.errors import DittoError, LevelNotReached, NotStored
+from dittomq.message import MAX_FRAME_MESSAGES, Message, Receipt
+from dittomq.routes import Route
+
+_POSITION_BITS = 10  # MAX_FRAME_MESSAGES positions
+_POSITION_MASK = (1 << _POSITION_BITS) - 1
+
+
+class Publisher(Protocol):
+    """What a bulk needs of its producer."""
+
+    @property
+    def chooser(self) -> QueueChooser:
+        """Takes turns for all of the producer's messages."""
+        ...
+
+    async def route(self, topic: str) -> Route:
+        """The topic's route."""
+        ...
+
+    async def submit(self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int) -> "asyncio.Future[Outcome]":
+        """Hand a batch over, waiting for room."""
+        ...
+
+    async def hear(self, future: "asyncio.Future[Outcome]") -> Outcome:
+        """The outcome of a batch."""
+        ...
+
+
+class Tally(NamedTuple):
+    """How many messages ended how; `weak` are stored too, and counted there alone."""
+
+    stored: int
+    weak: int
+    not_stored: int
+    unknown: int
+
+
+class Outcomes(Sequence[Receipt | Failure]):
+    """One entry for each message, in order: its receipt, or the failure in its place. An entry is made when it is looked at."""
+
+    def __init__(self, pieces: Sequence[Outcome], where: "array[int]", *, weak_fails: bool) -> None:
+        self._pieces = pieces
+        self._where = where  # piece and position of each message
+        self._weak_fails = weak_fails
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    @overload
+    def __getitem__(self, index: int) -> Receipt | Failure: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Receipt | Failure]: ...
+    def __getitem__(self, index: int | slice) -> Receipt | Failure | list[Receipt | Failure]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        number, position = divmod(self._where[index], 1 << _POSITION_BITS)
+        piece = self._pieces[number]
+        if isinstance(piece, Stored):
+            receipt = piece.item(position, index)
+            return LevelNotReached(receipt) if piece.weak and self._weak_fails else receipt
+        return piece.item(position, index if index >= 0 else index + len(self))
+
+    def tally(self) -> Tally:
+        """Count without making a single entry."""
+        stored = weak = not_stored = unknown = 0
+        for piece in self._pieces:
+            match piece:
+                case Stored(_, places) if piece.weak:
+                    weak += len(places)
+                case Stored(_, places):
+                    stored += len(places)
+                case Absent(topics):
+                    not_stored += len(topics)
+                case Unknown(topics=topics):
+                    unknown += len(topics)
+        return Tally(stored, weak, not_stored, unknown)
+
+    def raise_first_failure(self) -> None:
+        """Raise the failure with the lowest index, if there is one."""
+        failed = frozenset(number for number, piece in enumerate(self._pieces) if is_failure(piece, weak_fails=self._weak_fails))
+        if not failed:
+            return
+        for index, place in enumerate(self._where):
+            if place >> _POSITION_BITS in failed:
+                failure = self[index]
+                assert not isinstance(failure, Receipt)  # its piece failed
+                failure.add_note(f"message {index:,} of {len(self):,} that were read; all together: {self.tally()}")
+                raise failure
+
+
+def is_failure(outcome: Outcome, *, weak_fails: bool) -> bool:
+    """The caller should hear of it as an error."""
+    return not isinstance(outcome, Stored) or (outcome.weak and weak_fails)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A batch that grows."""
+
+    number: int
+    target: Target
+    messages: list[Message] = field(default_factory=list)
+    queues: list[int] = field(default_factory=list)
+    size: int = 0
+
+
+class Bulk:
+    """Messages of one call. Not for use by two tasks at once."""
+
+    def __init__(self, publisher: Publisher, *, weak_fails: bool, stop_at_failure: bool) -> None:
+        self._publisher = publisher
+        self._weak_fails = weak_fails
+        self._stop_at_failure = stop_at_failure
+        self._stopped = False
+        self._pieces: list[asyncio.Future[Outcome] | Outcome | None] = []  # None: still open. Small: one for some 1,024 messages
+        self._where = array("q")
+        self._open: dict[tuple[bool, str], _Piece] = {}  # by group for messages that are bound, by topic for others
+        self._routes: dict[str, Route] = {}  # as they were when the last piece left
+
+    async def add(self, messages: Iterable[Message]) -> bool:
+        """Publish these behind those before; False when a failure has ended the reading."""
+        for message in messages:
+            if self._stopped:
+                return False
+            try:
+                size = checked_size(message)
+                route = self._routes.get(message.topic) or await self._route(message.topic)
+                piece = await self._piece_for(route, message, size)
+            except NotStored as error:
+                self._refuse(message, error.cause)
+            except DittoError as error:
+                self._refuse(message, error)
+            else:
+                self._where.append(piece.number << _POSITION_BITS | len(piece.messages))
+                piece.messages.append(message)
+                piece.size += size
+        return not self._stopped
+
+    async def finish(self) -> Outcomes:
+        """Send what is left and wait for all."""
+        for key in list(self._open):
+            await self._send(key)
+        outcomes: list[Outcome] = []
+        for piece in self._pieces:
+            assert piece is not None  # all are sent
+            outcomes.append(await self._publisher.hear(piece) if isinstance(piece, asyncio.Future) else piece)
+        return Outcomes(outcomes, self._where, weak_fails=self._weak_fails)
+
+    async def _route(self, topic: str) -> Route:
+        route = self._routes[topic] = await self._publisher.route(topic)
+        return route
+
+    async def _piece_for(self, route: Route, message: Message, size: int) -> _Piece:
+        """The piece that takes the message; its queue is noted there."""
+        free = message.queue is None and not message.order_key
+        if free:
+            key = (True, message.topic)
+            piece = self._open.get(key)
+            target = piece.target if piece is not None else self._publisher.chooser.target(route, message)
+        else:
+            target = self._publisher.chooser.target(route, message)
+            key = (False, target.broker)
+            piece = self._open.get(key)
+        if piece is not None and (len(piece.messages) == MAX_FRAME_MESSAGES or piece.size + size > FULL_FRAME_BYTES):
+            await self._send(key)
+            piece = None
+            target = self._publisher.chooser.target(route, message) if free else target
+        if piece is None:
+            piece = self._open[key] = _Piece(len(self._pieces), target)
+            self._pieces.append(None)
+        piece.queues.append(target.queue)
+        return piece
+
+    async def _send(self, key: tuple[bool, str]) -> None:
+        piece = self._open.pop(key)
+        self._routes.clear()
+        try:
+            future = await self._publisher.submit(piece.target, piece.messages, piece.queues, piece.size)
+        except DittoError as error:
+            self._pieces[piece.number] = Absent(tuple(message.topic for message in piece.messages), error)
+            self._stopped = self._stop_at_failure
+            return
+        self._pieces[piece.number] = future
+        future.add_done_callback(self._heard)
+        await asyncio.sleep(0)  # a long iterable must not keep the stream from running
+
+    def _heard(self, future: "asyncio.Future[Outcome]") -> None:
+        if self._stop_at_failure and is_failure(future.result(), weak_fails=self._weak_fails):
+            self._stopped = True
+
+    def _refuse(self, message: Message, cause: DittoError) -> None:
+        self._where.append(len(self._pieces) << _POSITION_BITS)
+        self._pieces.append(Absent((message.topic,), cause))
+        self._stopped = self._stop_at_failure

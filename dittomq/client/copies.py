@@ -1,0 +1,92 @@
+"""Reads the copies of a cluster for comparison: who is registered, what each holds, digests and raw bytes of ranges."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import grpc.aio
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
+from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
+from dittomq.copies import CopyDescription, RangeDigests
+from dittomq.errors import OutOfReach
+from dittomq.offsets import PhysicalOffset
+from dittomq.rpc.channel import Channels, call, typed
+from dittomq.wire import audit as wire
+
+PAGE_SIZE = 1_000
+
+
+class NodeAddress(NamedTuple):
+    """A registered broker node; `address` is where clients reach it."""
+
+    broker: str
+    broker_id: int
+    cluster: str
+    address: str
+
+    @property
+    def name(self) -> str:
+        """ "broker/id"."""
+        return f"{self.broker}/{self.broker_id}"
+
+
+class CopyReader:
+    """Asks nodes about their copies. Every failure is a DittoError; `deadline_s` bounds one call or one stream."""
+
+    def __init__(self, channels: Channels, deadline_s: float) -> None:
+        self._channels = channels
+        self._deadline_s = deadline_s
+
+    async def nodes(self, nameserver: str) -> list[NodeAddress]:
+        """All nodes that are registered, in the order of broker name and id."""
+        stub = naming_pb2_grpc.NameServerServiceStub(self._channels.to(nameserver))
+        found: list[NodeAddress] = []
+        token = ""
+        while True:
+            request = naming_pb2.ListBrokersRequest(page_size=PAGE_SIZE, page_token=token)
+            page = await call(stub.ListBrokers, request, who=f"nameserver {nameserver}", deadline_s=self._deadline_s)
+            found += [NodeAddress(node.broker, node.broker_id, node.cluster, node.address) for node in page.nodes]
+            token = page.next_page_token
+            if not token:
+                return found
+
+    async def slaves_expected(self, node: NodeAddress) -> int:
+        """How many slaves the node's configuration says its group has."""
+        stub = admin_pb2_grpc.BrokerServiceStub(self._channels.to(node.address))
+        status = await call(stub.GetHaStatus, admin_pb2.GetHaStatusRequest(), who=node.name, deadline_s=self._deadline_s)
+        return int(status.replicas_expected)
+
+    async def describe(self, node: NodeAddress) -> CopyDescription:
+        """What the node holds now."""
+        stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
+        message = await call(stub.Describe, audit_pb2.DescribeRequest(), who=node.name, deadline_s=self._deadline_s)
+        return wire.copy_description(message)
+
+    async def digests(self, node: NodeAddress, start: int, end: int, salt: int, *, leaves: bool) -> RangeDigests:
+        """Digests of [start, end), which must lie in one segment."""
+        stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
+        request = audit_pb2.DigestRangeRequest(start_offset=start, end_offset=end, salt=salt, leaves=leaves)
+        try:
+            answers = [wire.range_digests(message) async for message in stub.DigestRange(request, timeout=self._deadline_s)]
+        except grpc.aio.AioRpcError as error:
+            raise typed(error, node.name) from error
+        if len(answers) != 1 or (answers[0].start, answers[0].end) != (start, end):
+            raise OutOfReach(node.name, f"it answered for other bytes than [{start:,}, {end:,})")
+        return answers[0]
+
+    async def read(self, node: NodeAddress, start: int, end: int) -> AsyncIterator[bytes]:
+        """The raw bytes of [start, end) in pieces, all of them or an error; at most 64 MiB."""
+        stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
+        request = audit_pb2.ReadRangeRequest(start_offset=start, end_offset=end)
+        at = PhysicalOffset(start)
+        try:
+            async for piece in stub.ReadRange(request, timeout=self._deadline_s):
+                if piece.offset != at:
+                    raise OutOfReach(node.name, f"it sent byte {piece.offset:,} where {at:,} was next")
+                at = PhysicalOffset(at + len(piece.data))
+                yield piece.data
+        except grpc.aio.AioRpcError as error:
+            raise typed(error, node.name) from error
+        if at != end:
+            raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")

@@ -1,0 +1,188 @@
+"""Batches, which are settled as a whole, and frames, which travel as a whole."""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+
+from dittomq.message import MAX_FRAME_MESSAGES, Message
+
+FULL_FRAME_BYTES = 1024 * 1024
+"""A frame takes no further batch beyond this; one large message makes a frame of its own."""
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """Messages offered together, at most a full frame. `queues[i]` is the queue of `messages[i]`.
+
+    `bound`: a queue or an order key ties some message to this group. Otherwise all are of one topic.
+    `offered` and `deadline` are on the monotonic clock.
+    """
+
+    messages: Sequence[Message]
+    queues: Sequence[int]
+    size: int
+    bound: bool
+    offered: float
+    deadline: float
+
+
+class FrameState(Enum):
+    """Where a frame stands on the present stream."""
+
+    TO_SEND = "to send"
+    SENT = "sent"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The message that a refusal names."""
+
+    batch: Batch
+    index: int
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """Batches under one run of sequences. Messages of one queue are neighbours: `place_of[i]` is the place of message i of the batches.
+
+    `in_doubt`: a stream that carried it ended without an answer.
+    """
+
+    frame_id: int
+    producer_id: str
+    first_sequence: int
+    batches: list[Batch]
+    place_of: Sequence[int]
+    state: FrameState = FrameState.TO_SEND
+    in_doubt: bool = False
+    answer_due: float = 0.0
+
+    @property
+    def end_sequence(self) -> int:
+        """One past its last sequence."""
+        return self.first_sequence + len(self.place_of)
+
+    @property
+    def deadline(self) -> float:
+        """When the oldest batch must be told something."""
+        return self.batches[0].deadline
+
+    def parts(self) -> Iterator[tuple[Batch, Sequence[int]]]:
+        """Each batch with the places of its messages."""
+        start = 0
+        for batch in self.batches:
+            end = start + len(batch.messages)
+            yield batch, self.place_of[start:end]
+            start = end
+
+    def numbered(self) -> Iterator[tuple[Batch, Sequence[int]]]:
+        """Each batch with the sequences of its messages."""
+        for batch, places in self.parts():
+            yield batch, [self.first_sequence + place for place in places]
+
+    def culprit(self, place: int | None) -> Culprit | None:
+        """The message at `place`; None when there is none."""
+        for batch, places in self.parts():
+            if place is not None and place in places:
+                return Culprit(batch, places.index(place))
+        return None
+
+    def content(self) -> tuple[list[Message], list[int]]:
+        """Messages and their queues in the order of their places."""
+        messages = list(chain.from_iterable(batch.messages for batch in self.batches))
+        queues = list(chain.from_iterable(batch.queues for batch in self.batches))
+        if isinstance(self.place_of, range):
+            return messages, queues
+        at_place = [0] * len(messages)
+        for at, place in enumerate(self.place_of):
+            at_place[place] = at
+        return [messages[at] for at in at_place], [queues[at] for at in at_place]
+
+
+class Line:
+    """Batches that wait, the oldest deadline first. The producer bounds their bytes."""
+
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+        self._messages = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def first(self) -> Batch:
+        return self._batches[0]
+
+    @property
+    def full(self) -> bool:
+        """Enough for a full frame."""
+        return self._messages >= MAX_FRAME_MESSAGES or self._bytes >= FULL_FRAME_BYTES
+
+    def add(self, batch: Batch) -> None:
+        """Wait behind those that are due earlier."""
+        self._count(batch, 1)
+        if self._batches and batch.deadline < self._batches[-1].deadline:
+            insort(self._batches, batch, key=_deadline)
+        else:
+            self._batches.append(batch)
+
+    def put_back(self, batches: Sequence[Batch]) -> None:
+        """Wait again, in front of all others."""
+        for batch in reversed(batches):
+            self._count(batch, 1)
+            self._batches.appendleft(batch)
+
+    def take(self) -> Batch:
+        """Remove the first."""
+        batch = self._batches.popleft()
+        self._count(batch, -1)
+        return batch
+
+    def take_free(self) -> list[Batch]:
+        """Remove all that are bound to no group."""
+        free = [batch for batch in self._batches if not batch.bound]
+        if free:
+            self._batches = deque(batch for batch in self._batches if batch.bound)
+        for batch in free:
+            self._count(batch, -1)
+        return free
+
+    def take_frame(self) -> list[Batch]:
+        """Remove the first batches that fit into a frame, at least one."""
+        batches = [self.take()]
+        count, size = len(batches[0].messages), batches[0].size
+        while self._batches:
+            count, size = count + len(self.first.messages), size + self.first.size
+            if count > MAX_FRAME_MESSAGES or size > FULL_FRAME_BYTES:
+                break
+            batches.append(self.take())
+        return batches
+
+    def _count(self, batch: Batch, sign: int) -> None:
+        self._messages += sign * len(batch.messages)
+        self._bytes += sign * batch.size
+
+
+def make_frame(frame_id: int, producer_id: str, first_sequence: int, batches: list[Batch]) -> Frame:
+    """A frame of these batches."""
+    return Frame(frame_id, producer_id, first_sequence, batches, _places(batches))
+
+
+def _deadline(batch: Batch) -> float:
+    return batch.deadline
+
+
+def _places(batches: list[Batch]) -> Sequence[int]:
+    """Group by topic and queue, in the order in which they came within each."""
+    keys = [(message.topic, queue) for batch in batches for message, queue in zip(batch.messages, batch.queues, strict=True)]
+    if keys.count(keys[0]) == len(keys):
+        return range(len(keys))
+    places = [0] * len(keys)
+    for place, at in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
+        places[at] = place
+    return places

@@ -1,0 +1,257 @@
+"""A producer's stream to the master of one broker group: opens it, obeys the outbox, closes it, opens the next one after a pause."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import grpc.aio
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
+from dittomq.client.frames import Batch, Frame
+from dittomq.client.outbox import Outbox
+from dittomq.client.outbox_events import (
+    Abandoned,
+    EndStream,
+    Event,
+    FrameRefused,
+    FrameStored,
+    HandBack,
+    Offered,
+    SendFrame,
+    SettleNotStored,
+    SettleStored,
+    SettleUnknown,
+    StreamEnded,
+    StreamOpened,
+    Ticked,
+)
+from dittomq.client.queues import master_of
+from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.errors import DittoError, NotReady, OutOfReach, Refused
+from dittomq.message import Ack
+from dittomq.receipts import FrameReceipt
+from dittomq.routes import Node, NodeState
+from dittomq.rpc import status
+from dittomq.rpc.channel import typed
+from dittomq.wire import messaging as wire
+
+EPOCH_HEADER = "dittomq-epoch"
+_OPEN_DEADLINE_S = 3.0
+_MAX_SESSIONS = 1_024
+
+Settled = SettleStored | SettleNotStored | SettleUnknown
+Stream = grpc.aio.StreamStreamCall[pb.PublishStreamRequest, pb.PublishStreamResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOwner:
+    """What the producer asks for in every frame, and what it does with what is settled or handed back."""
+
+    ack: Ack | None
+    timeout_s: float
+    settle: Callable[[Settled, str], None]
+    hand_back: Callable[[Batch, str], None]
+
+
+class GroupLink:
+    """One producer and one broker group."""
+
+    def __init__(self, broker: str, outbox: Outbox, around: Surroundings, owner: LinkOwner) -> None:
+        self._broker = broker
+        self._outbox = outbox
+        self._around = around
+        self._owner = owner
+        self._topic = ""  # the last one offered: its route tells the master
+        self._failures = 0
+        self._epoch = 0
+        self._sent_epochs: dict[str, int] = {}  # producer id → newest epoch of a master that was sent something under it
+        self._work = asyncio.Event()
+        self._outgoing: deque[Frame] = deque()  # at most the outbox's frames in flight
+        self._outgoing_changed = asyncio.Event()
+        self._ending: asyncio.Future[DittoError] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def offer(self, batch: Batch) -> None:
+        """Send it when its turn comes; the owner hears what became of it."""
+        self._topic = batch.messages[0].topic
+        self._feed(Offered(batch))
+        if self._closed:
+            self._feed(Abandoned())
+
+    def sent_epoch(self, producer_id: str) -> int | None:
+        """The newest epoch of a master that may have got something under this id; None when that is not known."""
+        return self._sent_epochs.get(producer_id)
+
+    async def run(self) -> None:
+        """Keep a stream while there is work, until cancelled. Then everything is settled."""
+        retrying = AsyncRetrying(retry=retry_if_exception_type(DittoError), wait=self._pause_s, sleep=asyncio.sleep)
+        try:
+            async for attempt in retrying:
+                with attempt:
+                    await self._work.wait()
+                    await self._serve_one_stream()
+        finally:
+            self._closed = True
+            self._feed(Abandoned())
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _pause_s(self, state: RetryCallState) -> float:
+        return backoff_s(self._failures, self._around.chance)
+
+    async def _serve_one_stream(self) -> None:
+        """Always ends by raising why the stream ended; the outbox has heard it."""
+        try:
+            master = await self._find_master()
+            await self._converse(master)
+        except DittoError as problem:
+            self._failures += 1
+            self._feed(StreamEnded(problem))
+            raise
+
+    async def _find_master(self) -> Node:
+        route = await self._around.routing.route(self._topic, fresh=self._failures > 0)
+        master = master_of(route, self._broker)
+        if master is None:
+            raise OutOfReach(f"the master of {self._broker}", "no nameserver knows one now")
+        if master.state is NodeState.RECOVERING:
+            raise NotReady(master.name, "it recovers and takes no writes yet")
+        return master
+
+    async def _converse(self, master: Node) -> None:
+        who = f"{master.name} at {self._around.routing.address(master)}"
+        stub: Any = self._around.channels.stub(MessagingServiceStub, self._around.routing.address(master))
+        stream: Stream = stub.PublishStream()
+        self._outgoing.clear()
+        self._ending = asyncio.get_running_loop().create_future()
+        try:
+            await self._open(stream, who)
+            self._feed(StreamOpened())
+            raise await self._exchange(stream, who)
+        finally:
+            self._ending = None
+            stream.cancel()
+
+    async def _exchange(self, stream: Stream, who: str) -> DittoError:
+        """Write and read until the stream ends; why it ended."""
+        problem: DittoError = OutOfReach(who, "it ended the stream")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(stream, who))
+                tasks.create_task(self._write(stream))
+                tasks.create_task(self._watch_for_end())
+        except* DittoError as ended:
+            problem = _first(ended)
+        return problem
+
+    async def _watch_for_end(self) -> None:
+        assert self._ending is not None  # it is set before the stream is used
+        raise await self._ending
+
+    async def _open(self, stream: Stream, who: str) -> None:
+        """The server's headers show that it has taken the stream: before them, nothing is sent."""
+        try:
+            async with asyncio.timeout(_OPEN_DEADLINE_S):
+                headers: dict[str, Any] = dict(await stream.initial_metadata() or ())
+                if EPOCH_HEADER not in headers:
+                    await stream.read()
+                    raise OutOfReach(who, "it is no dittomq broker")
+                self._epoch = int(headers[EPOCH_HEADER])
+        except grpc.aio.AioRpcError as error:
+            raise typed(error, who) from error
+        except TimeoutError as late:
+            raise OutOfReach(who, f"it did not take a stream within {_OPEN_DEADLINE_S:g} s") from late
+
+    async def _read(self, stream: Stream, who: str) -> None:
+        while True:
+            try:
+                response = await stream.read()
+            except grpc.aio.AioRpcError as error:
+                raise typed(error, who) from error
+            if not isinstance(response, pb.PublishStreamResponse):
+                raise OutOfReach(who, "it ended the stream")
+            self._feed(_answer(response))
+
+    async def _write(self, stream: Stream) -> None:
+        while True:
+            while self._outgoing:
+                request = wire.frame_request(self._request(self._outgoing.popleft()))
+                try:
+                    await stream.write(request)
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    return  # the stream is over; reading it says why
+            self._outgoing_changed.clear()
+            await self._outgoing_changed.wait()
+
+    def _request(self, frame: Frame) -> wire.FrameRequest:
+        messages, queues = frame.content()
+        owner = self._owner
+        return wire.FrameRequest(frame.frame_id, messages, queues, owner.ack, owner.timeout_s, frame.producer_id, frame.first_sequence)
+
+    def _feed(self, event: Event) -> None:
+        if isinstance(event, FrameStored):
+            self._failures = 0
+        for command in self._outbox.handle(event, self._around.clock.monotonic()):
+            match command:
+                case SendFrame(frame):
+                    self._send(frame)
+                case EndStream(problem):
+                    if self._ending is not None and not self._ending.done():
+                        self._ending.set_result(problem)
+                case SettleStored() | SettleNotStored() | SettleUnknown():
+                    self._owner.settle(command, self._broker)
+                case HandBack(batch):
+                    self._owner.hand_back(batch, self._broker)
+                case _:
+                    assert_never(command)
+        if self._outbox.wants_stream:
+            self._work.set()
+        else:
+            self._work.clear()
+        self._set_timer()
+
+    def _send(self, frame: Frame) -> None:
+        """The newest epoch is remembered before anything leaves, so that `sent_epoch` is never too low."""
+        newest = max(self._epoch, self._sent_epochs.pop(frame.producer_id, 0))
+        self._sent_epochs[frame.producer_id] = newest
+        if len(self._sent_epochs) > _MAX_SESSIONS:
+            del self._sent_epochs[next(iter(self._sent_epochs))]
+        self._outgoing.append(frame)
+        self._outgoing_changed.set()
+
+    def _set_timer(self) -> None:
+        """A timer that is early does no harm, so it is only moved forward."""
+        due = self._outbox.next_due()
+        if due is None or self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + max(0.0, due - self._around.clock.monotonic())
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._feed(Ticked())
+
+
+def _answer(response: pb.PublishStreamResponse) -> FrameStored | FrameRefused:
+    outcome = wire.frame_outcome(response)
+    if isinstance(outcome, FrameReceipt):
+        return FrameStored(response.frame_id, outcome)
+    error = status.rebuild(outcome.reason, outcome.metadata) or Refused(outcome.message)
+    if not isinstance(error, Refused):
+        raise error  # the store failed: what was in flight is unknown
+    return FrameRefused(response.frame_id, error, outcome.index)
+
+
+def _first(group: BaseExceptionGroup[DittoError]) -> DittoError:
+    for error in group.exceptions:
+        return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    raise AssertionError("an exception group is never empty")

@@ -1,0 +1,319 @@
+"""What one producer has in hand for one broker group, and what to do next. Pure: the driver owns the stream and the clock.
+
+A producer numbers its messages: sequences are dense, in the order of sending, under one producer id per session. A broker stores
+what is next, answers what it has already with the original receipt, and refuses whatever skips a number. From that follows:
+
+- A refused frame is surely not stored and its sequences are free again. The frames behind it come back with a gap. So after a
+  refusal nothing new is sent until all frames of the stream are answered; what survived is then sent again under the next numbers.
+- A frame whose stream ended without its answer is *in doubt*: stored or not. It is sent again unchanged, before anything else: the
+  broker stores it now or answers with the first receipt. It never gets another number, and it never goes to another group.
+- A refusal of a frame in doubt speaks of that try only. When the refusal may pass, the frame is tried again unchanged. When it will
+  not pass, the frame stays in doubt for good, and its messages are reported as unknown.
+- Frames in doubt are the oldest: numbers are given in the order of sending, and behind a frame that was refused without doubt nothing
+  of the same stream can have been stored. When the stream ends before those behind it are answered, they may still be on their way, and
+  would fit as soon as somebody filled the hole. So nobody does: the session is sealed, and they are sent in the next one.
+- Once a frame is reported as unknown, its numbers are neither free nor taken, so nothing can follow them: the session ends, and a new
+  one begins at 0. The old producer id is used for asking and for sending that very message again, nothing else.
+- A gap without a refusal before it, or an expired producer, means that the broker has lost what it had stored (acknowledged at a weak
+  level). The session ends too; what was never in doubt is sent in the new one.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from dittomq.client.frames import Batch, Frame, FrameState, Line, make_frame
+from dittomq.client.outbox_events import (
+    Abandoned,
+    Command,
+    EndStream,
+    Event,
+    FrameRefused,
+    FrameStored,
+    HandBack,
+    Offered,
+    SendFrame,
+    SettleNotStored,
+    SettleStored,
+    SettleUnknown,
+    StreamEnded,
+    StreamOpened,
+    Ticked,
+)
+from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, ProducerExpired, QueueFull, Refused, SequenceGap, TooFewCopies
+from dittomq.receipts import FrameReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxOptions:
+    """`timeout_s`: how long the broker may wait for the level. `retry_s`: how long a message is tried beyond that.
+
+    `grace_s`: how much longer than `timeout_s` an answer may take before the stream counts as dead.
+    """
+
+    timeout_s: float = 3.0
+    retry_s: float = 10.0
+    grace_s: float = 2.0
+    linger_s: float = 0.0
+    max_frames: int = 4
+
+
+class _Stream(Enum):
+    CLOSED = "closed"  # none, or one being opened
+    OPEN = "open"
+    DRAINING = "draining"  # a frame was refused: nothing is sent until all are answered
+    ENDING = "ending"  # told to end, not over yet
+
+
+@dataclass(slots=True)
+class _Session:
+    """Numbers given under one producer id. `settled` is one past the last number that is stored or in doubt."""
+
+    base_id: str
+    generation: int = 0
+    settled: int = 0
+    next: int = 0
+    sealed: bool = False  # takes no new frames; ends when those in doubt are settled
+
+    @property
+    def producer_id(self) -> str:
+        return f"{self.base_id}-{self.generation}"
+
+    def renew(self) -> None:
+        self.generation, self.settled, self.next, self.sealed = self.generation + 1, 0, 0, False
+
+
+class Outbox:
+    """Batches in, frames out. One lives as long as its producer."""
+
+    def __init__(self, broker: str, base_id: str, options: OutboxOptions) -> None:
+        self._broker = broker
+        self._options = options
+        self._session = _Session(base_id)
+        self._stream = _Stream.CLOSED
+        self._waiting = Line()
+        self._frames: list[Frame] = []  # in the order of their sequences; those in doubt first
+        self._frame_count = 0
+        self._spoiled: DittoError | None = None  # why the session must end once the stream is drained
+        self._gap: SequenceGap | None = None  # some frame of this stream was refused for a gap
+        self._caused = False  # some frame of this stream was refused for another reason, which explains gaps
+        self._pause: DittoError | None = None  # a refusal that may pass
+        self._problem: DittoError | None = None  # the last thing that went wrong; None after a frame was stored
+        self._down_since: float | None = None  # first failure since the last stored frame
+        self._failed_at = 0.0
+        self._commands: list[Command] = []
+
+    @property
+    def wants_stream(self) -> bool:
+        """There is something to send."""
+        return bool(self._waiting or self._frames)
+
+    def next_due(self) -> float | None:
+        """When `Ticked` is due, on the monotonic clock; None: not at all."""
+        due = [frame.answer_due for frame in self._frames if frame.state is FrameState.SENT]
+        if self._stream is _Stream.CLOSED:
+            due += [frame.deadline for frame in self._frames]
+        if self._waiting:
+            due.append(self._send_by(self._waiting.first))
+            if self._lingers():
+                due.append(self._waiting.first.offered + self._options.linger_s)
+        return min(due, default=None)
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Take one fact; return what to do, in order."""
+        match event:
+            case Offered(batch):
+                self._offered(batch, now)
+            case StreamOpened():
+                self._stream = _Stream.OPEN
+            case FrameStored(frame_id, receipt):
+                self._stored(frame_id, receipt)
+            case FrameRefused(frame_id, error, index):
+                self._refused(frame_id, error, index)
+            case StreamEnded(problem):
+                self._ended(problem, now)
+            case Ticked():
+                self._expire(now)
+            case Abandoned():
+                self._abandon()
+            case _:
+                assert_never(event)
+        if self._stream is _Stream.DRAINING and all(frame.state is not FrameState.SENT for frame in self._frames):
+            self._regroup()
+        if self._stream is _Stream.OPEN:
+            self._send(now, slot_freed=isinstance(event, FrameStored | FrameRefused))
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _offered(self, batch: Batch, now: float) -> None:
+        if self._down_since is not None and now - self._failed_at > self._options.retry_s:
+            self._down_since = None  # long ago: this one gets its full time
+        self._waiting.add(batch)
+
+    def _stored(self, frame_id: int, receipt: FrameReceipt) -> None:
+        frame = self._frame(frame_id)
+        if frame is None:
+            return
+        if len(receipt) != len(frame.place_of):
+            problem = f"sent receipts for {len(receipt)} of {len(frame.place_of)} messages"
+            self._end_stream(OutOfReach(f"the master of {self._broker}", problem))
+            return
+        self._frames.remove(frame)
+        self._session.settled = max(self._session.settled, frame.end_sequence)
+        self._problem = self._down_since = None
+        self._commands += [SettleStored(batch, receipt, places) for batch, places in frame.parts()]
+
+    def _refused(self, frame_id: int, error: Refused, index: int | None) -> None:
+        frame = self._frame(frame_id)
+        if frame is None or frame.state is not FrameState.SENT:
+            return
+        frame.state = FrameState.REFUSED
+        if self._stream is _Stream.OPEN:
+            self._stream = _Stream.DRAINING
+        match error:
+            case SequenceGap():
+                self._gap = error
+            case ProducerExpired():
+                self._spoiled = error
+            case NotMaster() | NotReady() | TooFewCopies() | QueueFull():
+                self._caused, self._pause = True, error
+            case _ if frame.in_doubt:
+                self._caused, self._spoiled = True, error
+            case _:
+                self._caused = True
+                self._drop(frame, error, index)
+
+    def _drop(self, frame: Frame, cause: Refused, index: int | None) -> None:
+        """Fail what the refusal names: the batch of one message, or the frame."""
+        culprit = frame.culprit(index)
+        for batch in frame.batches:
+            if culprit is None or batch is culprit.batch:
+                self._commands.append(SettleNotStored(batch, cause, culprit.index if culprit is not None else 0))
+        frame.batches = [batch for batch in frame.batches if culprit is not None and batch is not culprit.batch]
+
+    def _regroup(self) -> None:
+        """All frames of the stream are answered: take back what was refused, and go on or pause."""
+        self._take_back([frame for frame in self._frames if not frame.in_doubt])
+        for frame in self._frames:
+            frame.state = FrameState.TO_SEND
+        if self._gap is not None and not self._caused:
+            self._spoiled = self._gap
+        pause = self._pause
+        self._forget_refusals()
+        self._stream = _Stream.OPEN
+        if pause is not None:
+            self._problem = pause
+            self._end_stream(pause)
+
+    def _forget_refusals(self) -> None:
+        """The next stream, or the next round of this one, begins with a clean slate."""
+        if self._spoiled is not None:
+            self._end_session(self._spoiled)
+        self._gap, self._caused, self._pause = None, False, None
+
+    def _take_back(self, frames: list[Frame]) -> None:
+        """These are surely not stored: their messages wait again, first in line, and their numbers are free."""
+        for frame in reversed(frames):
+            self._waiting.put_back(frame.batches)
+            self._frames.remove(frame)
+        self._session.next = self._session.settled
+
+    def _end_session(self, problem: DittoError) -> None:
+        for frame in self._frames:
+            for batch, sequences in frame.numbered():
+                self._commands.append(SettleUnknown(batch, frame.producer_id, sequences, problem))
+        self._frames.clear()
+        self._session.renew()
+        self._spoiled = None
+
+    def _ended(self, problem: DittoError, now: float) -> None:
+        self._stream = _Stream.CLOSED
+        self._problem = problem
+        self._failed_at = now
+        if self._down_since is None:
+            self._down_since = now
+        self._judge_unanswered()
+        self._take_back([frame for frame in self._frames if not frame.in_doubt])
+        self._forget_refusals()
+        self._expire(now)
+        if now - self._down_since >= self._options.retry_s:
+            self._fail_waiting(now, all_of_them=True)
+        self._commands += [HandBack(batch) for batch in self._waiting.take_free()]
+
+    def _abandon(self) -> None:
+        problem = OutOfReach(f"the master of {self._broker}", "the producer was closed before it answered")
+        self._judge_unanswered()
+        self._take_back([frame for frame in self._frames if not frame.in_doubt])
+        self._end_session(problem)
+        while self._waiting:
+            self._commands.append(SettleNotStored(self._waiting.take(), problem))
+
+    def _judge_unanswered(self) -> None:
+        """Without an answer a frame is in doubt, except behind one that was refused without doubt: there it would have been a gap."""
+        hole = False
+        for frame in self._frames:
+            if frame.state is FrameState.SENT and not hole:
+                frame.in_doubt = True
+                self._session.settled = max(self._session.settled, frame.end_sequence)
+            elif frame.state is FrameState.SENT:
+                self._session.sealed = True
+            elif frame.state is FrameState.REFUSED and not frame.in_doubt:
+                hole = True
+            frame.state = FrameState.TO_SEND
+
+    def _expire(self, now: float) -> None:
+        self._fail_waiting(now, all_of_them=False)
+        if self._stream is _Stream.CLOSED and any(frame.deadline <= now for frame in self._frames):
+            self._end_session(self._problem or self._silence())
+        sent = [frame for frame in self._frames if frame.state is FrameState.SENT]
+        if self._stream in (_Stream.OPEN, _Stream.DRAINING) and any(frame.answer_due <= now for frame in sent):
+            self._end_stream(self._silence())
+
+    def _end_stream(self, problem: DittoError) -> None:
+        self._stream = _Stream.ENDING
+        self._commands.append(EndStream(problem))
+
+    def _fail_waiting(self, now: float, *, all_of_them: bool) -> None:
+        while self._waiting and (all_of_them or self._send_by(self._waiting.first) <= now):
+            self._commands.append(SettleNotStored(self._waiting.take(), self._problem or self._silence()))
+
+    def _send(self, now: float, *, slot_freed: bool) -> None:
+        for frame in self._frames:
+            if frame.state is FrameState.TO_SEND:
+                self._send_frame(frame, now)
+        if self._session.sealed:
+            if self._frames:
+                return
+            self._session.renew()
+        while self._waiting and len(self._frames) < self._options.max_frames and self._may_leave(now, slot_freed=slot_freed):
+            frame = make_frame(self._frame_count, self._session.producer_id, self._session.next, self._waiting.take_frame())
+            self._frame_count += 1
+            self._session.next = frame.end_sequence
+            self._frames.append(frame)
+            self._send_frame(frame, now)
+            slot_freed = False
+
+    def _may_leave(self, now: float, *, slot_freed: bool) -> bool:
+        """A frame leaves when none is in flight, when an answer has freed a slot, or when it is full; linger delays the first two."""
+        if self._lingers() and self._waiting.first.offered + self._options.linger_s > now:
+            return False
+        return slot_freed or not self._frames or self._waiting.full
+
+    def _lingers(self) -> bool:
+        return self._options.linger_s > 0 and not self._waiting.full
+
+    def _send_frame(self, frame: Frame, now: float) -> None:
+        frame.state = FrameState.SENT
+        frame.answer_due = now + self._options.timeout_s + self._options.grace_s
+        self._commands.append(SendFrame(frame))
+
+    def _send_by(self, batch: Batch) -> float:
+        """Sent later than this, a batch could not be answered by its deadline."""
+        return batch.deadline - self._options.timeout_s
+
+    def _frame(self, frame_id: int) -> Frame | None:
+        return next((frame for frame in self._frames if frame.frame_id == frame_id), None)
+
+    def _silence(self) -> OutOfReach:
+        waited = self._options.timeout_s + self._options.grace_s
+        return OutOfReach(f"the master of {self._broker}", f"no answer within {waited:g} s")

@@ -1,0 +1,109 @@
+"""What an outbox is told and what it commands: facts in the past tense, commands in the imperative."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dittomq.client.frames import Batch, Frame
+from dittomq.errors import DittoError, Refused
+from dittomq.receipts import FrameReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A batch wants to be sent."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """The master accepted a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStored:
+    """The broker answered: stored."""
+
+    frame_id: int
+    receipt: FrameReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRefused:
+    """The broker answered: nothing of it is in the log. `index` None: it concerns the whole frame."""
+
+    frame_id: int
+    error: Refused
+    index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """The stream is over, or could not be opened. No answer of it will come any more."""
+
+    problem: DittoError
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The stream is over and there will be no other: everything is settled now."""
+
+
+Event = Offered | StreamOpened | FrameStored | FrameRefused | StreamEnded | Ticked | Abandoned
+
+
+@dataclass(frozen=True, slots=True)
+class SendFrame:
+    """Write the frame to the stream, after those before."""
+
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class EndStream:
+    """Close the stream, then report StreamEnded with this problem."""
+
+    problem: DittoError
+
+
+@dataclass(frozen=True, slots=True)
+class SettleStored:
+    """The batch is in the log; `places` are the indexes of its messages in the receipt."""
+
+    batch: Batch
+    receipt: FrameReceipt
+    places: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SettleNotStored:
+    """Nothing of the batch is in any log. `index` is the message of the batch that caused it, 0 when none did."""
+
+    batch: Batch
+    cause: DittoError
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SettleUnknown:
+    """The batch is in the log or not; `sequences` are those of its messages under `producer_id`."""
+
+    batch: Batch
+    producer_id: str
+    sequences: Sequence[int]
+    problem: DittoError
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """The batch is bound to no group and surely not stored: another group may take it; if none can, offer it again."""
+
+    batch: Batch
+
+
+Command = SendFrame | EndStream | SettleStored | SettleNotStored | SettleUnknown | HandBack

@@ -1,0 +1,265 @@
+"""① A producer: checks messages, chooses their queues, gathers them into batches and tells what became of each.
+
+What a caller may conclude. *Not stored*: every request that carried the message was answered with a refusal, or none was ever
+sent. *Outcome unknown*: some request was not answered in time and may be in the log. From then on its producer id is used for two
+things only, and neither can store it twice:
+
+- `resolve` asks the master. "Not in the log" alone proves nothing: the lost request may still be on its way inside a master that
+  lives. It is proof when the answer comes from an epoch newer than every master that the message was sent to, because an epoch begins
+  with a new process, and a master of an older one can only write what will be cut. Anything less stays unknown.
+- `send_again` sends it under the same id and sequence: stored now, or the first receipt. Messages of one lost stretch are sent again
+  in their order, because a broker refuses to skip a number.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self, cast, overload
+
+import grpc.aio
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
+from dittomq.client.bulk import Bulk, Outcomes
+from dittomq.client.checks import checked_size
+from dittomq.client.frames import Batch
+from dittomq.client.link import EPOCH_HEADER, GroupLink, LinkOwner, Settled
+from dittomq.client.outbox import Outbox, OutboxOptions
+from dittomq.client.outcomes import Absent, Outcome, Stored, outcome_of
+from dittomq.client.queues import QueueChooser, Target, master_of
+from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.client.waiting_bytes import WaitingBytes
+from dittomq.doors.chance import hex_id
+from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown, OutOfReach, QueueFull, Refused
+from dittomq.message import Ack, Message, PutStatus, Receipt
+from dittomq.routes import Route
+from dittomq.rpc.channel import call, typed
+from dittomq.wire import messaging as wire
+
+OnWeak = Literal["raise", "return"]
+OnFull = Literal["wait", "raise"]
+Messages = Iterable[Message] | AsyncIterable[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """`ack` None: the broker's default.
+
+    `timeout_s`: how long a broker may wait for the level; `retry_s`: how long a message is tried beyond it.
+    `on_weak`: raise LevelNotReached for what is stored weaker than asked, or return its receipt. `on_full`: when `max_waiting_bytes`
+    wait for an answer, a further publish waits too or raises NotStored. `linger_s`: how long a message may wait for company.
+    """
+
+    ack: Ack | None = None
+    timeout_s: float = 3.0
+    retry_s: float = 10.0
+    on_weak: OnWeak = "raise"
+    on_full: OnFull = "wait"
+    max_waiting_bytes: int = 32 * 1024 * 1024
+    linger_s: float = 0.0
+
+
+class Producer:
+    """Publishes. Used inside `async with`; leaving the block sends what waits, and raises what nobody was told is not stored."""
+
+    def __init__(self, around: Surroundings, options: ProducerOptions) -> None:
+        self._around = around
+        self._options = options
+        self.chooser = QueueChooser()
+        self._waiting = WaitingBytes(options.max_waiting_bytes)
+        self._links: dict[str, GroupLink] = {}
+        self._pending: dict[Batch, asyncio.Future[Outcome]] = {}
+        self._unheard: list[asyncio.Future[Outcome]] = []  # outcomes whose caller was cancelled; bounded by what waits
+        self._tasks = asyncio.TaskGroup()
+        self._running: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        try:
+            if error is None:
+                await self._flush()
+        finally:
+            for task in self._running:
+                task.cancel()
+            await self._tasks.__aexit__(None, None, None)  # the caller's error stays as it is
+        if error is None:
+            self._raise_unheard()
+
+    async def publish(  # noqa: PLR0913  # a message has these parts
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        keys: Iterable[str] = (),
+        order_key: str = "",
+        tag: str = "",
+        queue: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        content = body.encode() if isinstance(body, str) else body
+        return await self.publish_message(Message(topic, content, queue, tuple(keys), tag, order_key, properties or {}))
+
+    async def publish_message(self, message: Message) -> Receipt:
+        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        try:
+            size = checked_size(message)
+            target = self.chooser.target(await self.route(message.topic), message)
+            future = await self.submit(target, [message], [target.queue], size)
+        except Refused as cause:
+            raise NotStored(message.topic, cause) from cause
+        outcome = await self.hear(future)
+        if isinstance(outcome, Stored):
+            return self._judged(outcome.item(0, 0))
+        raise outcome.item(0, 0)
+
+    @overload
+    async def publish_many(self, messages: Messages, *, on_failure: Literal["raise"] = "raise") -> Sequence[Receipt]: ...
+    @overload
+    async def publish_many(self, messages: Messages, *, on_failure: Literal["return"]) -> Outcomes: ...
+    async def publish_many(self, messages: Messages, *, on_failure: Literal["raise", "return"] = "raise") -> Sequence[Receipt] | Outcomes:
+        """Publish in order, in bounded memory; one receipt for each message, in order, made when it is looked at.
+
+        With "raise", the first failure ends the reading of `messages`; what was sent is awaited, then the failure with the lowest index
+        is raised. With "return", all are published, and a failure stands in the place of its receipt.
+        """
+        bulk = self.bulk(stop_at_failure=on_failure == "raise")
+        if isinstance(messages, AsyncIterable):
+            async for message in messages:
+                if not await bulk.add((message,)):
+                    break
+        else:
+            await bulk.add(messages)
+        outcomes = await bulk.finish()
+        if on_failure == "return":
+            return outcomes
+        outcomes.raise_first_failure()
+        return cast("Sequence[Receipt]", outcomes)
+
+    def bulk(self, *, stop_at_failure: bool) -> Bulk:
+        """Publishing of many messages, piece by piece."""
+        return Bulk(self, weak_fails=self._options.on_weak == "raise", stop_at_failure=stop_at_failure)
+
+    async def resolve(self, handle: OutcomeHandle) -> Receipt:
+        """What became of a message whose answer was lost: its receipt; raises NotStored, or OutcomeUnknown as long as nobody can know."""
+        request = wire.outcome_request(handle, self._options.ack, self._options.timeout_s)
+        try:
+            stub, who = await self._master(handle)
+            answer: Any = stub.GetOutcome(request, timeout=self._options.timeout_s + self._options.retry_s)
+            response: pb.GetOutcomeResponse = await answer
+            headers: dict[str, Any] = dict(await answer.initial_metadata() or ())
+        except DittoError as error:
+            raise OutcomeUnknown(handle, str(error)) from error
+        except grpc.aio.AioRpcError as error:
+            raise OutcomeUnknown(handle, str(typed(error, f"the master of {handle.broker}"))) from error
+        outcome = wire.outcome(response)
+        if outcome.receipt is not None:
+            return self._judged(outcome.receipt)
+        if not outcome.absent:
+            raise OutcomeUnknown(handle, f"{who} does not remember the producer")
+        if self._is_newer(int(headers.get(EPOCH_HEADER, 0)), handle):
+            raise NotStored(handle.topic, OutOfReach(f"the master of {handle.broker}", "it was replaced before it stored the message"))
+        raise OutcomeUnknown(handle, f"it is not in the log of {who} now, but the lost request may still arrive there")
+
+    async def send_again(self, handle: OutcomeHandle, message: Message) -> Receipt:
+        """Send a message of unknown outcome once more under its first identity: stored now, or its first receipt. Never twice."""
+        try:
+            checked_size(message)
+            stub, who = await self._master(handle)
+            request = wire.publish_request(handle, message, self._options.ack, self._options.timeout_s)
+            deadline_s = self._options.timeout_s + self._options.retry_s
+            response: pb.PublishResponse = await call(stub.Publish, request, who=who, deadline_s=deadline_s)
+        except DittoError as error:
+            raise OutcomeUnknown(handle, str(error)) from error
+        return self._judged(wire.receipt(response.receipt))
+
+    async def route(self, topic: str) -> Route:
+        """The topic's route; for a topic never seen, nameservers get the message's time to answer. Raises NotStored or Refused."""
+        started, failures = self._around.clock.monotonic(), 0
+        while True:
+            try:
+                return await self._around.routing.route(topic)
+            except OutOfReach as silent:
+                if self._around.clock.monotonic() - started >= self._options.retry_s:
+                    raise NotStored(topic, silent) from silent
+            await asyncio.sleep(backoff_s(failures, self._around.chance))
+            failures += 1
+
+    async def submit(self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int) -> asyncio.Future[Outcome]:
+        """Hand a batch to its group, waiting for room; the future is settled by the batch's deadline."""
+        if self._options.on_full == "raise" and not self._waiting.has_room(size):
+            raise QueueFull("the producer's waiting bytes", self._options.max_waiting_bytes)
+        await self._waiting.take(size)
+        now = self._around.clock.monotonic()
+        batch = Batch(messages, queues, size, target.bound, now, now + self._options.timeout_s + self._options.retry_s)
+        future = self._pending[batch] = asyncio.get_running_loop().create_future()
+        self._link(target.broker).offer(batch)
+        return future
+
+    async def hear(self, future: asyncio.Future[Outcome]) -> Outcome:
+        """The outcome. A caller that is cancelled does not stop the sending; the end of the block tells what it missed."""
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self._unheard.append(future)
+            raise
+
+    def _judged(self, receipt: Receipt) -> Receipt:
+        if receipt.status is not PutStatus.PUT_OK and self._options.on_weak == "raise":
+            raise LevelNotReached(receipt)
+        return receipt
+
+    def _link(self, broker: str) -> GroupLink:
+        link = self._links.get(broker)
+        if link is None:
+            options = self._options
+            outbox = Outbox(
+                broker,
+                hex_id(self._around.chance),
+                OutboxOptions(timeout_s=options.timeout_s, retry_s=options.retry_s, linger_s=options.linger_s),
+            )
+            owner = LinkOwner(options.ack, options.timeout_s, self._settle, self._hand_back)
+            link = self._links[broker] = GroupLink(broker, outbox, self._around, owner)
+            self._running.append(self._tasks.create_task(link.run()))
+        return link
+
+    def _settle(self, settled: Settled, broker: str) -> None:
+        self._waiting.give(settled.batch.size)
+        self._pending.pop(settled.batch).set_result(outcome_of(settled, broker))
+
+    def _hand_back(self, batch: Batch, broker: str) -> None:
+        """Surely not stored and bound to no group: another group may take it."""
+        topic = batch.messages[0].topic
+        route = self._around.routing.last_route(topic)
+        target = self.chooser.elsewhere(route, broker) if route is not None else None
+        if target is not None:
+            batch.queues = [target.queue] * len(batch.messages)
+        self._link(target.broker if target is not None else broker).offer(batch)
+
+    async def _flush(self) -> None:
+        """Wait until everything is settled; each has its deadline."""
+        while self._pending:
+            await asyncio.shield(next(iter(self._pending.values())))
+
+    def _raise_unheard(self) -> None:
+        for future in self._unheard:
+            outcome = future.result()
+            if not isinstance(outcome, Stored):
+                raise outcome.item(outcome.culprit if isinstance(outcome, Absent) else 0, 0)
+
+    async def _master(self, handle: OutcomeHandle) -> tuple[Any, str]:
+        route = await self._around.routing.route(handle.topic, fresh=True)
+        master = master_of(route, handle.broker)
+        if master is None:
+            raise OutOfReach(f"the master of {handle.broker}", "no nameserver knows one now")
+        address = self._around.routing.address(master)
+        return self._around.channels.stub(MessagingServiceStub, address), f"{master.name} at {address}"
+
+    def _is_newer(self, epoch: int, handle: OutcomeHandle) -> bool:
+        link = self._links.get(handle.broker)
+        sent = link.sent_epoch(handle.producer_id) if link is not None else None
+        return sent is not None and epoch > sent

@@ -1,0 +1,91 @@
+"""Which broker group and queue a message goes to. The same order key always goes to the same queue, whichever client sends it."""
+
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dittomq.errors import NotPermitted, QueueNotFound
+from dittomq.message import Message
+from dittomq.routes import PERMISSION_WRITE, Node, NodeState, Role, Route
+
+
+class Target(NamedTuple):
+    """Where a message goes. `bound`: it may not go to another group."""
+
+    broker: str
+    queue: int
+    bound: bool
+
+
+def master_of(route: Route, broker: str) -> Node | None:
+    """The group's master, None while there is none."""
+    return next((node for node in route.nodes if node.broker == broker and node.role is not Role.SLAVE), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A route as a chooser reads it. Pairs are (group, queue), in order; `led` are those of groups with a master that serves."""
+
+    route: Route
+    pairs: tuple[tuple[str, int], ...]
+    led: tuple[tuple[str, int], ...]
+
+
+class QueueChooser:
+    """Chooses queues for one producer; takes turns where the message leaves the choice."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, _Plan] = {}
+        self._turns: dict[str, int] = {}
+
+    def target(self, route: Route, message: Message) -> Target:
+        """Where the message goes; raises QueueNotFound or NotPermitted.
+
+        A queue by number is that of the first group, by name, that has it. An order key is hashed over all queues that may be
+        written, also those of a group whose master is away: it waits for that master, because another queue would break the order.
+        """
+        plan = self._plan(route)
+        if message.queue is not None:
+            return Target(_group_with(plan, message.queue), message.queue, bound=True)
+        if message.order_key:
+            broker, queue = plan.pairs[zlib.crc32(message.order_key.encode()) % len(plan.pairs)]
+            return Target(broker, queue, bound=True)
+        return self._in_turn(plan.led or plan.pairs, route.topic)
+
+    def elsewhere(self, route: Route, broker: str) -> Target | None:
+        """A queue of another group with a master that serves, for a message bound to none; None when there is no such group."""
+        others = tuple(pair for pair in self._plan(route).led if pair[0] != broker)
+        return self._in_turn(others, route.topic) if others else None
+
+    def _in_turn(self, pairs: tuple[tuple[str, int], ...], topic: str) -> Target:
+        turn = self._turns.get(topic, 0)
+        self._turns[topic] = turn + 1
+        broker, queue = pairs[turn % len(pairs)]
+        return Target(broker, queue, bound=False)
+
+    def _plan(self, route: Route) -> _Plan:
+        plan = self._plans.get(route.topic)
+        if plan is None or plan.route is not route:
+            plan = self._plans[route.topic] = _plan_of(route)
+        return plan
+
+
+def _plan_of(route: Route) -> _Plan:
+    writable = sorted((group.broker, group.write_queues) for group in route.queues if group.permission & PERMISSION_WRITE)
+    pairs = tuple((broker, queue) for broker, count in writable for queue in range(count))
+    if not pairs:
+        raise NotPermitted(f'topic "{route.topic}" takes no writes in any broker group; its permission needs bit 2')
+    led = tuple(pair for pair in pairs if _is_led(route, pair[0]))
+    return _Plan(route, pairs, led)
+
+
+def _is_led(route: Route, broker: str) -> bool:
+    master = master_of(route, broker)
+    return master is not None and master.state is NodeState.SERVING
+
+
+def _group_with(plan: _Plan, queue: int) -> str:
+    for broker, number in plan.pairs:
+        if number == queue:
+            return broker
+    raise QueueNotFound(plan.route.topic, queue, 1 + max(number for _, number in plan.pairs))

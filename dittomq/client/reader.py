@@ -1,0 +1,181 @@
+"""⑧ Reading one queue: from the master while it answers, from its slaves when it does not, from one node when the caller insists."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
+from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.errors import CorruptRecord, DittoError, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, QueueFull
+from dittomq.message import StoredMessage
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullAnswer, PullOrder, PullStatus
+from dittomq.routes import Node, Route
+from dittomq.rpc.channel import call
+from dittomq.tokens import decode_token
+from dittomq.wire import messaging as wire
+
+_ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
+_AVOID_S = 5.0  # a node that did not answer is asked last for so long
+_ROUNDS = 3
+_TRY_ANOTHER = (OutOfReach, NotReady, QueueFull, CorruptRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """`broker` None: the only group that has the topic. `node` "broker/id": no other may answer. `tag` "a || b": only these.
+
+    Limits of one pull: at most `max_messages` and `max_bytes`, but always one message.
+    """
+
+    broker: str | None = None
+    node: str | None = None
+    tag: str = ""
+    max_messages: int = DEFAULT_PULL_MESSAGES
+    max_bytes: int = DEFAULT_PULL_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages of one queue, in its order, and the node that had them. The queue holds [min_offset, max_offset) there.
+
+    `confirmed`: that node's confirmed end of the log, bytes. `may_be_undone_from`: from this queue offset on a new master may undo
+    what was returned; None: nothing of it.
+    """
+
+    messages: tuple[StoredMessage, ...]
+    next_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
+    confirmed: PhysicalOffset
+    may_be_undone_from: QueueOffset | None
+    node: str
+
+
+class Reader:
+    """Reads one queue of one topic. Holds no position: the caller does."""
+
+    def __init__(self, topic: str, queue: int, around: Surroundings, options: ReaderOptions) -> None:
+        self._topic = topic
+        self._queue = queue
+        self._around = around
+        self._options = options
+        self._tags = wire.tags_of(options.tag)
+        self._avoided: dict[str, float] = {}  # node → until when it is asked last
+
+    async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None) -> Page:
+        """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
+
+        Raises OffsetOutOfRange, TopicNotFound, OutOfReach when no copy answers, NotReady when none holds what the token names.
+        """
+        order = PullOrder(
+            topic=self._topic,
+            queue=self._queue,
+            offset=QueueOffset(offset),
+            max_messages=self._options.max_messages,
+            max_bytes=self._options.max_bytes,
+            wait_s=wait_s,
+            tags=self._tags,
+            at_least=decode_token(at_least) if at_least else None,
+        )
+        rounds = AsyncRetrying(
+            retry=retry_if_exception_type((OutOfReach, NotReady)),
+            stop=stop_after_attempt(_ROUNDS),
+            wait=self._pause_s,
+            sleep=asyncio.sleep,
+            reraise=True,
+        )
+        async for attempt in rounds:
+            with attempt:
+                return await self._round(order, fresh=attempt.retry_state.attempt_number > 1)
+        raise AssertionError("the last round returns or raises")
+
+    async def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncIterator[StoredMessage]:
+        """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing."""
+        offset = from_offset
+        while True:
+            page = await self.pull(offset, wait_s=0.0 if until_end else wait_s)
+            for message in page.messages:
+                yield message
+            if until_end and page.next_offset == offset:
+                return
+            offset = page.next_offset
+
+    def _pause_s(self, state: RetryCallState) -> float:
+        return backoff_s(state.attempt_number, self._around.chance)
+
+    async def _round(self, order: PullOrder, *, fresh: bool) -> Page:
+        """Ask the copies one after the other, each without waiting for what a token names; then wait at the first of them."""
+        copies = self._in_order(await self._around.routing.route(self._topic, fresh=fresh))
+        impatient = replace(order, wait_s=0.0) if order.at_least is not None and len(copies) > 1 else order
+        problem: DittoError | None = None
+        behind: list[Node] = []
+        for node in copies:
+            try:
+                answer = await self._ask(node, impatient)
+            except _TRY_ANOTHER as silent:
+                self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S
+                problem = silent
+            except OffsetOutOfRange as beyond:
+                if beyond.asked < beyond.end:
+                    raise
+                problem = beyond  # this copy may be behind the others
+            else:
+                self._avoided.pop(node.name, None)
+                if answer.status is not PullStatus.BEHIND:
+                    return _page(answer, node)
+                behind.append(node)
+        return await self._wait_at(behind, order, problem)
+
+    async def _wait_at(self, behind: list[Node], order: PullOrder, problem: DittoError | None) -> Page:
+        if not behind:
+            raise problem or OutOfReach(self._who(), "no nameserver knows one of its nodes now")
+        if order.wait_s > 0:
+            answer = await self._ask(behind[0], order)
+            if answer.status is not PullStatus.BEHIND:
+                return _page(answer, behind[0])
+        raise NotReady(behind[0].name, "it does not hold yet what the token names; pull with a longer wait_s")
+
+    async def _ask(self, node: Node, order: PullOrder) -> PullAnswer:
+        address = self._around.routing.address(node)
+        stub: Any = self._around.channels.stub(MessagingServiceStub, address)
+        deadline_s = order.wait_s + _ANSWER_DEADLINE_S
+        response: pb.PullResponse = await call(stub.Pull, wire.pull_request(order), who=f"{node.name} at {address}", deadline_s=deadline_s)
+        return wire.pull_answer(response)
+
+    def _in_order(self, route: Route) -> list[Node]:
+        """The master, then the slaves by id; those that did not answer lately come last."""
+        nodes = [node for node in route.nodes if node.broker == self._group(route)]
+        if self._options.node is not None:
+            nodes = [node for node in nodes if node.name == self._options.node]
+        now = self._around.clock.monotonic()
+        return sorted(nodes, key=lambda node: (self._avoided.get(node.name, now) > now, node.broker_id))
+
+    def _group(self, route: Route) -> str:
+        if self._options.broker is not None:
+            return self._options.broker
+        if self._options.node is not None:
+            return self._options.node.partition("/")[0]
+        groups = sorted(group.broker for group in route.queues)
+        if len(groups) > 1:
+            raise InvalidField("broker", f'topic "{self._topic}" has queues in {", ".join(groups)}; name one of them')
+        return groups[0] if groups else ""
+
+    def _who(self) -> str:
+        return self._options.node or f'any node with queue {self._queue} of topic "{self._topic}"'
+
+
+def _page(answer: PullAnswer, node: Node) -> Page:
+    return Page(
+        messages=answer.messages,
+        next_offset=answer.next_offset,
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+        confirmed=answer.confirmed,
+        may_be_undone_from=answer.may_be_undone_from,
+        node=node.name,
+    )

@@ -1,0 +1,59 @@
+"""Routes as a client uses them: the last one known serves while no nameserver answers, and addresses pass through the client's map."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dittomq.doors.clock import Clock
+from dittomq.errors import OutOfReach, TopicNotFound
+from dittomq.naming.route_cache import RouteCache
+from dittomq.routes import Node, Route
+from dittomq.rpc.channel import Channels
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every part of one client shares."""
+
+    channels: Channels
+    routing: "Routing"
+    clock: Clock
+    chance: random.Random
+
+
+class Routing:
+    """Finds nodes. A route once known is never forgotten for lack of an answer: brokers say themselves what they do not hold."""
+
+    def __init__(self, cache: RouteCache, address_map: Mapping[str, str]) -> None:
+        self._cache = cache
+        self._address_map = address_map
+        self._known: dict[str, Route] = {}
+
+    async def route(self, topic: str, *, fresh: bool = False) -> Route:
+        """The topic's route; asked for anew when `fresh`. Raises TopicNotFound or OutOfReach for a topic never seen."""
+        try:
+            route = await (self._cache.refresh(topic) if fresh else self._cache.route(topic))
+        except (OutOfReach, TopicNotFound):
+            known = self._known.get(topic)
+            if known is None:
+                raise
+            return known
+        self._known[topic] = route
+        return route
+
+    def last_route(self, topic: str) -> Route | None:
+        """The last route known, without asking."""
+        return self._known.get(topic)
+
+    async def nodes(self) -> list[Node]:
+        """All nodes that a nameserver knows now."""
+        return await self._cache.brokers()
+
+    def address(self, node: Node) -> str:
+        """Where this client reaches the node."""
+        return self._address_map.get(node.address, node.address)
+
+
+def backoff_s(failures: int, chance: random.Random, *, first_s: float = 0.05, most_s: float = 1.0) -> float:
+    """How long to wait after so many failures in a row: doubling, with jitter, so that a herd spreads out."""
+    return min(most_s, first_s * 2.0 ** min(failures, 16)) * chance.uniform(0.5, 1.0)

@@ -1,0 +1,224 @@
+"""The client without await: the same names, for any number of threads. One background thread runs the asynchronous client."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Self, cast, overload
+
+from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription
+from dittomq.client.async_client import AsyncClient, nameserver_of_context
+from dittomq.client.bulk import Outcomes
+from dittomq.client.loop_thread import Held, LoopThread
+from dittomq.client.producer import OnFull, OnWeak, Producer
+from dittomq.client.reader import Page, Reader
+from dittomq.errors import OutcomeHandle
+from dittomq.ha_status import HaStatus
+from dittomq.message import MAX_FRAME_MESSAGES, Ack, Message, Receipt, StoredMessage
+from dittomq.metadata.topics import TopicConfig
+from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
+from dittomq.routes import DEFAULT_NETWORK, Node, Route
+from dittomq.wire.admin import BrokerDescription, RoleChange
+
+
+class Client:
+    """A client of one cluster, for use inside `with`, by any number of threads; see AsyncClient."""
+
+    def __init__(
+        self, nameserver: str | Sequence[str], *, address_map: Mapping[str, str] | None = None, network: str = DEFAULT_NETWORK
+    ) -> None:
+        """`nameserver`: "host:port", several separated by commas or in a list. `address_map`: advertised address → the one to use."""
+        self._client = AsyncClient(nameserver, address_map=address_map, network=network)
+        self._thread = LoopThread("dittomq-client")
+        self._held = Held(self._thread, self._client)
+
+    @classmethod
+    def from_context(cls, name: str | None = None) -> Self:
+        """A client of the cluster with that name, or of the current one; raises ConfigError when there is none."""
+        return cls(nameserver_of_context(name))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._held.enter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        try:
+            self._held.exit(error)
+        finally:
+            self._thread.stop()
+
+    def producer(  # noqa: PLR0913  # settings with defaults
+        self,
+        ack: Ack | None = None,
+        *,
+        timeout_s: float = 3.0,
+        retry_s: float = 10.0,
+        on_weak: OnWeak = "raise",
+        on_full: OnFull = "wait",
+        max_waiting_bytes: int = 32 * 1024 * 1024,
+        linger_s: float = 0.0,
+    ) -> "SyncProducer":
+        """A producer, for use inside `with`, by any number of threads; see ProducerOptions."""
+        producer = self._client.producer(
+            ack,
+            timeout_s=timeout_s,
+            retry_s=retry_s,
+            on_weak=on_weak,
+            on_full=on_full,
+            max_waiting_bytes=max_waiting_bytes,
+            linger_s=linger_s,
+        )
+        return SyncProducer(self._thread, producer)
+
+    def reader(  # noqa: PLR0913  # settings with defaults
+        self,
+        topic: str,
+        queue: int,
+        *,
+        broker: str | None = None,
+        node: str | None = None,
+        tag: str = "",
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+    ) -> "SyncReader":
+        """A reader of one queue; see ReaderOptions."""
+        reader = self._client.reader(topic, queue, broker=broker, node=node, tag=tag, max_messages=max_messages, max_bytes=max_bytes)
+        return SyncReader(self._thread, reader)
+
+    @property
+    def admin(self) -> "SyncAdmin":
+        """Topics, nodes and roles."""
+        return SyncAdmin(self._thread, self._client.admin)
+
+    def route(self, topic: str) -> Route:
+        """Where the topic's queues are now; raises TopicNotFound or OutOfReach."""
+        return self._thread.run(self._client.route(topic))
+
+    def queues(self, topic: str) -> list[tuple[str, int]]:
+        """All queues of the topic that can be read, as (broker, queue), in order."""
+        return self._thread.run(self._client.queues(topic))
+
+
+class SyncProducer:
+    """Publishes; see Producer."""
+
+    def __init__(self, thread: LoopThread, producer: Producer) -> None:
+        self._thread = thread
+        self._producer = producer
+        self._held = Held(thread, producer)
+
+    def __enter__(self) -> Self:
+        self._held.enter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._held.exit(error)
+
+    def publish(  # noqa: PLR0913  # a message has these parts
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        keys: Iterable[str] = (),
+        order_key: str = "",
+        tag: str = "",
+        queue: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        return self._thread.run(
+            self._producer.publish(topic, body, keys=keys, order_key=order_key, tag=tag, queue=queue, properties=properties)
+        )
+
+    def publish_message(self, message: Message) -> Receipt:
+        """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
+        return self._thread.run(self._producer.publish_message(message))
+
+    @overload
+    def publish_many(self, messages: Iterable[Message], *, on_failure: Literal["raise"] = "raise") -> Sequence[Receipt]: ...
+    @overload
+    def publish_many(self, messages: Iterable[Message], *, on_failure: Literal["return"]) -> Outcomes: ...
+    def publish_many(
+        self, messages: Iterable[Message], *, on_failure: Literal["raise", "return"] = "raise"
+    ) -> Sequence[Receipt] | Outcomes:
+        """Publish in order, in bounded memory; see Producer. `messages` is read in the caller's thread."""
+        bulk = self._producer.bulk(stop_at_failure=on_failure == "raise")
+        source = iter(messages)
+        while piece := list(itertools.islice(source, MAX_FRAME_MESSAGES)):
+            if not self._thread.run(bulk.add(piece)):
+                break
+        outcomes = self._thread.run(bulk.finish())
+        if on_failure == "return":
+            return outcomes
+        outcomes.raise_first_failure()
+        return cast("Sequence[Receipt]", outcomes)
+
+    def resolve(self, handle: OutcomeHandle) -> Receipt:
+        """What became of a message whose answer was lost; raises NotStored, or OutcomeUnknown as long as nobody can know."""
+        return self._thread.run(self._producer.resolve(handle))
+
+    def send_again(self, handle: OutcomeHandle, message: Message) -> Receipt:
+        """Send a message of unknown outcome once more under its first identity: stored now, or its first receipt. Never twice."""
+        return self._thread.run(self._producer.send_again(handle, message))
+
+
+class SyncReader:
+    """Reads one queue; see Reader."""
+
+    def __init__(self, thread: LoopThread, reader: Reader) -> None:
+        self._thread = thread
+        self._reader = reader
+
+    def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None) -> Page:
+        """A page from `offset` on, empty when nothing came within `wait_s`; see Reader."""
+        return self._thread.run(self._reader.pull(offset, wait_s=wait_s, at_least=at_least))
+
+    def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> Iterator[StoredMessage]:
+        """Every message from an offset on; see Reader."""
+        offset = from_offset
+        while True:
+            page = self.pull(offset, wait_s=0.0 if until_end else wait_s)
+            yield from page.messages
+            if until_end and page.next_offset == offset:
+                return
+            offset = page.next_offset
+
+
+class SyncAdmin:
+    """Topics, nodes and roles; see Admin."""
+
+    def __init__(self, thread: LoopThread, admin: Admin) -> None:
+        self._thread = thread
+        self._admin = admin
+
+    def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:
+        """Create the topic in every group, or in one."""
+        return self._thread.run(self._admin.create_topic(name, queues, broker=broker))
+
+    def delete_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[None]]:
+        """Delete the topic in every group, or in one."""
+        return self._thread.run(self._admin.delete_topic(name, broker=broker))
+
+    def list_topics(self, *, broker: str | None = None) -> list[GroupResult[tuple[TopicConfig, ...]]]:
+        """Topics of every group, by name."""
+        return self._thread.run(self._admin.list_topics(broker=broker))
+
+    def describe_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[TopicDescription]]:
+        """The topic in every group that has it; raises TopicNotFound when none has it."""
+        return self._thread.run(self._admin.describe_topic(name, broker=broker))
+
+    def list_brokers(self) -> list[Node]:
+        """All nodes that a nameserver knows now."""
+        return self._thread.run(self._admin.list_brokers())
+
+    def ha_status(self, node: str) -> HaStatus:
+        """The view of one node, "broker/id" or "host:port", of its group's replication."""
+        return self._thread.run(self._admin.ha_status(node))
+
+    def get_broker(self, node: str) -> BrokerDescription:
+        """What a node, "broker/id" or "host:port", is and how it is configured."""
+        return self._thread.run(self._admin.get_broker(node))
+
+    def change_role(self, node: str, *, accept_loss: bool = False) -> RoleChange:
+        """Let the node "broker/id", which waits in recovery, lead."""
+        return self._thread.run(self._admin.change_role(node, accept_loss=accept_loss))

@@ -1,0 +1,216 @@
+"""② A master's appends: gives every message its offsets and its store time, encodes a whole group, writes each stretch at once.
+
+The hot path. A message costs one header, two checksums and a few lookups; the bytes are joined once for each piece.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dittomq.commitlog.derived import Derived
+from dittomq.commitlog.dispatch import Waiting
+from dittomq.commitlog.format import (
+    CRC_BYTES,
+    CRC_MASK,
+    CRC_NAME,
+    FIXED_BYTES,
+    HEADER,
+    LENGTH_16,
+    MAGIC_1,
+    MARK_BYTES,
+    MAX_TOPIC_BYTES,
+    UNIT,
+    Host,
+    mark,
+    record_bytes,
+    safe_topic,
+    sequence_of,
+    strip_crc,
+)
+from dittomq.commitlog.log import Log
+from dittomq.errors import InvalidField, MessageTooLarge, Refused
+from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.properties import RECORD_CRC
+
+_SEPARATOR = b"\x02"
+_RECORD_CRC = RECORD_CRC.encode()
+
+
+class Placed(NamedTuple):
+    """Where a message lies; `duplicate`: it was there before."""
+
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    size: int
+    duplicate: bool
+
+
+class Frame(NamedTuple):
+    """Messages of one producer, stored all or none. `producer_id` "" and `first_sequence` -1: not idempotent."""
+
+    drafts: Sequence[Draft]
+    producer_id: str = ""
+    first_sequence: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one append wrote: [start, end). `pieces` are its bytes with their positions, none across a segment's end.
+
+    `placed` answers each frame: a place for each message, or why nothing of the frame was stored.
+    """
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    pieces: list[tuple[PhysicalOffset, bytes]]
+    placed: list[list[Placed] | Refused]
+    store_ms: int
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """The part of a group under construction; `done` are (bytes, zeros behind them) that are complete."""
+
+    position: int
+    segment_end: int
+    start: int
+    parts: list[bytes]
+    done: list[tuple[bytes, int]]
+    waiting: list[Waiting]
+
+
+class Appender:
+    """Appends groups to a log whose end is a record's end. One thread at a time."""
+
+    def __init__(self, log: Log, derived: Derived, host: Host, find: Callable[[int], Placed]) -> None:
+        """`find` reads a record's place from the log, raising CorruptRecord."""
+        self._log = log
+        self._derived = derived
+        self._host = host
+        self._find = find
+        self._topics: dict[str, bytes] = {}
+
+    def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
+        """Write the frames that are not refused. Nothing of a refused frame is stored."""
+        derived, log = self._derived, self._log
+        derived.store_ms = max(derived.store_ms, now_ms)
+        start = log.end
+        stretch = _Stretch(start, log.segment_of(start)[1], start, [], [], [])
+        placed: list[list[Placed] | Refused] = []
+        here: dict[int, Placed] = {}
+        for frame in frames:
+            try:
+                answer = self._known(frame, here)
+            except Refused as refused:
+                placed.append(refused)
+                continue
+            self._encode(frame, len(answer), stretch, answer)
+            if frame.producer_id:
+                here.update((each.physical_offset, each) for each in answer)
+            placed.append(answer)
+        _close(stretch, 0)
+        pieces = self._write(start, stretch)
+        derived.dispatch.collect(stretch.waiting, log.end)
+        return Group(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
+
+    def _known(self, frame: Frame, here: dict[int, Placed]) -> list[Placed]:
+        """Places of the frame's leading messages that are stored already. Raises Refused for a frame that cannot be stored."""
+        for draft in frame.drafts:
+            self._check(draft, frame.producer_id)
+        if not frame.producer_id:
+            return []
+        assert sequence_of(frame.drafts[0].properties) == (frame.producer_id, frame.first_sequence), "drafts carry their frame's sequence"
+        positions = self._derived.producers.known(frame.producer_id, frame.first_sequence, len(frame.drafts))
+        if isinstance(positions, Refused):
+            raise positions
+        found = [here.get(position) or self._find(position) for position in positions]
+        return [each._replace(duplicate=True) for each in found]
+
+    def _check(self, draft: Draft, producer_id: str) -> None:
+        topic, queue, _, _, body, properties, _ = draft
+        if len(body) > MAX_BODY_BYTES:
+            raise MessageTooLarge("the body", len(body), MAX_BODY_BYTES)
+        if len(properties) + (properties[-1:] != _SEPARATOR) + CRC_BYTES > MAX_PROPERTIES_BYTES:
+            raise MessageTooLarge("the properties with our checksum", len(properties) + CRC_BYTES, MAX_PROPERTIES_BYTES)
+        if topic not in self._topics:
+            self._learn(topic)
+        if queue < 0:
+            raise InvalidField("queue", f"{queue} is negative")
+        if not producer_id and properties.startswith(b"PID\x01"):
+            raise InvalidField("properties", '"PID" is reserved; use another name')
+        size = record_bytes(len(self._topics[topic]), len(body), len(properties))
+        if size + MARK_BYTES > self._log.segment_bytes:
+            raise MessageTooLarge("the record", size, self._log.segment_bytes - MARK_BYTES)
+
+    def _learn(self, topic: str) -> None:
+        """Remember the topic as it is written: its length in one byte, its name."""
+        name = topic.encode()
+        if len(name) > MAX_TOPIC_BYTES or not safe_topic(name):
+            raise InvalidField("topic", f'"{topic[:64]}" is no topic name: 1 to {MAX_TOPIC_BYTES} characters of [%|a-zA-Z0-9_-]')
+        self._topics[topic] = bytes((len(name),)) + name
+
+    def _encode(self, frame: Frame, skip: int, stretch: _Stretch, placed: list[Placed]) -> None:
+        """Encode the frame's messages behind the first `skip`, and say where they will lie."""
+        queues, topics, crc32, pack = self._derived.index.queues, self._topics, zlib.crc32, HEADER.pack
+        note = self._derived.producers.note if frame.producer_id else None
+        store_ms, (address, port) = self._derived.store_ms, self._host
+        waiting, parts, position = stretch.waiting, stretch.parts, stretch.position
+        for index, draft in enumerate(frame.drafts[skip:] if skip else frame.drafts, skip):
+            topic, queue_id, flag, born_ms, body, properties, code = draft
+            if properties and (properties[-1] != 2 or _RECORD_CRC in properties):
+                properties = strip_crc(properties)
+            name = topics[topic]
+            body_length, properties_length = len(body), len(properties) + CRC_BYTES
+            size = FIXED_BYTES - 1 + body_length + len(name) + properties_length
+            if position + size + MARK_BYTES > stretch.segment_end:
+                stretch.position = position
+                self._roll(stretch)
+                parts, position = stretch.parts, stretch.position
+            queue = queues.get((topic, queue_id)) or self._derived.index.queue(topic, queue_id)
+            queue_offset = queue.next
+            head = pack(
+                size, MAGIC_1, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, position, 0,
+                born_ms, address, port, store_ms, address, port, 0, 0, body_length,
+            )  # fmt: skip
+            tail = b"%b%b%b" % (name, LENGTH_16.pack(properties_length), properties)
+            crc = crc32(tail, crc32(body, crc32(head))) & CRC_MASK
+            parts += (head, body, tail, CRC_NAME, (b"%010d" % crc)[::-1], _SEPARATOR)
+            queue.next = queue_offset + 1
+            if note is not None:
+                note(frame.producer_id, frame.first_sequence + index, position)
+            placed.append(Placed(queue_offset, position, size, False))  # type: ignore[arg-type]
+            waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code)))
+            position += size
+        stretch.position = position
+
+    def _roll(self, stretch: _Stretch) -> None:
+        """End the segment with its mark; the group goes on in the next one."""
+        remaining = stretch.segment_end - stretch.position
+        stretch.parts.append(mark(remaining))
+        stretch.waiting.append((stretch.segment_end, None, 0, b""))
+        _close(stretch, remaining - MARK_BYTES)
+        stretch.position = stretch.start = stretch.segment_end
+        stretch.segment_end += self._log.segment_bytes
+
+    def _write(self, start: int, stretch: _Stretch) -> list[tuple[PhysicalOffset, bytes]]:
+        pieces = []
+        for data, gap in stretch.done:
+            self._log.write(data, gap=gap)
+            pieces.append((PhysicalOffset(start), data + bytes(gap) if gap else data))
+            start += len(data) + gap
+        return pieces
+
+
+def place_of(record_head: bytes) -> Placed:
+    """Where a record lies, from its first 36 bytes."""
+    size, queue_offset, position = struct.unpack_from(">i16xqq", record_head)
+    return Placed(QueueOffset(queue_offset), PhysicalOffset(position), size, duplicate=False)
+
+
+def _close(stretch: _Stretch, gap: int) -> None:
+    if stretch.parts:
+        stretch.done.append((b"".join(stretch.parts), gap))
+        stretch.parts = []

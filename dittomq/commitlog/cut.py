@@ -1,0 +1,188 @@
+"""Cutting the log so that what was cut cannot come back, whenever the process dies.
+
+    save the tail in `dittomq/tail-<to>-<generation>` ▶ write the intent ▶ lower watermark ▶ cut lineage, producers, queues
+        ▶ unlink later segments, zero the rest ▶ sync ▶ new generation ▶ clear the intent
+
+From the intent on, everything is repeated until it is done; before it, nothing has happened. Works on files alone, with no store open.
+"""
+
+import contextlib
+from dataclasses import dataclass
+
+from dittomq.commitlog import checkpoint, identity, lineage_file, producers, side_file, watermark
+from dittomq.commitlog.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.queue_index import folder_of, keys_on_disk, path_of, remove_files
+from dittomq.commitlog.segment import FOLDER, path_of as segment_path
+from dittomq.commitlog.storage import Storage
+from dittomq.lineage import cut_lineage
+from dittomq.offsets import PhysicalOffset
+
+_NAME = "cut-intent"
+_KIND = b"CUTI"
+_COPY_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CutReport:
+    """The log ends at `to` now; what lay behind, up to its last byte that was not zero, is in `side_file` (empty: nothing did)."""
+
+    to: PhysicalOffset
+    saved_bytes: int
+    side_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutIntent:
+    """A cut that is to be finished. `generation` is the one after it."""
+
+    to: int
+    generation: int
+    segment_bytes: int
+
+
+def load_intent(storage: Storage) -> CutIntent | None:
+    """None when no cut is under way. Raises DamagedSideFile."""
+    value = side_file.load_json(storage, _NAME, _KIND)
+    return None if value is None else CutIntent(value["to"], value["generation"], value["segment_bytes"])
+
+
+def begin(storage: Storage, log: Log, to: int, generation: int) -> tuple[CutIntent, CutReport]:
+    """Durably save what lies at or behind `to`, then durably intend the cut. Nothing is cut yet."""
+    saved, name = _save_tail(storage, log, to, generation)
+    intent = CutIntent(to, generation, log.segment_bytes)
+    side_file.save_json(storage, _NAME, _KIND, {"to": to, "generation": generation, "segment_bytes": log.segment_bytes})
+    return intent, CutReport(PhysicalOffset(to), saved, name)
+
+
+def finish(storage: Storage, intent: CutIntent) -> None:
+    """Do all of the cut, durably; may be repeated from any point."""
+    with contextlib.suppress(side_file.DamagedSideFile):  # recovery falls back to the checkpoint, which is cut as well
+        mark = watermark.load(storage)
+        if mark is not None:
+            lowered = watermark.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to), mark.in_sync)
+            watermark.reset(storage, lowered)
+    lineage = lineage_file.load(storage)
+    if lineage != cut_lineage(lineage, PhysicalOffset(intent.to)):
+        lineage_file.save(storage, cut_lineage(lineage, PhysicalOffset(intent.to)))
+    producers.cut_snapshot(storage, intent.to)
+    checkpoint.forget_for_rocketmq(storage)
+    _cut_queues(storage, intent.to)
+    _cut_segments(storage, intent)
+    held = identity.load(storage)
+    assert held is not None, "a cut is begun in a store of ours only"
+    identity.save(storage, identity.Identity(held.replica_uuid, intent.generation))
+    side_file.remove(storage, _NAME)
+
+
+def last_set_byte(log: Log, start: int) -> int:
+    """One past the last byte at or behind `start` that is not zero; `start` when there is none."""
+    found, at = start, start
+    zeros = bytes(_COPY_BYTES)
+    while at < log.stop:
+        data = log.read(at, _COPY_BYTES, log.stop)
+        if data != zeros[: len(data)]:
+            found = at + len(data.rstrip(b"\0"))
+        at += len(data)
+    return found
+
+
+def _save_tail(storage: Storage, log: Log, to: int, generation: int) -> tuple[int, str]:
+    end = last_set_byte(log, to)
+    if end == to:
+        return 0, ""
+    path = f"{side_file.FOLDER}/tail-{to}-{generation}"
+    with contextlib.closing(storage.open(path, create=True)) as file:
+        file.truncate(0)
+        at = to
+        while at < end:
+            data = log.read(at, min(_COPY_BYTES, end - at), log.stop)
+            file.pwrite(data, at - to)
+            at += len(data)
+        file.fdatasync()
+    storage.sync_folder(side_file.FOLDER)
+    return end - to, path
+
+
+def _cut_queues(storage: Storage, to: int) -> None:
+    """Leave in each queue what the checkpoint vouches for and what lies below `to`; the rest is dispatched again from the log.
+
+    Units are not synced: should old ones come back, they lie behind what the checkpoint names and are written over.
+    """
+    try:
+        held = checkpoint.load(storage)
+    except side_file.DamagedSideFile:
+        held = None
+    if held is None:
+        return  # all queues are built anew
+    ranges = {}
+    for key, (low, high) in held.ranges.items():
+        end = high if held.end <= to else _units_below(storage, held, key, to)
+        ranges[key] = (min(low, end), end)
+    for topic, queue in keys_on_disk(storage):
+        _, keep = ranges.get((topic, queue), (0, 0))
+        _truncate_queue(storage, folder_of(topic, queue), keep, held.file_units)
+    checkpoint.save(storage, checkpoint.Checkpoint(min(held.end, to), held.store_ms, held.file_units, ranges))
+
+
+def _units_below(storage: Storage, held: checkpoint.Checkpoint, key: checkpoint.QueueKey, to: int) -> int:
+    """The queue's end when only records that begin below `to` count."""
+    low, high = held.ranges[key]
+    while low < high:
+        middle = (low + high) // 2
+        position = _position_at(storage, held, key, middle)
+        if position is None or position < to:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _position_at(storage: Storage, held: checkpoint.Checkpoint, key: checkpoint.QueueKey, unit: int) -> int | None:
+    """Where the message lies, or the next one that has a unit: damaged records leave holes. None when no later one has."""
+    folder, units = folder_of(*key), held.file_units
+    high = held.ranges[key][1]
+    while unit < high:
+        path = path_of(folder, unit, units)
+        count = min(high - unit, units - unit % units)
+        if storage.exists(path):
+            with contextlib.closing(storage.open(path, readonly=True)) as file:
+                data = file.pread(count * UNIT_BYTES, unit % units * UNIT_BYTES)
+            for position, size, _ in UNIT.iter_unpack(data[: len(data) // UNIT_BYTES * UNIT_BYTES]):
+                if size > 0:
+                    return int(position)
+        unit += count
+    return None
+
+
+def _truncate_queue(storage: Storage, folder: str, keep: int, file_units: int) -> None:
+    names = storage.list_folder(folder)
+    starts = [int(name) // UNIT_BYTES for name in names]
+    for name, first in zip(names, starts, strict=True):
+        path = f"{folder}/{name}"
+        if first >= keep:
+            storage.unlink(path)
+        elif first + file_units > keep:
+            with contextlib.closing(storage.open(path)) as file:
+                file.truncate((keep - first) * UNIT_BYTES)
+                file.truncate(file_units * UNIT_BYTES)
+    if not storage.list_folder(folder):
+        remove_files(storage, folder)
+
+
+def _cut_segments(storage: Storage, intent: CutIntent) -> None:
+    starts = sorted(int(name) for name in storage.list_folder(FOLDER))
+    kept = [start for start in starts if start < intent.to] or starts[:1]
+    for start in reversed(starts[len(kept) :]):  # the last first, so that no hole arises
+        storage.unlink(segment_path(start))
+    if starts:
+        storage.sync_folder(FOLDER)
+    if kept:
+        _zero_rest(storage, segment_path(kept[-1]), max(0, intent.to - kept[-1]), intent.segment_bytes)
+
+
+def _zero_rest(storage: Storage, path: str, keep: int, segment_bytes: int) -> None:
+    with contextlib.closing(storage.open(path)) as file:
+        file.truncate(keep)
+        file.truncate(segment_bytes)
+        file.fdatasync()

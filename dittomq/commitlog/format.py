@@ -1,0 +1,372 @@
+"""② Records of the commit log as bytes. Pure: no disk, no clock.
+
+A record (version 1, IPv4 hosts; all integers big-endian; RocketMQ's layout):
+
+    0 size i32 │ 4 magic │ 8 body CRC │ 12 queue │ 16 flag │ 20 queue offset i64 │ 28 physical offset i64 │ 36 system flag
+    40 born ms i64 │ 48 born host 4+i32 │ 56 store ms i64 │ 64 store host 4+i32 │ 72 reconsume times │ 76 prepared offset i64
+    84 body length i32 │ body │ topic length u8 │ topic │ properties length i16 │ properties, the last 20 bytes of them:
+                                                                  `__CRC32#` 0x01, 10 digits, lowest first, 0x02
+
+Version 2 has another magic and a topic length of two bytes; an IPv6 host takes 20 bytes instead of 8 (system flag 0x10 born,
+0x20 store). Both CRCs are CRC-32 without its highest bit; the record's covers all but its own 20 bytes. A *sealed* record
+carries it, and every record that we write is sealed.
+
+The mark at a segment's end: i32 bytes up to that end, magic. The rest of the segment is zeros. A record never spans segments.
+
+A unit of a consume queue, 20 bytes: physical offset i64 │ size i32 │ tags code i64.
+
+Source: Apache RocketMQ 5.3.3, MessageExtEncoder, MessageDecoder, CommitLog, ConsumeQueue.
+"""
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from dittomq.errors import CorruptRecord, DittoError
+from dittomq.message import MAX_BODY_BYTES, Draft, StoredMessage
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.properties import KEY_SEPARATOR, KEYS, OURS, TAGS, tags_code
+
+MAGIC_1 = 0xDAA320A7
+MAGIC_2 = 0xDAA320AB
+MAGIC_MARK = 0xCBD43194
+FIXED_BYTES = 91
+MARK_BYTES = 8
+UNIT_BYTES = 20
+CRC_BYTES = 20
+MAX_RECORD_BYTES = MAX_BODY_BYTES + 64 * 1024
+MAX_TOPIC_BYTES = 127
+
+HEADER = struct.Struct(">iIIiiqqiq4siq4siiqi")
+START = struct.Struct(">iI")
+UNIT = struct.Struct(">qiq")
+LENGTH_16 = struct.Struct(">h")
+CRC_NAME = b"__CRC32#\x01"
+CRC_MASK = 0x7FFFFFFF
+
+# size, magic, queue, queue offset, physical offset, system flag, store ms, body length
+_SCANNED = struct.Struct(">iI4xi4xqqi16xq20xi")
+_BORN_IPV6 = 0x10
+_STORE_IPV6 = 0x20
+_COMPRESSED = 0x1
+_TAGS_NAME = b"TAGS\x01"
+_PID_NAME = b"PID\x01"
+_SEQ_NAME = b"SEQ\x01"
+
+
+@dataclass(eq=False)
+class Unsupported(DittoError):
+    """What stands there is no record that this version knows; it need not be damaged."""
+
+    reason = "UNSUPPORTED_RECORD"
+    position: int
+    magic: int
+
+    def __str__(self) -> str:
+        return f"byte {self.position:,} begins with magic {self.magic:08x}, which this version does not know"
+
+
+class Entry(NamedTuple):
+    """What a store keeps of a whole record; `queue` is -1 for the mark at a segment's end. `producer_id` is empty for none."""
+
+    start: int
+    end: int
+    topic: str
+    queue: int
+    queue_offset: int
+    tags_code: int
+    store_ms: int
+    producer_id: str
+    sequence: int
+
+
+class Scan(NamedTuple):
+    """Whole records from the first byte on, up to position `end`. `problem`: what stands there is none; empty: bytes ran out."""
+
+    entries: list[Entry]
+    end: int
+    problem: str
+
+
+class Host(NamedTuple):
+    """An address as it is in a record: 4 or 16 bytes, and a port."""
+
+    address: bytes
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Every field of a record. `body` is as stored; `properties` are all of them, the record CRC's too."""
+
+    size: int
+    magic: int
+    body_crc: int
+    queue: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    system_flag: int
+    born_ms: int
+    born_host: Host
+    store_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_offset: int
+    body: bytes
+    topic: str
+    properties: Mapping[str, str]
+
+
+class Layout(NamedTuple):
+    """Where the parts of a record lie, counted from its first byte."""
+
+    body: int
+    body_end: int
+    topic: int
+    properties: int
+
+
+def record_bytes(topic_bytes: int, body_bytes: int, properties_bytes: int) -> int:
+    """Size of the record we write; `properties_bytes` without the record CRC."""
+    return FIXED_BYTES + body_bytes + topic_bytes + properties_bytes + CRC_BYTES
+
+
+def sealed_crc(crc: int) -> bytes:
+    """The record CRC as the last property."""
+    return b"%b%b\x02" % (CRC_NAME, (b"%010d" % (crc & CRC_MASK))[::-1])
+
+
+def mark(remaining: int) -> bytes:
+    """The 8 bytes of a segment's end mark, `remaining` bytes before that end."""
+    return START.pack(remaining, MAGIC_MARK)
+
+
+def strip_crc(properties: bytes) -> bytes:
+    """The properties without any record CRC that a producer sent, and ending in a separator."""
+    kept = [part for part in properties.split(b"\x02") if part and not part.startswith(CRC_NAME)]
+    return b"".join(part + b"\x02" for part in kept)
+
+
+def encode(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int, host: Host) -> bytes:
+    """One sealed record. The plain way; `dittomq.commitlog.appending` does the same for a whole group."""
+    topic = draft.topic.encode()
+    properties = strip_crc(draft.properties)
+    body = draft.body
+    size = record_bytes(len(topic), len(body), len(properties))
+    head = HEADER.pack(
+        size, MAGIC_1, zlib.crc32(body) & CRC_MASK, draft.queue, draft.flag, queue_offset, physical_offset, 0,
+        draft.born_ms, *host, store_ms, *host, 0, 0, len(body),
+    )  # fmt: skip
+    record = b"".join((head, body, bytes((len(topic),)), topic, LENGTH_16.pack(len(properties) + CRC_BYTES), properties))
+    return record + sealed_crc(zlib.crc32(record))
+
+
+def scan(data: bytes, base: int, segment_end: int) -> Scan:
+    """Read and verify sealed records; `data` begins with one, at position `base` of a segment that ends at `segment_end`."""
+    entries: list[Entry] = []
+    view = memoryview(data)
+    length = len(data)
+    at = 0
+    while length - at >= MARK_BYTES:
+        size, magic = START.unpack_from(data, at)
+        if magic == MAGIC_MARK:
+            problem = mark_problem(view[at:], base + at, segment_end)
+            if problem or base + length < segment_end:
+                return Scan(entries, base + at, problem)
+            entries.append(Entry(base + at, segment_end, "", -1, -1, 0, 0, "", -1))
+            return Scan(entries, segment_end, "")
+        stop = at + size
+        problem = start_problem(size, magic, base + at, segment_end)
+        if problem or stop > length:
+            return Scan(entries, base + at, problem)
+        entry = _entry(data, view, at, stop, base)
+        if isinstance(entry, str):
+            return Scan(entries, base + at, entry)
+        entries.append(entry)
+        at = stop
+    return Scan(entries, base + at, "")
+
+
+def start_problem(size: int, magic: int, position: int, segment_end: int) -> str:
+    """Why no record can start with these 8 bytes; empty when one can."""
+    if magic not in {MAGIC_1, MAGIC_2}:
+        return "no record starts here" if size == 0 and magic == 0 else f"magic {magic:08x} is unsupported"
+    if not FIXED_BYTES <= size <= min(MAX_RECORD_BYTES, segment_end - position - MARK_BYTES):
+        return f"a record cannot have {size:,} bytes here"
+    return ""
+
+
+def mark_problem(view: memoryview, position: int, segment_end: int) -> str:
+    """Why the mark at `position`, with what is there of the zeros behind it, is wrong; empty when it is right."""
+    remaining = START.unpack_from(view)[0]
+    if position + remaining != segment_end:
+        return f"an end-of-file mark names {remaining:,} bytes, {segment_end - position:,} remain"
+    if any_set(view[MARK_BYTES:remaining]):
+        return "bytes behind the end-of-file mark are not zeros"
+    return ""
+
+
+def any_set(view: memoryview) -> bool:
+    """Whether any byte is not zero."""
+    zeros = _zeros()
+    return any(bytes(view[at : at + len(zeros)]) != zeros[: len(view) - at] for at in range(0, len(view), len(zeros)))
+
+
+def lay_out(record: bytes | memoryview) -> Layout | None:
+    """Where the parts are; None when the lengths inside do not add up to the record."""
+    length = len(record)
+    if length < FIXED_BYTES:
+        return None
+    magic, system_flag = START.unpack_from(record)[1], int.from_bytes(record[36:40], "big")
+    at = 84 + (12 if system_flag & _BORN_IPV6 else 0) + (12 if system_flag & _STORE_IPV6 else 0)
+    body = at + 4
+    body_end = body + int.from_bytes(record[at:body], "big", signed=True)
+    topic = body_end + (2 if magic == MAGIC_2 else 1)
+    if not body <= body_end or topic > length:
+        return None
+    properties = topic + int.from_bytes(record[body_end:topic], "big") + 2
+    if properties > length:
+        return None
+    stop = properties + int.from_bytes(record[properties - 2 : properties], "big", signed=True)
+    return Layout(body, body_end, topic, properties) if properties <= stop == length else None
+
+
+def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
+    """Why a record of the right size is damaged, empty when it is whole. `sealed`: it must carry the record CRC."""
+    layout = lay_out(record)
+    if layout is None:
+        return "lengths in the record do not add up"
+    stated = int.from_bytes(record[28:36], "big", signed=True)
+    if stated != position:
+        return f"it says that it lies at {stated:,}"
+    body = record[layout.body : layout.body_end]
+    if body and zlib.crc32(body) & CRC_MASK != int.from_bytes(record[8:12], "big"):
+        return "its checksum does not match the body"
+    has_crc = len(record) - layout.properties >= CRC_BYTES and record[-CRC_BYTES:].startswith(CRC_NAME)
+    if not sealed:
+        torn = not has_crc and len(record) > layout.properties and record[-1] == 0
+        return "its properties end in zeros: it is torn" if torn else ""
+    if not has_crc:
+        return "it has no record checksum"
+    return "" if record[-CRC_BYTES:] == sealed_crc(zlib.crc32(record[:-CRC_BYTES])) else "its record checksum does not match"
+
+
+def decode(record: bytes, position: int) -> Record:
+    """Every field, of any version. The caller has checked the CRCs. Raises Unsupported or CorruptRecord."""
+    magic = START.unpack_from(record)[1]
+    if magic not in {MAGIC_1, MAGIC_2}:
+        raise Unsupported(position, magic)
+    layout = lay_out(record)
+    if layout is None:
+        raise CorruptRecord("this store", position, "lengths in the record do not add up")
+    size, _, body_crc, queue, flag, queue_offset, physical_offset, system_flag, born_ms = struct.unpack_from(">iIIiiqqiq", record)
+    born_host, at = _host(record, 48, ipv6=bool(system_flag & _BORN_IPV6))
+    (store_ms,) = struct.unpack_from(">q", record, at)
+    store_host, at = _host(record, at + 8, ipv6=bool(system_flag & _STORE_IPV6))
+    reconsume_times, prepared_offset = struct.unpack_from(">iq", record, at)
+    return Record(
+        size, magic, body_crc, queue, flag, queue_offset, physical_offset, system_flag, born_ms, born_host, store_ms, store_host,
+        reconsume_times, prepared_offset, bytes(record[layout.body : layout.body_end]),
+        bytes(record[layout.topic : layout.properties - 2]).decode("utf-8", "replace"),
+        decode_properties(bytes(record[layout.properties :])),
+    )  # fmt: skip
+
+
+def decode_properties(properties: bytes) -> dict[str, str]:
+    """Names and values; a value may hold 0x01; what has no 0x01 at all is dropped."""
+    pairs = (part.partition("\x01") for part in properties.decode("utf-8", "replace").split("\x02"))
+    return {name: value for name, separator, value in pairs if separator}
+
+
+def message_of(record: bytes) -> StoredMessage:
+    """What a reader gets of a whole record."""
+    layout = lay_out(record)
+    assert layout is not None, "the caller has verified the record"
+    _, _, _, queue, flag, queue_offset, physical_offset, _, born_ms, _, _, store_ms = struct.unpack_from(">iIIiiqqiq4siq", record)
+    found = decode_properties(record[layout.properties :])
+    keys = tuple(found[KEYS].split(KEY_SEPARATOR)) if KEYS in found else ()
+    return StoredMessage(
+        record[layout.topic : layout.properties - 2].decode(), queue, QueueOffset(queue_offset), PhysicalOffset(physical_offset),
+        len(record), record[layout.body : layout.body_end], keys, found.get(TAGS, ""),
+        {name: value for name, value in found.items() if name not in OURS}, flag, born_ms, store_ms,
+    )  # fmt: skip
+
+
+def sequence_of(properties: bytes | memoryview) -> tuple[str, int]:
+    """Producer id and sequence that open the properties; ("", -1) when they do not."""
+    head = bytes(properties[:160])
+    if not head.startswith(_PID_NAME):
+        return "", -1
+    name, separator, rest = head[len(_PID_NAME) :].partition(b"\x02")
+    digits, ending, _ = rest[len(_SEQ_NAME) :].partition(b"\x02")
+    if not (separator and ending and rest.startswith(_SEQ_NAME) and digits.isdigit() and name.isascii()):
+        return "", -1
+    return name.decode(), int(digits)
+
+
+def tags_code_of(properties: bytes) -> int:
+    """What the consume queue keeps of the tag in encoded properties; 0 for none."""
+    at = 0 if properties.startswith(_TAGS_NAME) else properties.find(b"\x02" + _TAGS_NAME) + 1
+    if at == 0 and not properties.startswith(_TAGS_NAME):
+        return 0
+    value = properties[at + len(_TAGS_NAME) :].partition(b"\x02")[0]
+    return _code_of(value)
+
+
+@lru_cache(maxsize=4_096)
+def safe_topic(name: bytes) -> str:
+    """The topic's name, empty when no folder may be called so."""
+    try:
+        topic = name.decode()
+    except UnicodeDecodeError:
+        return ""
+    bad = not topic or topic in {".", ".."} or "/" in topic or "\0" in topic or len(name) > 255
+    return "" if bad else topic
+
+
+def _entry(data: bytes, view: memoryview, at: int, stop: int, base: int) -> Entry | str:
+    """The record in data[at:stop], or why it is damaged."""
+    size, magic, queue, queue_offset, position, system_flag, store_ms, body_bytes = _SCANNED.unpack_from(data, at)
+    if position != base + at:
+        return f"it says that it lies at {position:,}"
+    tail = stop - CRC_BYTES
+    if data[tail : tail + 9] != CRC_NAME:
+        return problem_of(data[at:stop], position, sealed=True) or "it has no record checksum"
+    if data[tail + 9 : stop] != (b"%010d" % (zlib.crc32(view[at:tail]) & CRC_MASK))[::-1] + b"\x02":
+        return "its record checksum does not match"
+    if magic == MAGIC_1 and not system_flag & (_BORN_IPV6 | _STORE_IPV6):
+        body_end = at + 88 + body_bytes
+        topic_end = body_end + 1 + data[body_end] if 0 <= body_bytes < size - FIXED_BYTES else stop
+        topic_name = data[body_end + 1 : topic_end]
+    else:
+        layout = lay_out(view[at:stop])
+        if layout is None:
+            return "lengths in the record do not add up"
+        topic_end = at + layout.properties - 2
+        topic_name = data[at + layout.topic : topic_end]
+    properties = data[topic_end + 2 : tail]
+    topic = safe_topic(topic_name)
+    if not topic or queue < 0:
+        return f'it names topic "{topic_name[:64]!r}", queue {queue}'
+    producer_id, sequence = sequence_of(properties) if properties.startswith(_PID_NAME) else ("", -1)
+    code = tags_code_of(properties) if _TAGS_NAME in properties else 0
+    return Entry(position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence)
+
+
+def _host(record: bytes, at: int, *, ipv6: bool) -> tuple[Host, int]:
+    stop = at + (16 if ipv6 else 4)
+    return Host(bytes(record[at:stop]), int.from_bytes(record[stop : stop + 4], "big", signed=True)), stop + 4
+
+
+@lru_cache(maxsize=4_096)
+def _code_of(tag: bytes) -> int:
+    return tags_code(tag.decode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=1)
+def _zeros() -> bytes:
+    return bytes(1024 * 1024)

@@ -1,0 +1,103 @@
+"""② The log's bytes: segments in order, written at the end, read anywhere. Knows nothing of records.
+
+One thread writes and one syncs; any number read beside them. `end` is published after its bytes are there. A segment has its
+full size before its first byte is written, and its name is durable before that too.
+"""
+
+import contextlib
+
+from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.segment import FOLDER, path_of
+from dittomq.commitlog.storage import Storage
+from dittomq.errors import OffsetOutOfRange
+
+_TEMPORARY = "dittomq/tmp-segment"
+_ZEROS = bytes(1024 * 1024)
+
+
+class Log:
+    """Bytes [min_offset, end) in segments of one size."""
+
+    def __init__(self, storage: Storage, files: OpenFiles, segment_bytes: int, starts: list[int]) -> None:
+        """`starts` of neighbouring segments; the log is taken to be empty until `set_end`."""
+        self.segment_bytes = segment_bytes
+        self.min_offset = starts[0] if starts else 0
+        self.end = self.min_offset
+        self._storage = storage
+        self._files = files
+        self._stop = self.min_offset + len(starts) * segment_bytes
+        self._unsynced: dict[int, None] = {}
+        self._zeroed = self.min_offset
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte of the last segment; bytes between `end` and here are zeros."""
+        return self._stop
+
+    def set_end(self, end: int, *, unsynced_from: int) -> None:
+        """Say how far the log reaches, when that was found on disk; what lies behind `unsynced_from` may be in memory only."""
+        self.end = self._zeroed = end
+        first, _ = self.segment_of(unsynced_from)
+        self._unsynced = dict.fromkeys(range(first, self._stop, self.segment_bytes))
+
+    def segment_of(self, offset: int) -> tuple[int, int]:
+        """The segment of that size in which a byte lies, whether it exists or not."""
+        start = offset - offset % self.segment_bytes
+        return start, start + self.segment_bytes
+
+    def read(self, start: int, length: int, limit: int | None = None) -> bytes:
+        """Up to `length` bytes, up to the segment's end and up to `limit` (default: the end of the log)."""
+        low, high = self.min_offset, self.end if limit is None else limit
+        if not low <= start <= high:
+            raise OffsetOutOfRange("byte", start, low, high)
+        segment_start, segment_end = self.segment_of(start)
+        length = min(length, segment_end - start, high - start)
+        if length <= 0 or start >= self._stop:
+            return b""
+        with self._files.borrow(path_of(segment_start)) as file:
+            return file.pread(length, start - segment_start)
+
+    def write(self, data: bytes | memoryview, *, gap: int = 0) -> None:
+        """Write at the end, within one segment, then leave `gap` bytes of zeros."""
+        start, stop = self.segment_of(self.end)
+        assert self.end + len(data) + gap <= stop, "a piece never spans segments"
+        if self.end == self._stop:
+            self._make_segment()
+        with self._files.borrow(path_of(start)) as file:
+            file.pwrite(data, self.end - start)
+        self._unsynced[start] = None
+        self.end += len(data) + gap
+
+    def sync(self) -> None:
+        """Make everything durable that was written when this was called, or raise StoreFailed."""
+        for start in list(self._unsynced):
+            del self._unsynced[start]
+            with self._files.borrow(path_of(start)) as file:
+                file.fdatasync()
+
+    def zero_ahead(self, window: int, step: int) -> bool:
+        """Write zeros over zeros behind the end, at most `step` bytes and `window` bytes ahead; False when there is nothing to do.
+
+        Bytes written later then change no block allocation, so their sync is quicker.
+        """
+        start = max(self._zeroed, self.end)
+        segment_start, segment_end = self.segment_of(self.end)
+        count = min(step, len(_ZEROS), min(self.end + window, segment_end, self._stop) - start)
+        if count <= 0:
+            return False
+        with self._files.borrow(path_of(segment_start)) as file:
+            file.pwrite(_ZEROS[:count], start - segment_start)
+        self._unsynced[segment_start] = None
+        self._zeroed = start + count
+        return True
+
+    def _make_segment(self) -> None:
+        self._storage.make_folder(FOLDER)
+        with contextlib.closing(self._storage.open(_TEMPORARY, create=True)) as file:
+            file.truncate(0)
+            file.truncate(self.segment_bytes)
+            file.fdatasync()
+        self._storage.rename(_TEMPORARY, path_of(self._stop))
+        self._storage.sync_folder(FOLDER)
+        self._storage.sync_folder("dittomq")
+        self._stop += self.segment_bytes

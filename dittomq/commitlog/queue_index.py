@@ -1,0 +1,161 @@
+"""Consume queues on disk: `consumequeue/<topic>/<queue>/`, files of a fixed number of 20-byte units; unit n is message n.
+
+A queue holds [min, max): what was dispatched. `next` is the offset that its next message gets; max <= next. One thread
+dispatches; any number read beside it. `max` is published after its units are there.
+"""
+
+from collections.abc import Iterable
+
+from dittomq.commitlog.checkpoint import QueueKey
+from dittomq.commitlog.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.segment import name_of
+from dittomq.commitlog.storage import Storage
+from dittomq.offsets import PhysicalOffset
+
+FOLDER = "consumequeue"
+# What RocketMQ puts where a queue does not begin at the beginning of its first file.
+_BLANK_UNIT = UNIT.pack(0, 0x7FFFFFFF, 0)
+
+
+class Queue:
+    """One queue. `ready` is the file last found to have its full size."""
+
+    __slots__ = ("folder", "max", "min", "next", "queue", "ready", "topic")
+
+    def __init__(self, topic: str, queue: int, low: int, high: int) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.folder = folder_of(topic, queue)
+        self.min = low
+        self.max = high
+        self.next = high
+        self.ready = ""
+
+
+class QueueIndex:
+    """All queues of a store."""
+
+    def __init__(self, storage: Storage, files: OpenFiles, file_units: int) -> None:
+        self.queues: dict[QueueKey, Queue] = {}
+        self.file_units = file_units
+        self._storage = storage
+        self._files = files
+        self._unsynced: dict[str, None] = {}
+        self._new_folders: dict[str, None] = {}
+
+    def queue(self, topic: str, queue: int) -> Queue:
+        """The queue, made in memory when it is not known."""
+        key = (topic, queue)
+        found = self.queues.get(key)
+        if found is None:
+            found = self.queues[key] = Queue(topic, queue, 0, 0)
+        return found
+
+    def write(self, queue: Queue, first: int, units: list[bytes]) -> None:
+        """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
+        hidden = max(0, queue.min - first)
+        first, units = first + hidden, units[hidden:]
+        if not units:
+            return
+        at = 0
+        while at < len(units):
+            count = min(len(units) - at, self.file_units - (first + at) % self.file_units)
+            self._write_file(queue, first + at, b"".join(units[at : at + count]))
+            at += count
+        queue.max = max(queue.max, first + len(units))
+        queue.next = max(queue.next, queue.max)
+
+    def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
+        """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends."""
+        count = min(count, queue.max - first, self.file_units - first % self.file_units)
+        if count <= 0:
+            return []
+        try:
+            with self._files.borrow(self._path(queue, first)) as file:
+                data = file.pread(count * UNIT_BYTES, first % self.file_units * UNIT_BYTES)
+        except FileNotFoundError:  # the topic was deleted meanwhile
+            return []
+        return list(UNIT.iter_unpack(data[: len(data) - len(data) % UNIT_BYTES]))
+
+    def sync(self) -> None:
+        """Make all units written so far survive power loss, with their files' names, or raise StoreFailed."""
+        for path in list(self._unsynced):
+            del self._unsynced[path]
+            try:
+                with self._files.borrow(path) as file:
+                    file.fdatasync()
+            except FileNotFoundError:  # the topic was deleted meanwhile
+                continue
+        for folder in list(self._new_folders):
+            del self._new_folders[folder]
+            if self._storage.exists(folder):
+                self._storage.sync_folder(folder)
+
+    def raise_minimum(self, queue: Queue, low: int) -> None:
+        """The queue holds nothing below `low` any more; when that is all of it, its files go."""
+        queue.min = max(queue.min, low)
+        queue.next = max(queue.next, low)
+        if queue.max <= low:
+            queue.max = low
+            queue.ready = ""
+            self._files.forget(f"{queue.folder}/")
+            if self._storage.exists(queue.folder):
+                remove_files(self._storage, queue.folder)
+
+    def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
+        path = self._path(queue, first)
+        if path != queue.ready and not self._storage.exists(path):
+            self._make_folder(queue)
+        with self._files.borrow(path, create=True) as file:
+            if path != queue.ready:
+                self._make_ready(queue, path, first)
+            file.pwrite(data, first % self.file_units * UNIT_BYTES)
+        self._unsynced[path] = None
+
+    def _make_ready(self, queue: Queue, path: str, first: int) -> None:
+        with self._files.borrow(path) as file:
+            if file.size() < self.file_units * UNIT_BYTES:
+                file.truncate(self.file_units * UNIT_BYTES)
+            if queue.min == queue.max and first % self.file_units:
+                file.pwrite(_BLANK_UNIT * (first % self.file_units), 0)
+        queue.ready = path
+
+    def _make_folder(self, queue: Queue) -> None:
+        self._storage.make_folder(queue.folder)
+        topic_folder = f"{FOLDER}/{queue.topic}"
+        self._new_folders.update(dict.fromkeys((queue.folder, topic_folder, FOLDER, "")))
+
+    def _path(self, queue: Queue, offset: int) -> str:
+        return path_of(queue.folder, offset, self.file_units)
+
+
+def folder_of(topic: str, queue: int) -> str:
+    """Where a queue lies; the topic's name was checked when it was read."""
+    return f"{FOLDER}/{topic}/{queue}"
+
+
+def path_of(folder: str, offset: int, file_units: int) -> str:
+    """The file that holds unit `offset`."""
+    return f"{folder}/{name_of(offset // file_units * file_units * UNIT_BYTES)}"
+
+
+def keys_on_disk(storage: Storage) -> list[QueueKey]:
+    """Every queue that has a folder."""
+    found = []
+    for topic in storage.list_folder(FOLDER):
+        found += [(topic, int(name)) for name in storage.list_folder(f"{FOLDER}/{topic}") if name.isascii() and name.isdigit()]
+    return found
+
+
+def remove_files(storage: Storage, folder: str) -> None:
+    """Remove a queue's files and folder."""
+    for name in storage.list_folder(folder):
+        storage.unlink(f"{folder}/{name}")
+    storage.remove_folder(folder)
+
+
+def remove_all(storage: Storage, keys: Iterable[QueueKey]) -> None:
+    """Remove the files of these queues; they are built again from the log."""
+    for topic, queue in keys:
+        remove_files(storage, folder_of(topic, queue))

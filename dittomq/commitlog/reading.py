@@ -1,0 +1,166 @@
+"""⑧ Messages of a queue and ranges of the log, for any thread. Every record's checksum is verified before it is handed out."""
+
+from dataclasses import dataclass
+
+from dittomq.commitlog.format import MARK_BYTES, START, message_of, problem_of, scan
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.queue_index import Queue, QueueIndex
+from dittomq.errors import CorruptRecord, OffsetOutOfRange
+from dittomq.message import StoredMessage
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.properties import tags_code
+
+_MAX_UNITS = 16_384
+_UNITS_AT_ONCE = 1_024
+_GAP_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSlice:
+    """Messages of a queue in order. The queue holds [min, max); the next read starts at `next_offset`."""
+
+    messages: list[StoredMessage]
+    next_offset: QueueOffset
+    min: QueueOffset
+    max: QueueOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a read asks for; at least one message is returned however large it is. No `tags`: all."""
+
+    offset: int
+    max_messages: int
+    max_bytes: int
+    tags: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A unit that is wanted."""
+
+    offset: int
+    position: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+class Reader:
+    """Reads one log and its queues."""
+
+    def __init__(self, log: Log, index: QueueIndex, node: str) -> None:
+        self._log = log
+        self._index = index
+        self._node = node
+
+    def records(self, start: int, limit: int, max_bytes: int) -> bytes:
+        """Whole records and marks in [start, limit) of one segment: at most `max_bytes`, or one that is larger; b"" when none fits.
+
+        Raises CorruptRecord when one of them is damaged.
+        """
+        segment_end = self._log.segment_of(start)[1]
+        data = self._log.read(start, min(max_bytes, limit - start))
+        found = scan(data, start, segment_end)
+        if found.end == start and not found.problem and len(data) >= MARK_BYTES:
+            size = START.unpack_from(data)[0]
+            if len(data) < size <= limit - start:
+                data = self._log.read(start, size)
+                found = scan(data, start, segment_end)
+        if found.problem:
+            raise CorruptRecord(self._node, found.end, found.problem)
+        return data[: found.end - start]
+
+    def queue(self, topic: str, queue_id: int, wanted: Wanted) -> QueueSlice:
+        """Messages from an offset on. Raises OffsetOutOfRange, and CorruptRecord when the very first one is damaged."""
+        queue = self._index.queues.get((topic, queue_id)) or Queue(topic, queue_id, 0, 0)
+        low, high = queue.min, queue.max
+        if not low <= wanted.offset <= high:
+            raise OffsetOutOfRange("queue offset", wanted.offset, low, high)
+        codes = {tags_code(tag) for tag in wanted.tags}
+        messages: list[StoredMessage] = []
+        at, room = wanted.offset, wanted.max_bytes
+        stop = min(high, at + _MAX_UNITS)
+        while at < stop and len(messages) < wanted.max_messages:
+            units = self._index.units(queue, at, min(stop - at, _UNITS_AT_ONCE))
+            least = 0 if messages else 1
+            found, looked_at = _choose(units, at, codes, _Room(wanted.max_messages - len(messages), room, least))
+            if looked_at == 0:
+                if messages:
+                    break
+                raise self._hole(queue, at)
+            fetched = self._fetch(queue, found)
+            whole = [message for message in fetched if message is not None]
+            messages += [message for message in whole if not wanted.tags or message.tag in wanted.tags]
+            if len(whole) < len(fetched):
+                at = found[len(whole)].offset
+                if not messages and at == wanted.offset:
+                    raise self._damage(found[len(whole)])
+                break
+            room -= sum(each.size for each in found)
+            at += looked_at
+            if room <= 0:
+                break
+        return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high))
+
+    def _fetch(self, queue: Queue, found: list[_Found]) -> list[StoredMessage | None]:
+        """The messages up to the first damaged one, which is None."""
+        fetched: list[StoredMessage | None] = []
+        first = 0
+        while first < len(found):
+            last = first + 1
+            segment = self._log.segment_of(found[first].position)
+            while last < len(found) and found[last - 1].end <= found[last].position <= found[last - 1].end + _GAP_BYTES and found[last].end <= segment[1]:
+                last += 1
+            base = found[first].position
+            block = self._log.read(base, found[last - 1].end - base)
+            for each in found[first:last]:
+                record = block[each.position - base : each.end - base]
+                message = message_of(record) if len(record) == each.size and not problem_of(record, each.position, sealed=True) else None
+                if message is None or (message.topic, message.queue, message.queue_offset) != (queue.topic, queue.queue, each.offset):
+                    fetched.append(None)
+                    return fetched
+                fetched.append(message)
+            first = last
+        return fetched
+
+    def _damage(self, unit: _Found) -> CorruptRecord | OffsetOutOfRange:
+        if unit.end > self._log.end:  # cut meanwhile
+            return OffsetOutOfRange("byte", unit.position, self._log.min_offset, self._log.end)
+        record = self._log.read(unit.position, unit.size)
+        problem = problem_of(record, unit.position, sealed=True) if len(record) == unit.size else "it is cut off"
+        return CorruptRecord(self._node, unit.position, problem or "it is not the message that the queue names")
+
+    def _hole(self, queue: Queue, offset: int) -> CorruptRecord | OffsetOutOfRange:
+        if offset >= queue.max or offset < queue.min:  # cut or deleted meanwhile
+            return OffsetOutOfRange("queue offset", offset, queue.min, queue.max)
+        before = self._index.units(queue, offset - 1, 1) if offset > queue.min else []
+        position = before[0][0] + before[0][1] if before else self._log.min_offset
+        return CorruptRecord(self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} was damaged when its queue was built")
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much is still wanted; `least` messages are taken whatever their size."""
+
+    messages: int
+    size: int
+    least: int
+
+
+def _choose(units: list[tuple[PhysicalOffset, int, int]], first: int, codes: set[int], room: _Room) -> tuple[list[_Found], int]:
+    """Wanted units as far as there is room, up to a hole; and how many were looked at."""
+    found: list[_Found] = []
+    taken = 0
+    for index, (position, size, code) in enumerate(units):
+        if size <= 0:
+            return found, index
+        if codes and code not in codes:
+            continue
+        if len(found) == room.messages or (len(found) >= room.least and taken + size > room.size):
+            return found, index
+        found.append(_Found(first + index, position, size))
+        taken += size
+    return found, len(units)

@@ -1,0 +1,46 @@
+"""⑤ A slave's appends: bytes as the master wrote them, verified record by record before they are written.
+
+A chunk may end inside a record. Its bytes are written at once; the record counts when its last byte has come.
+"""
+
+from dittomq.commitlog.derived import Derived
+from dittomq.commitlog.format import MARK_BYTES, MAX_RECORD_BYTES, scan
+from dittomq.commitlog.log import Log
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
+
+
+class Receiver:
+    """Writes chunks to a log. One thread at a time. `end` is the end of the last whole record."""
+
+    def __init__(self, log: Log, derived: Derived, node: str) -> None:
+        self.end = log.end
+        self._log = log
+        self._derived = derived
+        self._node = node
+        self._partial = b""
+
+    @property
+    def partial(self) -> bytes:
+        """Bytes that are written behind `end`."""
+        return self._partial
+
+    def write(self, offset: int, data: bytes) -> int:
+        """Write the chunk at the end; returns where the last whole record ends. Raises CorruptRecord with nothing written."""
+        if offset != self._log.end:
+            raise OffsetOutOfRange("byte", offset, self._log.end, self._log.end)
+        _, segment_end = self._log.segment_of(offset)
+        if offset + len(data) > segment_end:
+            raise InvalidField("data", f"the chunk goes past the segment's end at {segment_end:,}")
+        joined = self._partial + data if self._partial else data
+        found = scan(joined, self.end, segment_end)
+        if found.problem:
+            raise CorruptRecord(self._node, found.end, found.problem)
+        rest = joined[found.end - self.end :]
+        if len(rest) > MAX_RECORD_BYTES + MARK_BYTES:
+            raise CorruptRecord(self._node, found.end, "a record has more bytes than the limit allows")
+        self._log.write(data)
+        self._partial = rest
+        if found.entries:
+            self.end = found.end
+            self._derived.absorb(found.entries, found.end)
+        return self.end

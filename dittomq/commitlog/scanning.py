@@ -1,0 +1,35 @@
+"""Reads a log record by record, in windows; finds its feet again behind damage."""
+
+from dittomq.commitlog.format import MAX_RECORD_BYTES, Scan, scan
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.walk import HEADER_BYTES, View, next_start
+
+WINDOW_BYTES = 2 * MAX_RECORD_BYTES
+
+
+def scan_at(log: Log, start: int, limit: int) -> Scan:
+    """Whole records and marks from `start`, where one begins, that end at or below `limit`; a window full of them at most.
+
+    When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem.
+    """
+    data = log.read(start, WINDOW_BYTES, limit)
+    found = scan(data, start, log.segment_of(start)[1])
+    if found.end == start and not found.problem and len(data) == WINDOW_BYTES:
+        return Scan([], start, "an end-of-file mark stands long before the segment's end")
+    return found
+
+
+def skip_damage(log: Log, start: int, limit: int) -> int:
+    """The next position behind `start` where a record or mark begins; the segment's end or `limit` when there is none."""
+    _, segment_end = log.segment_of(start)
+    stop = min(segment_end, limit)
+    at = start + 1
+    while at < stop:
+        data = log.read(at, WINDOW_BYTES, limit)
+        found = next_start(View(data, at, segment_end), at)
+        if found is not None:
+            return found
+        if at + len(data) >= stop:
+            break
+        at += len(data) - HEADER_BYTES
+    return stop

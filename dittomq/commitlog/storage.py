@@ -1,0 +1,239 @@
+"""The only door to the disk: one node's data directory.
+
+Paths are relative to that directory, with forward slashes. Everything here blocks; nothing here knows what the bytes mean.
+What survives a power loss: bytes of a file after `fdatasync` returned; names (made, renamed, removed) after
+`sync_folder` of the folder that holds them returned.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from dittomq.errors import StoreFailed, StoreLocked
+
+# struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid.
+_FLOCK = struct.Struct("hhqqi4x")
+_F_OFD_SETLK = 37
+
+
+class File(Protocol):
+    """An open file. One writer at a time; any number of readers beside it."""
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes at `offset`; fewer only where the file ends."""
+        ...
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """Write all of `data` at `offset`, or raise StoreFailed with any part of it written."""
+        ...
+
+    def fdatasync(self) -> None:
+        """Make the file's bytes and size survive power loss, or raise StoreFailed; never call it again after that."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the size; new bytes read as zeros and take no space."""
+        ...
+
+    def size(self) -> int:
+        """Size in bytes."""
+        ...
+
+    def close(self) -> None:
+        """Release the descriptor; syncs nothing."""
+        ...
+
+
+class HeldLock(Protocol):
+    """A lock that is held until released or until the process ends."""
+
+    def release(self) -> None:
+        """Let others have it."""
+        ...
+
+
+class Storage(Protocol):
+    """One node's data directory."""
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        """Open a file; with `create`, make it when absent (its folder must exist). FileNotFoundError otherwise."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder has that name."""
+        ...
+
+    def list_folder(self, path: str) -> list[str]:
+        """Names in a folder, sorted; empty when there is no such folder."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its parents; nothing happens where it exists."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, replacing what has it."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder survive power loss, or raise StoreFailed."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Room left on the disk."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names this boot of the machine: another one means that power may have been lost."""
+        ...
+
+    def lock(self, path: str) -> HeldLock:
+        """Take the lock on byte 0 of a file that must exist or can be made, or raise StoreLocked."""
+        ...
+
+
+def read_file(storage: Storage, path: str) -> bytes:
+    """The whole file."""
+    with contextlib.closing(storage.open(path, readonly=True)) as file:
+        return file.pread(file.size(), 0)
+
+
+def replace_file(storage: Storage, path: str, data: bytes) -> None:
+    """Durably replace a file: a crash leaves the old one or the new one, whole."""
+    folder = path.rpartition("/")[0]
+    temporary = f"dittomq/tmp-{path.replace('/', '-')}"
+    storage.make_folder("dittomq")
+    with contextlib.closing(storage.open(temporary, create=True)) as file:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.fdatasync()
+    storage.rename(temporary, path)
+    storage.sync_folder(folder)
+    if folder != "dittomq":
+        storage.sync_folder("dittomq")
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    def pread(self, length: int, offset: int) -> bytes:
+        return os.pread(self._descriptor, length, offset)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        try:
+            written = os.pwrite(self._descriptor, data, offset)
+            while written < len(data):
+                more = os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+                written += more
+        except OSError as error:
+            raise StoreFailed("write", self._path, str(error)) from error
+
+    def fdatasync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise StoreFailed("fdatasync", self._path, str(error)) from error
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise StoreFailed("truncate", self._path, str(error)) from error
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class OsLock:
+    """An open-file-description lock: it stays until this very descriptor is closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class OsStorage:
+    """A folder of the operating system. Linux only: open-file-description locks and boot ids."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        flags = os.O_RDONLY if readonly else os.O_RDWR | (os.O_CREAT if create else 0)
+        return OsFile(os.open(self._root / path, flags | os.O_CLOEXEC, 0o640), path)
+
+    def exists(self, path: str) -> bool:
+        return (self._root / path).exists()
+
+    def list_folder(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._root / path))
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, path: str) -> None:
+        (self._root / path).mkdir(parents=True, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self._root / old, self._root / new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self._root / path)
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(self._root / path)
+
+    def sync_folder(self, path: str) -> None:
+        with self._folder(path) as descriptor:
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                raise StoreFailed("fsync", path or ".", str(error)) from error
+
+    def free_bytes(self) -> int:
+        stat = os.statvfs(self._root)
+        return stat.f_bavail * stat.f_frsize
+
+    def boot_id(self) -> str:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+    def lock(self, path: str) -> HeldLock:
+        descriptor = os.open(self._root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.fcntl(descriptor, _F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise StoreLocked(str(self._root)) from error
+            raise
+        return OsLock(descriptor)
+
+    @contextlib.contextmanager
+    def _folder(self, path: str) -> Iterator[int]:
+        descriptor = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)

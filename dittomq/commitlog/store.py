@@ -1,0 +1,407 @@
+"""② One replica's store: the commit log, its queues, and what is known of both, under one lock on its data directory.
+
+Every call blocks. Writers (append, write_chunk, cut, begin_epoch …) wait for each other; `sync`, `dispatch` and the side files may
+run beside them, each one at a time; reads run beside everything. Positions are published as plain numbers after their bytes
+are there: applied ≤ end, flushed ≤ end, and `end` is always the end of a record.
+
+After a StoreFailed the store takes no more writes and syncs nothing more: what was in flight is unknown, and the node must stop.
+"""
+
+import contextlib
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from dittomq.commitlog import boot, checkpoint, cut, digest, identity, lineage_file, producers, recovery, side_file, watermark
+from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
+from dittomq.commitlog.boot import StopKind
+from dittomq.commitlog.cut import CutReport
+from dittomq.commitlog.format import FIXED_BYTES, Host, message_of
+from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
+from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.recovery import Layout, Recovered
+from dittomq.commitlog.segment import FOLDER
+from dittomq.commitlog.storage import HeldLock, Storage
+from dittomq.errors import DiskFull, DittoError, InvalidField, OffsetOutOfRange, Refused, StoreFailed, UnreadableStore
+from dittomq.lineage import Lineage, LineageEntry, newest_epoch
+from dittomq.offsets import PhysicalOffset, QueueOffset
+
+__all__ = ["CutReport", "Frame", "FoundSequence", "Group", "Placed", "QueueSlice", "StopKind", "Store", "StoreOptions"]
+
+_ZERO_STEP_BYTES = 1024 * 1024
+_UNREAD = {
+    "batchconsumequeue": "batch queues",
+    "consumequeue_ext": "extended queues",
+    "consumequeue_rocksdb": "RocksDB queues",
+    "rocksdbstore": "RocksDB queues",
+    "tieredStore": "a tiered store",
+}
+"""Folders of RocketMQ that hold what we do not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Sizes are fixed for the life of a store. Bytes, except `queue_file_units`."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    queue_file_units: int = 300_000
+    reserve_bytes: int = 256 * 1024 * 1024
+    """Appends are refused when they would leave less than this on the disk."""
+    open_files: int = 512
+    zero_window_bytes: int = 64 * 1024 * 1024
+    """How far `zero_ahead` works ahead of the end."""
+    host: Host = Host(bytes((127, 0, 0, 1)), 10911)
+    """Stands in every record as the host that bore and stored it."""
+    node: str = "this node"
+    """ "broker/id", for sentences."""
+    path: str = "data_dir"
+    """Where the store lies, for sentences."""
+
+
+class FoundSequence(NamedTuple):
+    """What became of a producer's sequence."""
+
+    topic: str
+    queue: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    size: int
+    store_ms: int
+
+
+@dataclass(slots=True)
+class _Locks:
+    """Taken in this order."""
+
+    filing: threading.Lock = field(default_factory=threading.Lock)
+    dispatching: threading.Lock = field(default_factory=threading.Lock)
+    syncing: threading.Lock = field(default_factory=threading.Lock)
+    writing: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Store:
+    """An open store; made by `open`."""
+
+    _log: "recovery.Log"
+
+    def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock) -> None:
+        self.damaged: list[tuple[int, int]] = []
+        self.notes: list[str] = []
+        self.stopped = StopKind.EMPTY
+        self.recovery_cut: CutReport | None = None
+        self._storage = storage
+        self._options = options
+        self._lock = lock
+        self._files = OpenFiles(storage, options.open_files)
+        self._layout = Layout(storage, self._files, options.path, options.segment_bytes, options.queue_file_units)
+        self._locks = _Locks()
+        self._failed: StoreFailed | None = None
+        self._checkpointed: tuple[int, int] | None = None
+
+    @classmethod
+    def open(cls, storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Self:
+        """Take the lock, find out how the store was left, bring it in order. All that is in the log afterwards is durable.
+
+        Raises StoreLocked, UnreadableStore (nothing of the log was changed), StoreFailed.
+        """
+        store = cls(storage, options, storage.lock("lock"))
+        try:
+            store._recover(chance)
+        except side_file.DamagedSideFile as damage:
+            store.close(clean=False)
+            raise UnreadableStore(options.path, f"{damage}; restore it, or empty the data_dir to copy all from the group") from damage
+        except BaseException:
+            store.close(clean=False)
+            raise
+        ahead_ms = store._derived.store_ms - wall_ms
+        if ahead_ms > 0:
+            store.notes.append(f"the newest record was stored {ahead_ms:,} ms in the future; store times stand still until then")
+        return store
+
+    def close(self, clean: bool) -> None:
+        """Release the store. `clean`: first sync and checkpoint all, and say so on disk, so that the next start trusts it."""
+        try:
+            if clean:
+                self.sync()
+                self.checkpoint()
+                with self._guard("close"):
+                    checkpoint.clear_abort(self._storage)
+                    boot.write_stamp(self._storage, clean=True)
+        finally:
+            self._files.close()
+            self._lock.release()
+
+    @property
+    def min_offset(self) -> PhysicalOffset:
+        """First byte held."""
+        return PhysicalOffset(self._log.min_offset)
+
+    @property
+    def end(self) -> PhysicalOffset:
+        """Written: the end of the last whole record."""
+        return PhysicalOffset(self._receiver.end)
+
+    @property
+    def written_raw(self) -> PhysicalOffset:
+        """End of the bytes written: beyond `end` where a chunk ended inside a record."""
+        return PhysicalOffset(self._log.end)
+
+    @property
+    def applied(self) -> PhysicalOffset:
+        """Up to where the queues are built."""
+        return PhysicalOffset(self._derived.dispatch.applied)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of every segment."""
+        return self._options.segment_bytes
+
+    def check_room(self, size: int) -> None:
+        """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
+        free, needed = self._storage.free_bytes(), size + self._options.reserve_bytes
+        if free < needed:
+            raise DiskFull(self._options.node, free, needed)
+
+    def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
+        """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StoreFailed."""
+        with self._writing("append"):
+            assert self.lineage, "a master opens its epoch before it appends"
+            assert not self._receiver.partial, "a log that ends inside a record is recovered before it is appended to"
+            self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
+            group = self._appender.append(frames, now_ms)
+            self._receiver.end = group.end
+            return group
+
+    def write_chunk(self, offset: int, data: bytes) -> PhysicalOffset:
+        """Verify and write bytes of the master's log at `written_raw`; not synced. Returns `end`. Raises CorruptRecord, DiskFull."""
+        with self._writing("write_chunk"):
+            assert self.lineage, "a slave adopts the lineage before it writes"
+            self.check_room(len(data))
+            return PhysicalOffset(self._receiver.write(offset, data))
+
+    def sync(self) -> PhysicalOffset:
+        """Make durable what was written when this was called; returns `flushed`. A failure is final: StoreFailed."""
+        with self._locks.syncing, self._guard("sync"):
+            target = self.end
+            self._log.sync()
+            self.flushed = max(self.flushed, target)
+            return self.flushed
+
+    def zero_ahead(self, max_bytes: int = _ZERO_STEP_BYTES) -> bool:
+        """Write zeros behind the end, so that later syncs are quick; False when enough is done. For idle moments."""
+        with self._writing("zero_ahead"):
+            window = self._options.zero_window_bytes
+            room = self._storage.free_bytes() > self._options.reserve_bytes + window
+            return room and self._log.zero_ahead(window, max_bytes)
+
+    def dispatch(self, upto: int) -> PhysicalOffset:
+        """Build the queues for records that end at or below `upto`; returns `applied`."""
+        with self._locks.dispatching, self._guard("dispatch"):
+            return PhysicalOffset(self._derived.dispatch.run(min(upto, self.end)))
+
+    def read(self, start: int, length: int) -> bytes:
+        """Raw bytes, up to the segment's end and to `end`, unverified. Raises OffsetOutOfRange."""
+        return self._log.read(start, length, self.end)
+
+    def read_records(self, start: int, limit: int, max_bytes: int) -> bytes:
+        """Whole records in [start, limit) of one segment, its mark with all behind it included; every checksum is verified.
+
+        `start` is a record's start. At most `max_bytes`, or one record that is larger; b"" when none fits. Raises CorruptRecord.
+        """
+        return self._reader.records(start, min(limit, self.end), max_bytes)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Every queue that the log holds messages of, or held."""
+        return sorted(self._derived.index.queues)
+
+    def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
+        """Offsets [min, max) that can be read."""
+        found = self._derived.index.queues.get((topic, queue))
+        return (QueueOffset(found.min), QueueOffset(found.max)) if found else (QueueOffset(0), QueueOffset(0))
+
+    def read_queue(
+        self, topic: str, queue: int, offset: int, max_messages: int, max_bytes: int, tags: frozenset[str] = frozenset()
+    ) -> QueueSlice:
+        """Messages of a queue from `offset` on, verified; at least one, if there is one. Raises OffsetOutOfRange, CorruptRecord."""
+        return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags))
+
+    def find_sequence(self, producer_id: str, sequence: int) -> FoundSequence | None:
+        """Where a producer's message lies; None when it is not in the log. Raises ProducerExpired when that is not known."""
+        with self._locks.writing:
+            position = self._derived.producers.find(producer_id, sequence)
+        if position is None:
+            return None
+        size = place_of(self._log.read(position, FIXED_BYTES)).size
+        message = message_of(self._reader.records(position, position + size, size))
+        return FoundSequence(message.topic, message.queue, message.queue_offset, message.physical_offset, size, message.store_ms)
+
+    def segment_of(self, offset: int) -> tuple[PhysicalOffset, PhysicalOffset]:
+        """Start and end of the segment in which a byte lies."""
+        start, end = self._log.segment_of(offset)
+        return PhysicalOffset(start), PhysicalOffset(end)
+
+    def leaf_digests(self, start: int, end: int, salt: int = 0) -> list[bytes]:
+        """Digests of the range's leaves, counted from `start` and anew from each segment's start. Raises OffsetOutOfRange."""
+        if not self.min_offset <= start <= end <= self.end:
+            raise OffsetOutOfRange("byte", end if start >= self.min_offset else start, self.min_offset, self.end)
+        return list(digest.leaves_of(self.read, start, end, salt))
+
+    def chain_digest(self, start: int, end: int, salt: int = 0) -> bytes:
+        """One digest over those of the leaves."""
+        return digest.root_digest(self.leaf_digests(start, end, salt), salt)
+
+    def begin_epoch(self, entry: LineageEntry) -> None:
+        """Durably open an epoch at the end of the log; one that holds no bytes is replaced."""
+        self.sync()
+        with self._writing("begin_epoch"):
+            assert entry.start == self.end == self.flushed == self.written_raw, "an epoch begins at a durable end"
+            assert entry.epoch > newest_epoch(self.lineage), "epochs grow"
+            self._save_lineage((*(each for each in self.lineage if each.start < entry.start), entry))
+
+    def adopt_lineage(self, lineage: Lineage) -> None:
+        """Durably take the master's lineage for ours, before bytes of its newest epoch are written."""
+        with self._writing("adopt_lineage"):
+            if any(before.epoch >= after.epoch or before.start >= after.start for before, after in zip(lineage, lineage[1:], strict=False)):
+                raise InvalidField("lineage", "epochs and starts must grow")
+            if lineage != self.lineage:
+                self._save_lineage(lineage)
+
+    def cut(self, to: int) -> CutReport:
+        """Durably forget every byte at or behind `to`, a record's end, after saving them in a side file.
+
+        Queues, producers and lineage follow; the generation grows. Readers of what is cut get OffsetOutOfRange.
+        """
+        locks = self._locks
+        with locks.filing, locks.dispatching, locks.syncing, self._writing("cut"):
+            if not self.min_offset <= to <= self.end:
+                raise OffsetOutOfRange("byte", to, self.min_offset, self.end)
+            if to < self.end and not self._begins_at(to):
+                raise InvalidField("to", f"no record begins at {to:,}")
+            if to == self.written_raw:
+                return CutReport(PhysicalOffset(to), 0, "")
+            applied = self.applied
+            report = self._cut(to)
+            self._log.sync()
+            self._note_flushed(self._mark.confirmed)
+            self._derived.dispatch.run(min(applied, to))
+            return report
+
+    def delete_topic(self, topic: str) -> None:
+        """Durably empty the topic's queues; their records stay in the log, and made again it continues their offsets."""
+        locks = self._locks
+        with locks.filing, locks.dispatching, self._writing("delete_topic"):
+            index = self._derived.index
+            minimums = checkpoint.load_minimums(self._storage)
+            doomed = [queue for queue in index.queues.values() if queue.topic == topic]
+            minimums |= {(topic, queue.queue): checkpoint.Minimum(queue.next, self.end) for queue in doomed}
+            checkpoint.save_minimums(self._storage, minimums)
+            for queue in doomed:
+                index.raise_minimum(queue, queue.next)
+            self._checkpointed = None
+
+    def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
+        """Durably remember these; recovery never ends the log below `flushed`."""
+        with self._locks.filing, self._guard("persist_watermark"):
+            self._save_mark(min(flushed, self.flushed), min(confirmed, self.end), in_sync)
+
+    def checkpoint(self) -> None:
+        """Durably remember queues and producers as they are, so that a restart reads the log from here only."""
+        locks = self._locks
+        with locks.filing, self._guard("checkpoint"):
+            with locks.dispatching, locks.writing:
+                now = (self.applied, self.end)
+                if now == self._checkpointed:
+                    return
+                ranges = {key: (queue.min, queue.max) for key, queue in self._derived.index.queues.items()}
+                held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, self._options.queue_file_units, ranges)
+                table = self._derived.producers.to_bytes(self.end)
+            if self.flushed < now[1]:
+                self.sync()
+            self._note_flushed(self._mark.confirmed)
+            self._derived.index.sync()
+            producers.save(self._storage, table)
+            checkpoint.save(self._storage, held)
+            checkpoint.write_for_rocketmq(self._storage, held, self._mark.confirmed)
+            self._checkpointed = now
+
+    def stamp_boot(self) -> None:
+        """Durably say that this boot uses the store: called when the node's recovery has ended."""
+        with self._locks.filing, self._guard("stamp_boot"):
+            boot.write_stamp(self._storage, clean=False)
+
+    def clear_boot_stamp(self) -> None:
+        """Durably take that back: the next start counts as a power loss. Also for a store that has failed."""
+        boot.remove_stamp(self._storage)
+
+    def _recover(self, chance: random.Random) -> None:
+        storage = self._storage
+        storage.make_folder(side_file.FOLDER)
+        found = identity.load(storage)
+        if found is None:
+            _refuse_foreign(storage, self._options.path)
+            found = identity.create(storage, chance)
+        storage.sync_folder("")
+        self.replica_uuid, self.generation = found.replica_uuid, found.generation
+        stopped = boot.read_stop(storage)
+        boot.remove_stamp(storage)
+        for name in storage.list_folder(side_file.FOLDER):
+            if name.startswith("tmp-"):
+                storage.unlink(f"{side_file.FOLDER}/{name}")
+        intent = cut.load_intent(storage)
+        if intent is not None:
+            cut.finish(storage, intent)
+            self.generation = intent.generation
+        self._load(recovery.recover(self._layout))
+        if recovery.has_unfinished_tail(self._log):
+            self.recovery_cut = self._cut(self._log.end)
+        self.stopped = stopped if self.end > 0 else StopKind.EMPTY
+        self._log.sync()
+        self.confirmed_at_start = PhysicalOffset(min(self._mark.confirmed, self.end))
+        self.in_sync_at_start = self._mark.in_sync
+        self._note_flushed(self.confirmed_at_start)
+        checkpoint.set_abort(storage)
+        self._derived.dispatch.run(self.confirmed_at_start)
+
+    def _load(self, found: Recovered) -> None:
+        self._log = found.log
+        self._derived = found.derived
+        self._mark = found.mark
+        self.lineage = lineage_file.load(self._storage)
+        self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
+        self.damaged += found.damaged
+        self.notes += found.notes
+        self._reader = Reader(found.log, found.derived.index, self._options.node)
+        self._receiver = Receiver(found.log, found.derived, self._options.node)
+        self._appender = Appender(found.log, found.derived, self._options.host, self._place)
+        self._checkpointed = None
+
+    def _cut(self, to: int) -> CutReport:
+        intent, report = cut.begin(self._storage, self._log, to, self.generation + 1)
+        self._log.end = to  # readers of the old log find its end here
+        self._files.forget("")
+        cut.finish(self._storage, intent)
+        self._files.forget("")
+        self.generation = intent.generation
+        self._load(recovery.recover(self._layout))
+        assert self._log.end == to, f"the log was cut to {to} and ends at {self._log.end}"
+        return report
+
+    def _begins_at(self, position: int) -> bool:
+        return position == self.min_offset or self._reader.begins_at(position)
+
+    def _place(self, position: int) -> Placed:
+        place = place_of(self._log.read(position, FIXED_BYTES))
+        self._reader.records(position, position + place.size, place.size)
+        return place
+
+    def _save_lineage(self, lineage: Lineage) -> None:
+        lineage_file.save(self._storage, lineage)
+        self.lineage = lineage
+
+    def _note_flushed(self, confirmed: int) -> None:
+        """All of the log is synced: say so."""
+        self.flushed = max(self.flushed, self.end)
+        self._save_mark(self.flushed, confirmed, self._mark.in_sync)

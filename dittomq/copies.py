@@ -1,0 +1,51 @@
+"""What a copy says of itself to an auditor, and how ranges of it are digested. Values only."""
+
+from dataclasses import dataclass
+
+from dittomq.lineage import Lineage, newest_epoch
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import DataVersion
+
+LEAF_BYTES = 1024 * 1024
+"""Ranges are digested in leaves of this size, counted from the start of the range; the last one may be shorter."""
+
+DIGEST_BYTES = 16
+MAX_READ_RANGE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDescription:
+    """What a node holds now. `generation` grows whenever bytes of this copy were cut or replaced."""
+
+    node: str
+    cluster: str
+    replica_uuid: str
+    role: str
+    lineage: Lineage
+    generation: int
+    min_offset: PhysicalOffset
+    end: PhysicalOffset
+    flushed: PhysicalOffset
+    confirmed: PhysicalOffset
+    segment_bytes: int
+    topic_version: DataVersion
+    version: str
+
+    @property
+    def epoch(self) -> Epoch:
+        """Newest epoch of the copy."""
+        return newest_epoch(self.lineage)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDigests:
+    """Digests of [start, end), which lies in one segment; `leaves` is empty unless asked for.
+
+    `unreadable` says why the bytes could not be read, empty when they were; unreadable is never "different".
+    """
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    root: bytes
+    leaves: tuple[bytes, ...] = ()
+    unreadable: str = ""

@@ -1,0 +1,52 @@
+"""What GetHaStatus tells: replication of one group as one node sees it. None means unknown, never zero."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as the answering node sees it. Offsets and lags in bytes, times in seconds or milliseconds since 1970.
+
+    `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown.
+    """
+
+    node: str
+    role: str
+    state: str
+    received: int | None = None
+    flushed: int | None = None
+    applied: int | None = None
+    received_lag_bytes: int | None = None
+    flushed_lag_bytes: int | None = None
+    applied_lag_bytes: int | None = None
+    received_lag_s: float | None = None
+    flushed_lag_s: float | None = None
+    proven_equal: int | None = None
+    since_ms: int | None = None
+    transfer_bytes_per_s: int = 0
+    last_drop_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HaStatus:
+    """Replication of one group; `nodes` starts with the node that answers."""
+
+    node: str
+    cluster: str
+    broker: str
+    epoch: int
+    role: str
+    in_sync_replicas: int
+    in_sync_now: int
+    replicas_expected: int
+    min_offset: int
+    end: int
+    flushed: int
+    confirmed: int
+    readable: int
+    writable: bool
+    degraded: bool
+    degraded_since_ms: int | None
+    degraded_bytes: int
+    waiting_for: str
+    nodes: tuple[NodeView, ...]

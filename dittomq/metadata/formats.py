@@ -1,0 +1,208 @@
+"""The four tables as RocketMQ's files in `config/`: what is decoded and encoded again is equal, fields we do not know included."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Generic, TypeVar
+
+from dittomq.metadata import fastjson
+from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
+from dittomq.metadata.tables import R, Table, sorted_rows
+from dittomq.metadata.topics import TopicConfig
+from dittomq.routes import DataVersion
+
+Fields = dict[str | int, Json]
+V = TypeVar("V")
+
+
+class DamagedFile(ValueError):
+    """The bytes are not what a file of that table holds; says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableKind(Generic[R]):
+    """One of the four tables. `name` is what people read, `path` its file, `field` where the file holds the rows."""
+
+    name: str
+    path: str
+    field: str
+    decode_rows: Callable[[Fields], Iterable[R]]
+    encode_rows: Callable[[Iterable[R]], Fields]
+
+
+def decode(kind: TableKind[R], data: bytes) -> Table[R]:
+    """The table that the file's bytes hold; raises DamagedFile."""
+    try:
+        fields = fastjson.loads(data.decode("utf-8"))
+    except ValueError as error:
+        raise DamagedFile(f"is not JSON as RocketMQ writes it ({error})") from error
+    if not isinstance(fields, dict):
+        raise DamagedFile("holds no object")
+    version = _decode_version(_take(fields, "dataVersion", dict, {}))
+    rows = kind.decode_rows(_take(fields, kind.field, dict, {}))
+    return Table(version, sorted_rows(rows), fields)
+
+
+def encode(kind: TableKind[R], table: Table[R]) -> bytes:
+    """The file's bytes, a row a line."""
+    version: Fields = {
+        "counter": table.version.counter,
+        "stateVersion": table.version.state_version,
+        "timestamp": table.version.timestamp_ms,
+    }
+    fields: Fields = {**table.other_fields, "dataVersion": version, kind.field: kind.encode_rows(table.rows.values())}
+    return fastjson.dumps(fields, pretty_levels=2).encode("ascii")
+
+
+def _decode_version(fields: Fields) -> DataVersion:
+    return DataVersion(
+        state_version=_take_integer(fields, "stateVersion", 0, 64),
+        timestamp_ms=_take_integer(fields, "timestamp", 0, 64),
+        counter=_take_integer(fields, "counter", 0, 64),
+    )
+
+
+def _decode_topics(rows: Fields) -> Iterable[TopicConfig]:
+    for name, fields in rows.items():
+        row = _object(name, fields)
+        row.pop("topicName", None)
+        yield TopicConfig(
+            name=str(name),
+            read_queues=_take_integer(row, "readQueueNums", 16),
+            write_queues=_take_integer(row, "writeQueueNums", 16),
+            permission=_take_integer(row, "perm", 6),
+            sys_flag=_take_integer(row, "topicSysFlag", 0),
+            order=_take(row, "order", bool, False),
+            attributes=_take_attributes(row),
+            filter_type=_take(row, "topicFilterType", str, "SINGLE_TAG"),
+            other_fields=row,
+        )
+
+
+def _encode_topics(rows: Iterable[TopicConfig]) -> Fields:
+    return {
+        row.name: {
+            **row.other_fields,
+            "attributes": dict(row.attributes.items()),
+            "order": row.order,
+            "perm": row.permission,
+            "readQueueNums": row.read_queues,
+            "topicFilterType": row.filter_type,
+            "topicName": row.name,
+            "topicSysFlag": row.sys_flag,
+            "writeQueueNums": row.write_queues,
+        }
+        for row in rows
+    }
+
+
+def _decode_groups(rows: Fields) -> Iterable[GroupConfig]:
+    for name, fields in rows.items():
+        row = _object(name, fields)
+        row.pop("groupName", None)
+        yield GroupConfig(
+            name=str(name),
+            consume_enable=_take(row, "consumeEnable", bool, True),
+            consume_from_min_enable=_take(row, "consumeFromMinEnable", bool, True),
+            consume_broadcast_enable=_take(row, "consumeBroadcastEnable", bool, True),
+            consume_message_orderly=_take(row, "consumeMessageOrderly", bool, False),
+            retry_queues=_take_integer(row, "retryQueueNums", 1),
+            retry_max_times=_take_integer(row, "retryMaxTimes", 16),
+            broker_id=_take_integer(row, "brokerId", 0, 64),
+            which_broker_when_consume_slowly=_take_integer(row, "whichBrokerWhenConsumeSlowly", 1, 64),
+            attributes=_take_attributes(row),
+            other_fields=row,
+        )
+
+
+def _encode_groups(rows: Iterable[GroupConfig]) -> Fields:
+    return {
+        row.name: {
+            **row.other_fields,
+            "attributes": dict(row.attributes.items()),
+            "brokerId": row.broker_id,
+            "consumeBroadcastEnable": row.consume_broadcast_enable,
+            "consumeEnable": row.consume_enable,
+            "consumeFromMinEnable": row.consume_from_min_enable,
+            "consumeMessageOrderly": row.consume_message_orderly,
+            "groupName": row.name,
+            "retryMaxTimes": row.retry_max_times,
+            "retryQueueNums": row.retry_queues,
+            "whichBrokerWhenConsumeSlowly": row.which_broker_when_consume_slowly,
+        }
+        for row in rows
+    }
+
+
+def _decode_offsets(rows: Fields) -> Iterable[ConsumerOffset]:
+    for name, fields in rows.items():
+        topic, at, group = str(name).partition("@")
+        if not at:
+            raise DamagedFile(f"key {name!r} is not topic@group")
+        for queue, offset in _object(name, fields).items():
+            yield ConsumerOffset(topic, group, _number(name, queue, 32), _number(name, offset, 64))
+
+
+def _encode_offsets(rows: Iterable[ConsumerOffset]) -> Fields:
+    queues = ((f"{topic}@{group}", rows_of_one) for (topic, group), rows_of_one in groupby(rows, lambda row: (row.topic, row.group)))
+    return {name: {row.queue: row.offset for row in rows_of_one} for name, rows_of_one in queues}
+
+
+def _decode_delays(rows: Fields) -> Iterable[DelayOffset]:
+    for level, offset in rows.items():
+        yield DelayOffset(_number("level", level, 32), _number(level, offset, 64))
+
+
+def _encode_delays(rows: Iterable[DelayOffset]) -> Fields:
+    return {row.level: row.offset for row in rows}
+
+
+def _object(name: str | int, value: Json) -> Fields:
+    if not isinstance(value, dict):
+        raise DamagedFile(f"{name} is no object")
+    return value
+
+
+def _take(fields: Fields, name: str, kind: type[V], default: V) -> V:
+    """Remove and return a field; absent and null are the default, as they are for RocketMQ."""
+    value = fields.pop(name, None)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        raise DamagedFile(f"{name} is {value!r}, not a {kind.__name__}")
+    return value
+
+
+def _take_integer(fields: Fields, name: str, default: int, bits: int = 32) -> int:
+    value = fields.pop(name, None)
+    return default if value is None else _number(name, value, bits)
+
+
+def _take_attributes(fields: Fields) -> Mapping[str, str]:
+    attributes: dict[str, str] = {}
+    for name, value in _take(fields, "attributes", dict, {}).items():
+        if not isinstance(value, str):
+            raise DamagedFile(f"attribute {name} is {value!r}, not a string")
+        attributes[str(name)] = value
+    return attributes
+
+
+def _number(name: str | int, value: Json, bits: int) -> int:
+    """A whole number that fits Java's int (32 bits) or long (64); integer keys may be quoted."""
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise DamagedFile(f"{name} is {value!r}, not a whole number of {bits} bits")
+    return value
+
+
+TOPICS: TableKind[TopicConfig] = TableKind("topics", "config/topics.json", "topicConfigTable", _decode_topics, _encode_topics)
+GROUPS: TableKind[GroupConfig] = TableKind(
+    "subscription groups", "config/subscriptionGroup.json", "subscriptionGroupTable", _decode_groups, _encode_groups
+)
+CONSUMER_OFFSETS: TableKind[ConsumerOffset] = TableKind(
+    "consumer offsets", "config/consumerOffset.json", "offsetTable", _decode_offsets, _encode_offsets
+)
+DELAY_OFFSETS: TableKind[DelayOffset] = TableKind("delay offsets", "config/delayOffset.json", "offsetTable", _decode_delays, _encode_delays)
+
+KINDS: tuple[TableKind[Any], ...] = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)

@@ -1,0 +1,95 @@
+"""Versioned tables: immutable, changed by making the next version, read in pages of one version."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from dittomq.errors import InvalidField, VersionChanged
+from dittomq.metadata.rows import Json
+from dittomq.routes import DataVersion
+
+MAX_PAGE_ROWS = 10_000
+DEFAULT_PAGE_ROWS = 2_000
+
+# The version and the index of the page's first row.
+_TOKEN = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20}){3}")
+
+
+class Row(Protocol):
+    """A row knows its key; keys of one table are of one type and sort."""
+
+    @property
+    def key(self) -> Any: ...
+
+
+R = TypeVar("R", bound=Row)
+R_co = TypeVar("R_co", bound=Row, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[R_co]):
+    """One version of a table: rows by key, in the order of their keys. `other_fields`: the rest of RocketMQ's file, kept as it is."""
+
+    version: DataVersion = field(default_factory=DataVersion)
+    rows: Mapping[Any, R_co] = field(default_factory=dict)
+    other_fields: Mapping[str | int, Json] = field(default_factory=dict)
+
+    def changed(self, rows: Iterable[R_co], epoch: int, now_ms: int) -> Self:
+        """The next version of this table, with these rows instead."""
+        return replace(self, version=self.version.next(epoch, now_ms), rows=sorted_rows(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a caller wants of a table. `known`: the version it holds, None for none; `page_size` 0: the table's default."""
+
+    known: DataVersion | None = None
+    page_size: int = 0
+    page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[R_co]):
+    """Rows of one version. `not_modified`: the caller holds this version already, and gets no rows. `next_token` empty: the last page."""
+
+    version: DataVersion
+    rows: tuple[R_co, ...] = ()
+    next_token: str = ""
+    not_modified: bool = False
+
+
+def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:
+    """Rows by key, in the order of their keys; of two with one key the last one stays."""
+    by_key = {row.key: row for row in rows}
+    return {key: by_key[key] for key in sorted(by_key)}
+
+
+def answer(name: str, table: Table[R], ask: Ask) -> Page[R]:
+    """The page asked for, or that the caller's version is the newest. A token of another version raises VersionChanged."""
+    if not 0 <= ask.page_size <= MAX_PAGE_ROWS:
+        raise InvalidField("page_size", f"{ask.page_size:,} is outside 0 to {MAX_PAGE_ROWS:,}; 0 means {DEFAULT_PAGE_ROWS:,}")
+    if ask.known == table.version:
+        return Page(table.version, not_modified=True)
+    start = _start(name, table, ask.page_token)
+    end = start + (ask.page_size or DEFAULT_PAGE_ROWS)
+    rows = tuple(islice(table.rows.values(), start, end))
+    next_token = _token(table.version, end) if end < len(table.rows) else ""
+    return Page(table.version, rows, next_token)
+
+
+def _token(version: DataVersion, start: int) -> str:
+    return f"{version}.{start}"
+
+
+def _start(name: str, table: Table[R], token: str) -> int:
+    """Index of the first row of the page that `token` names."""
+    if not token:
+        return 0
+    if not _TOKEN.fullmatch(token):
+        raise InvalidField("page_token", "is not a token of this list; take next_page_token of the page before, or none for the first page")
+    start = int(token.rpartition(".")[2])
+    if token != _token(table.version, start):
+        raise VersionChanged(name)
+    return start

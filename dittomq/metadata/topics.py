@@ -1,0 +1,114 @@
+"""Topics: their settings, their limits, and how one is found."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from dittomq.errors import InvalidField, TopicNotFound
+from dittomq.message import MAX_TOPIC_CHARACTERS
+from dittomq.metadata.rows import Json
+from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
+
+MAX_QUEUES = 1_024
+DEFAULT_QUEUES = 8
+
+# RocketMQ's own topics: its brokers write to them when they open this store.
+RESERVED_TOPICS = frozenset(
+    {
+        "BenchmarkTest",
+        "CHECKPOINT_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "SCHEDULE_TOPIC_XXXX",
+        "SELF_TEST_TOPIC",
+        "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+)
+_RESERVED_PREFIXES = ("rmq_sys_", "%SYS%")
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SHOWN_CHARACTERS = 40
+_COMPARED_NAMES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic of one broker group. `other_fields`: what RocketMQ's file holds and we have no field for; kept as it is."""
+
+    name: str
+    read_queues: int = DEFAULT_QUEUES
+    write_queues: int = DEFAULT_QUEUES
+    permission: int = PERMISSION_READ | PERMISSION_WRITE
+    sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    filter_type: str = "SINGLE_TAG"
+    other_fields: Mapping[str | int, Json] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Rows are sorted and found by it."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """What one queue holds on one node: [min_offset, max_offset)."""
+
+    queue: int
+    min_offset: int
+    max_offset: int
+
+
+def check_topic_name(name: str, field: str = "topic") -> None:
+    """Refuse a name that RocketMQ would not take, or that could leave its folder."""
+    if not name:
+        raise InvalidField(field, f"is empty; a topic name has 1 to {MAX_TOPIC_CHARACTERS} characters")
+    if len(name) > MAX_TOPIC_CHARACTERS:
+        raise InvalidField(field, f"{_shown(name)} has {len(name):,} characters; use at most {MAX_TOPIC_CHARACTERS}")
+    if not _NAME.fullmatch(name):
+        raise InvalidField(field, f"{_shown(name)} holds other characters than a topic name may; use letters, digits and % | _ - only")
+
+
+def check_new_topic(topic: TopicConfig) -> None:
+    """Refuse settings that a new topic may not have; the fields are named as in CreateTopicRequest."""
+    check_topic_name(topic.name, "topic.name")
+    if topic.name in RESERVED_TOPICS or topic.name.startswith(_RESERVED_PREFIXES):
+        raise InvalidField("topic.name", f"{_shown(topic.name)} is reserved for the system; choose another name")
+    for field_name, queues in (("topic.read_queues", topic.read_queues), ("topic.write_queues", topic.write_queues)):
+        if not 1 <= queues <= MAX_QUEUES:
+            raise InvalidField(field_name, f"{queues:,} is outside 1 to {MAX_QUEUES:,}; ask for a number of queues in between")
+    if topic.permission not in (PERMISSION_READ, PERMISSION_WRITE, PERMISSION_READ | PERMISSION_WRITE):
+        raise InvalidField("topic.permission", f"{topic.permission} is no permission; use 4 (read), 2 (write) or 6 (both)")
+
+
+def find_topic(topics: Mapping[str, TopicConfig], name: str, where: str) -> TopicConfig:
+    """The topic of that name, or TopicNotFound with the nearest known name. `where` names the node or cluster."""
+    topic = topics.get(name)
+    if topic is None:
+        raise TopicNotFound(name, where, nearest_name(name, topics))
+    return topic
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """The known name most like `name`, empty for none. Looks at names of about its length only, and at a bounded number of them."""
+    candidates = islice((other for other in known if abs(len(other) - len(name)) <= 2), _COMPARED_NAMES)
+    return next(iter(difflib.get_close_matches(name, candidates, n=1, cutoff=0.75)), "")
+
+
+def topics_of_queues(queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig]:
+    """The topics that a log's queues show, with as many queues as the highest one asks for: what a slave knows before its first pull."""
+    counts: dict[str, int] = {}
+    for topic, queue in queues:
+        counts[topic] = max(counts.get(topic, 0), queue + 1)
+    return {topic: TopicConfig(topic, count, count) for topic, count in sorted(counts.items())}
+
+
+def _shown(name: str) -> str:
+    """The name's beginning as printable ASCII: it may hold anything."""
+    return ascii(name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "...")

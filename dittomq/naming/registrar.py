@@ -1,0 +1,251 @@
+"""A broker node makes itself known to every nameserver, each on its own, and hears from them who leads its group."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
+from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
+from dittomq.doors.clock import Clock
+from dittomq.errors import ConfigError, DittoError, OutOfReach, SessionEnded
+from dittomq.offsets import Epoch
+from dittomq.routes import Beat, BeatAnswer, Membership, NodeState, Registration
+from dittomq.rpc.channel import Channels, call
+from dittomq.wire import naming as wire
+
+_CALL_DEADLINE_S: Final = 3.0
+_EAGER_PERIOD_S: Final = 1.0  # while this node recovers, or no master is known
+_FIRST_RETRY_S: Final = 0.1
+_MAX_RETRY_S: Final = 5.0
+_GOODBYE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NameserverAnswer:
+    """What one nameserver said last. `uptime_ms` is as of now; the master's addresses are empty when it knows none."""
+
+    nameserver: str
+    master: str
+    master_replication: str
+    group_epoch: Epoch
+    uptime_ms: int
+    broker_expiry_ms: int
+
+    @property
+    def settled(self) -> bool:
+        """Up for its whole expiry: every living broker has had time to register there."""
+        return self.uptime_ms >= self.broker_expiry_ms
+
+
+@dataclass(frozen=True, slots=True)
+class NameserverNews:
+    """What all nameservers say together.
+
+    `answers`: those whose last call succeeded, in the configured order. `superseded`: another replica took this node's id by a
+    higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, empty for none.
+    """
+
+    answers: tuple[NameserverAnswer, ...]
+    superseded: bool
+    refusal: str
+
+    @property
+    def group_epoch(self) -> Epoch:
+        """The highest epoch that any of them has seen for the group, 0 for none."""
+        return max((answer.group_epoch for answer in self.answers), default=Epoch(0))
+
+    @property
+    def master(self) -> NameserverAnswer | None:
+        """The answer that names the group's master; of several the one with the highest epoch. None when no master is known."""
+        naming = [answer for answer in self.answers if answer.master]
+        return max(naming, key=lambda answer: answer.group_epoch, default=None)
+
+
+@dataclass(slots=True)
+class _Desk:
+    """One nameserver, as this node deals with it."""
+
+    nameserver: str
+    wake: asyncio.Event
+    session: str = ""  # empty: not registered
+    stale: bool = False  # what was registered has changed, or may have been forgotten
+    answer: NameserverAnswer | None = None  # None: the last call failed
+    answered_s: float = 0.0
+    refusal: str = ""
+
+
+class Registrar:
+    """Registers at start and on change, heartbeats in between, says goodbye at a clean stop.
+
+    `describe` says what to register; `heard` is called on the loop after each answer, refusal or silence.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  # two callbacks of its owner; the rest are doors
+        self,
+        nameservers: Sequence[str],
+        describe: Callable[[], Registration],
+        heard: Callable[[NameserverNews], None],
+        channels: Channels,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        self._desks = [_Desk(nameserver, asyncio.Event()) for nameserver in nameservers]
+        self._describe = describe
+        self._heard = heard
+        self._channels = channels
+        self._clock = clock
+        self._chance = chance
+        self._superseded = False
+        self._leaving = asyncio.Event()
+        self._left = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until `goodbye`, or until this node is superseded.
+
+        Raises ConfigError (in a group) when three registration periods exceed a nameserver's expiry.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for desk in self._desks:
+                    tasks.create_task(self._attend(desk), name=f"registrar {desk.nameserver}")
+        finally:
+            self._left.set()
+
+    def changed(self) -> None:
+        """Register again now: topics, state, epoch or role differ."""
+        for desk in self._desks:
+            desk.stale = True
+            desk.wake.set()
+
+    async def goodbye(self) -> None:
+        """End `run` and remove this node from the nameservers that answer within 2 s. Call it once `run` was started."""
+        self._leaving.set()
+        for desk in self._desks:
+            desk.wake.set()
+        try:
+            async with asyncio.timeout(_GOODBYE_S), asyncio.TaskGroup() as tasks:
+                await self._left.wait()
+                for desk in self._desks:
+                    tasks.create_task(self._unregister(desk), name=f"goodbye {desk.nameserver}")
+        except TimeoutError:
+            return  # a nameserver that does not hear us forgets us at its expiry
+
+    async def _attend(self, desk: _Desk) -> None:
+        failures = 0
+        while not self._leaving.is_set() and not self._superseded:
+            desk.wake.clear()
+            registration = self._describe()
+            try:
+                await self._report(desk, registration)
+                failures = 0
+                pause_s = self._period_s(desk, registration)
+            except SessionEnded as ended:
+                desk.session = ""
+                pause_s = 0.0
+                if ended.superseded:
+                    self._stop_all()
+            except ConfigError:
+                raise
+            except DittoError as error:
+                desk.answer = None
+                desk.stale = True
+                desk.refusal = "" if isinstance(error, OutOfReach) else str(error)
+                failures += 1
+                pause_s = self._retry_s(failures)
+            self._tell()
+            await _wait(desk.wake, pause_s)
+
+    async def _report(self, desk: _Desk, registration: Registration) -> None:
+        if desk.session and not desk.stale:
+            answer = await self._heartbeat(desk, registration)
+            if not answer.register_again:
+                return
+        desk.stale = False  # before the call: a change during it counts
+        await self._register(desk, registration)
+
+    async def _register(self, desk: _Desk, registration: Registration) -> None:
+        stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
+        request = wire.registration_request(registration)
+        response: pb.RegisterBrokerResponse = await call(
+            stub.RegisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
+        )
+        membership = wire.membership(response)
+        _check_period(registration, membership, desk.nameserver)
+        desk.session, desk.refusal, desk.answered_s = membership.session_id, "", self._clock.monotonic()
+        desk.answer = NameserverAnswer(
+            desk.nameserver,
+            membership.master,
+            membership.master_replication,
+            membership.group_epoch,
+            membership.uptime_ms,
+            membership.broker_expiry_ms,
+        )
+
+    async def _heartbeat(self, desk: _Desk, registration: Registration) -> BeatAnswer:
+        stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
+        request = wire.beat_request(Beat(desk.session, registration.data_version, registration.epoch, registration.state))
+        response: pb.HeartbeatResponse = await call(
+            stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
+        )
+        answer = wire.beat_answer(response)
+        if desk.answer is not None:
+            desk.answer = replace(desk.answer, master=answer.master, master_replication=answer.master_replication)
+        return answer
+
+    async def _unregister(self, desk: _Desk) -> None:
+        if not desk.session:
+            return
+        stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
+        request = pb.UnregisterBrokerRequest(session_id=desk.session)
+        desk.session = ""
+        try:
+            await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
+        except DittoError:
+            return  # it forgets us at its expiry
+
+    def _stop_all(self) -> None:
+        self._superseded = True
+        for desk in self._desks:
+            desk.wake.set()
+
+    def _tell(self) -> None:
+        now = self._clock.monotonic()
+        answers = tuple(
+            replace(desk.answer, uptime_ms=desk.answer.uptime_ms + int((now - desk.answered_s) * 1_000))
+            for desk in self._desks
+            if desk.answer is not None
+        )
+        refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
+        self._heard(NameserverNews(answers, self._superseded, refusal))
+
+    def _period_s(self, desk: _Desk, registration: Registration) -> float:
+        period_s = registration.registration_period_ms / 1_000
+        master_known = desk.answer is not None and bool(desk.answer.master)
+        if registration.state is NodeState.SERVING and master_known:
+            return period_s
+        return min(period_s, _EAGER_PERIOD_S)
+
+    def _retry_s(self, failures: int) -> float:
+        ceiling = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures, 10))
+        return ceiling * (0.5 + self._chance.random() / 2)
+
+
+def _check_period(registration: Registration, membership: Membership, nameserver: str) -> None:
+    period_ms = registration.registration_period_ms
+    if 3 * period_ms > membership.broker_expiry_ms:
+        limit_ms = membership.broker_expiry_ms // 3
+        raise ConfigError(
+            "registration_period_ms",
+            f"{period_ms:,} is too long for nameserver {nameserver}, which forgets a broker after {membership.broker_expiry_ms:,} ms; "
+            f"set it to {limit_ms:,} or less",
+        )
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,54 @@
+"""A record's properties: `name 0x01 value 0x02` repeated, and what consume queues keep of a tag.
+
+Source: Apache RocketMQ, MessageDecoder#messageProperties2String and MessageExtBrokerInner#tagsString2tagsCode.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from dittomq.errors import InvalidField
+
+NAME_END = "\x01"
+PROPERTY_END = "\x02"
+KEYS = "KEYS"
+TAGS = "TAGS"
+PRODUCER_ID = "PID"
+SEQUENCE = "SEQ"
+RECORD_CRC = "__CRC32#"
+OURS = frozenset({KEYS, TAGS, PRODUCER_ID, SEQUENCE, RECORD_CRC})
+KEY_SEPARATOR = " "
+
+
+def check_property(name: str, value: str) -> None:
+    """Refuse what would change meaning on disk: separators, an empty name or value, a name of ours."""
+    if not name or not value:
+        raise InvalidField("properties", "names and values are not empty")
+    if name in OURS:
+        raise InvalidField("properties", f'"{name}" is reserved; use keys, tag or another name')
+    for text in (name, value):
+        if NAME_END in text or PROPERTY_END in text:
+            raise InvalidField("properties", f'"{name}" holds 0x01 or 0x02, which separate properties')
+
+
+def encode_properties(keys: Sequence[str], tag: str, extra: Mapping[str, str]) -> bytes:
+    """The property field without a producer's identity and without the record CRC. Raises InvalidField for separators."""
+    parts = []
+    if keys:
+        parts.append(f"{KEYS}{NAME_END}{KEY_SEPARATOR.join(keys)}{PROPERTY_END}")
+    if tag:
+        parts.append(f"{TAGS}{NAME_END}{tag}{PROPERTY_END}")
+    for text in (*keys, tag):
+        if NAME_END in text or PROPERTY_END in text:
+            raise InvalidField("keys, tag", "0x01 and 0x02 separate properties and cannot be part of one")
+    parts += [f"{name}{NAME_END}{value}{PROPERTY_END}" for name, value in extra.items()]
+    return "".join(parts).encode()
+
+
+@lru_cache(maxsize=1_024)
+def tags_code(tag: str) -> int:
+    """Java's String.hashCode of the tag: 32 bits, signed; 0 for none."""
+    code = 0
+    units = tag.encode("utf-16-be")
+    for at in range(0, len(units), 2):
+        code = (31 * code + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return code - (1 << 32) if code & 0x80000000 else code

@@ -1,0 +1,54 @@
+"""What a reader asks of one queue and what a node answers."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dittomq.message import StoredMessage
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.tokens import Token
+
+MAX_PULL_MESSAGES = 4_096
+MAX_PULL_BYTES = 4 * 1024 * 1024
+DEFAULT_PULL_MESSAGES = 32
+DEFAULT_PULL_BYTES = 256 * 1024
+MAX_PULL_WAIT_S = 60.0
+
+
+class PullStatus(StrEnum):
+    """How a pull ended."""
+
+    FOUND = "FOUND"
+    NO_NEW_MESSAGE = "NO_NEW_MESSAGE"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    BEHIND = "BEHIND"
+
+
+@dataclass(frozen=True, slots=True)
+class PullOrder:
+    """Messages wanted of one queue. `tags` empty: all. `at_least` None: whatever the copy has. `wait_s` 0: do not wait."""
+
+    topic: str
+    queue: int
+    offset: QueueOffset
+    max_messages: int = DEFAULT_PULL_MESSAGES
+    max_bytes: int = DEFAULT_PULL_BYTES
+    wait_s: float = 0.0
+    tags: frozenset[str] = frozenset()
+    at_least: Token | None = None
+    prefer_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PullAnswer:
+    """Messages of one queue in its order. The queue holds [min_offset, max_offset) here, `confirmed` is the log's confirmed end.
+
+    `may_be_undone_from`: from this queue offset on a new master may undo what was returned; None: nothing of it.
+    """
+
+    status: PullStatus
+    messages: tuple[StoredMessage, ...]
+    next_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
+    confirmed: PhysicalOffset
+    may_be_undone_from: QueueOffset | None = None

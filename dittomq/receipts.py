@@ -1,0 +1,75 @@
+"""What became of a whole frame of messages: one short value, from which the receipt of each message is made when somebody looks at it."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from dittomq.message import Ack, Copy, PutStatus, Receipt
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
+from dittomq.tokens import encode_token
+
+
+class ReceiptRun(NamedTuple):
+    """Neighbouring messages of one queue. `ends[i]` is where record i begins, `ends[i + 1]` where it ends, from the run's first byte."""
+
+    first_index: int
+    topic: str
+    queue: int
+    first_queue_offset: QueueOffset
+    first_physical_offset: PhysicalOffset
+    ends: "array[int]"
+    store_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReceipt:
+    """A frame that is in the log. The runs cover its messages without a hole, in order."""
+
+    status: PutStatus
+    asked: Ack
+    levels_reached: frozenset[Ack]
+    copies: tuple[Copy, ...]
+    epoch: Epoch
+    broker: str
+    runs: tuple[ReceiptRun, ...]
+    duplicate: bool
+
+    def __len__(self) -> int:
+        """Messages in the frame."""
+        return self.runs[-1].first_index + len(self.runs[-1].ends) - 1 if self.runs else 0
+
+    def receipt(self, index: int) -> Receipt:
+        """The receipt of the message at `index` of the frame."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        run = self.runs[bisect_right(self.runs, index, key=_first_index) - 1]
+        place = index - run.first_index
+        start, end = run.ends[place], run.ends[place + 1]
+        return Receipt(
+            status=self.status,
+            asked=self.asked,
+            levels_reached=self.levels_reached,
+            copies=self.copies,
+            epoch=self.epoch,
+            broker=self.broker,
+            topic=run.topic,
+            queue=run.queue,
+            queue_offset=QueueOffset(run.first_queue_offset + place),
+            physical_offset=PhysicalOffset(run.first_physical_offset + start),
+            record_bytes=end - start,
+            store_ms=run.store_ms,
+            token=encode_token(self.broker, self.epoch, PhysicalOffset(run.first_physical_offset + end)),
+            duplicate=self.duplicate,
+        )
+
+
+def record_ends(record_bytes: Iterable[int]) -> "array[int]":
+    """Sizes as a run keeps them."""
+    return array("q", accumulate(record_bytes, initial=0))
+
+
+def _first_index(run: ReceiptRun) -> int:
+    return run.first_index

@@ -1,0 +1,116 @@
+"""The vocabulary of a replication session: what is heard (past tense) and what is to be done (imperative).
+
+Master and slave agree on these values; `dittomq.wire.replication` turns them into frames and back.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dittomq.lineage import Lineage
+from dittomq.offsets import Epoch, PhysicalOffset
+
+PROTOCOL_VERSION = 1
+
+
+class VerdictAction(StrEnum):
+    """What a master tells a slave to do."""
+
+    STREAM = "stream"
+    TRUNCATE = "truncate"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDigest:
+    """Chain digest of [start, end), which lies in one segment and starts where that segment (or the log) does."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who a slave is and what it holds. `confirmed` is what it knows to be confirmed of its own bytes."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    replica_uuid: str
+    protocol_version: int
+    min_offset: PhysicalOffset
+    end: PhysicalOffset
+    flushed: PhysicalOffset
+    confirmed: PhysicalOffset
+    lineage: Lineage
+    digests: tuple[RangeDigest, ...]
+    verified_equal: PhysicalOffset
+    replication_address: str
+    segment_bytes: int
+
+    @property
+    def node(self) -> str:
+        """ "broker/id", by configured id."""
+        return f"{self.broker}/{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The master's answer to a hello."""
+
+    action: VerdictAction
+    start: PhysicalOffset
+    reason: str
+    epoch: Epoch
+    lineage: Lineage
+    heartbeat_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of the log, as they travel."""
+
+    epoch: Epoch
+    offset: PhysicalOffset
+    crc: int
+    data: bytes
+    confirmed: PhysicalOffset
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Sent when nothing else was."""
+
+    epoch: Epoch
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+    digest: RangeDigest | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveAck:
+    """What a slave holds: record ends. `digest` answers a heartbeat that carried one."""
+
+    epoch: Epoch
+    received: PhysicalOffset
+    flushed: PhysicalOffset
+    applied: PhysicalOffset
+    digest: RangeDigest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeafProbe:
+    """Asks for the leaves of a range whose digests differ."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class LeafDigests:
+    """Digests of the 1 MiB leaves of a range."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    digests: tuple[bytes, ...]

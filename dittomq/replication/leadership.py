@@ -1,0 +1,182 @@
+"""Who may lead: what a starting master must hear before it opens an epoch.
+
+Pure. Rules (semantics §5), S slaves configured, q copies asked for:
+
+    no slaves configured                lead at once
+    whole log (clean stop or a kill)    lead at once
+    power loss, SYNC_FLUSH              the disk holds all that was confirmed: wait `recover_wait_s` for slaves, or until all came
+    power loss, ASYNC_FLUSH, q >= 2     hear S - q + 2 slaves
+    failed fsync, q >= 2                hear S - q + 2 slaves
+    both with q = 1                     wait `recover_wait_s`
+    empty store                         a slave with data: hear max(1, S - q + 2) slaves; only empty ones: hear all S
+
+Then the longest tail of the newest lineage among those heard, own log included, is taken over.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dittomq.lineage import Lineage, common_end, newest_epoch
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import Hello
+
+
+class Stopped(StrEnum):
+    """How the store's last process ended, as far as its log is concerned."""
+
+    WHOLE = "whole"
+    POWER_LOSS = "power loss"
+    FAILED_SYNC = "failed fsync"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipRules:
+    """Settings of the group. `replicas_expected` counts slaves, `in_sync_replicas` copies with the master."""
+
+    replicas_expected: int
+    in_sync_replicas: int
+    sync_flush: bool
+    recover_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLog:
+    """What this master found on its disk."""
+
+    node: str
+    stopped: Stopped
+    end: PhysicalOffset
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet. `why` says what for."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Cut the own log to `start`, fetch [start, end) from the slave, adopt its lineage, sync; then ask again."""
+
+    source: str
+    address: str
+    start: PhysicalOffset
+    end: PhysicalOffset
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Open `epoch` at the log's end."""
+
+    epoch: Epoch
+    accepted_loss: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """An operator must decide; accept-loss is the only way past."""
+
+    why: str
+
+
+Decision = Wait | TakeOver | Lead | Refuse
+
+
+class Leadership:
+    """One start of one master, until it leads."""
+
+    def __init__(self, rules: LeadershipRules, own: OwnLog, now: float) -> None:
+        self._rules = rules
+        self._own = own
+        self._started_at = now
+        self._heard: dict[str, Hello] = {}
+        self._known_epoch = newest_epoch(own.lineage)
+        self._accepts_loss = False
+        self._taken_over = False
+
+    def slave_heard(self, hello: Hello) -> None:
+        """A slave said hello; its newest hello counts."""
+        self._heard[hello.node] = hello
+        self._known_epoch = max(self._known_epoch, newest_epoch(hello.lineage))
+
+    def slave_gone(self, node: str) -> None:
+        """Its stream ended: what it holds cannot be fetched now."""
+        self._heard.pop(node, None)
+
+    def epoch_known(self, epoch: Epoch) -> None:
+        """A nameserver has seen this epoch."""
+        self._known_epoch = max(self._known_epoch, epoch)
+
+    def accept_loss(self) -> None:
+        """The operator lets this master lead with what was heard so far."""
+        self._accepts_loss = True
+
+    def took_over(self, own: OwnLog) -> None:
+        """A TakeOver was carried out, durably: the log is now `own`."""
+        self._own = own
+        self._taken_over = True
+
+    def decide(self, now: float) -> Decision:
+        """What to do now; ask again after every event and every tick."""
+        waiting = "" if self._taken_over else self._waits_for(now)
+        if waiting and not self._accepts_loss:
+            return Wait(waiting)
+        best = self._best()
+        if best is not None:
+            return self._take(best)
+        conflict = self._missing_here()
+        if conflict and not self._accepts_loss:
+            return Refuse(conflict)
+        loss = "; ".join(part for part in (waiting, conflict) if part)
+        return Lead(Epoch(self._known_epoch + 1), loss)
+
+    def _waits_for(self, now: float) -> str:
+        """What is still to be heard; empty when it is enough."""
+        rules, stopped = self._rules, self._own.stopped
+        heard = len(self._heard)
+        if rules.replicas_expected == 0 or stopped is Stopped.WHOLE:
+            return ""
+        needed = rules.replicas_expected - rules.in_sync_replicas + 2
+        if stopped is Stopped.EMPTY:
+            if any(hello.end > hello.min_offset for hello in self._heard.values()):
+                return self._hear(max(1, needed), "this store is empty and a slave has data")
+            return self._hear(rules.replicas_expected, "this store is empty; the group is new only when every slave is empty too")
+        if rules.in_sync_replicas >= 2 and (stopped is Stopped.FAILED_SYNC or not rules.sync_flush):
+            return self._hear(needed, f"confirmed data may be missing here after a {stopped}")
+        left_s = self._started_at + rules.recover_wait_s - now
+        if heard >= rules.replicas_expected or left_s <= 0:
+            return ""
+        return f"slaves with a longer tail, after a {stopped}: {left_s:.1f} s more"
+
+    def _hear(self, needed: int, why: str) -> str:
+        heard = len(self._heard)
+        return "" if heard >= needed else f"{needed - heard} more of {self._rules.replicas_expected} slaves: {why}"
+
+    def _best(self) -> Hello | None:
+        """The slave to take the tail from; None when the own log is the best."""
+        if self._own.stopped is Stopped.WHOLE:
+            return None
+        best, best_rank = None, (newest_epoch(self._own.lineage), self._own.end)
+        for node in sorted(self._heard):
+            hello = self._heard[node]
+            rank = (newest_epoch(hello.lineage), hello.end)
+            if hello.end > hello.min_offset and rank > best_rank:
+                best, best_rank = hello, rank
+        return best
+
+    def _take(self, best: Hello) -> TakeOver:
+        start = common_end(ours=self._own.lineage, our_end=self._own.end, theirs=best.lineage, their_end=best.end)
+        return TakeOver(best.node, best.replication_address, start, best.end, best.lineage)
+
+    def _missing_here(self) -> str:
+        """Who knows confirmed data that this log lacks."""
+        for node in sorted(self._heard):
+            hello = self._heard[node]
+            common = common_end(ours=self._own.lineage, our_end=self._own.end, theirs=hello.lineage, their_end=hello.end)
+            if hello.confirmed > common:
+                return f"{node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
+        return ""

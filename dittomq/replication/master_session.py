@@ -1,0 +1,380 @@
+"""④ One slave, as its master sees it.
+
+Pure: the driver owns the stream and the clock, computes digests, and reports back.
+
+    GREETING ──hello──▶ COMPARING ──digests equal──▶ STREAMING
+                │  ▲         └─differ─▶ PROBING ──leaves──▶ CUTTING
+                │  └──────────── next hello ◀──────────────────┘
+                └─lineage runs apart─▶ CUTTING       any ──▶ ENDED
+
+A position counts as an ack only in STREAMING, and only inside [what was acked, what was sent].
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import assert_never
+
+from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import (
+    PROTOCOL_VERSION,
+    Heartbeat,
+    Hello,
+    LeafDigests,
+    LeafProbe,
+    RangeDigest,
+    SlaveAck,
+    Verdict,
+    VerdictAction,
+)
+
+
+class State(Enum):
+    """Where a session stands."""
+
+    GREETING = auto()
+    COMPARING = auto()
+    PROBING = auto()
+    CUTTING = auto()
+    STREAMING = auto()
+    ENDED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class MasterLog:
+    """The master's log as a session needs it."""
+
+    cluster: str
+    broker: str
+    segment_bytes: int
+    min_offset: PhysicalOffset
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Sizes in bytes, times in seconds."""
+
+    window_bytes: int = 16 * 1024 * 1024
+    heartbeat_s: float = 5.0
+    silence_s: float = 20.0
+
+
+# Events: what the driver reports.
+@dataclass(frozen=True, slots=True)
+class LogMoved:
+    """The log grew, or confirmed moved."""
+
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSent:
+    """A chunk asked for by SendChunk left, up to `end`; the driver may have sent less than asked."""
+
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class DigestsCompared:
+    """The slave's digests against our own: up to where all agree, and the first range that does not."""
+
+    equal_end: PhysicalOffset
+    differs: RangeDigest | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeavesCompared:
+    """The first record boundary at or below the first leaf that differs; `ours_whole`: our records behind it pass their checksums."""
+
+    cut_to: PhysicalOffset
+    ours_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReady:
+    """Our digest of what the slave has flushed, asked for by PrepareHeartbeat; None when there is nothing to digest."""
+
+    digest: RangeDigest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Hello | SlaveAck | LeafDigests | LogMoved | ChunkSent | DigestsCompared | LeavesCompared | HeartbeatReady | Tick
+
+
+# Commands: what the driver does.
+@dataclass(frozen=True, slots=True)
+class SendVerdict:
+    """Send it."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CompareDigests:
+    """Digest the same ranges of our log and report DigestsCompared."""
+
+    digests: tuple[RangeDigest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendProbe:
+    """Send it."""
+
+    probe: LeafProbe
+
+
+@dataclass(frozen=True, slots=True)
+class CompareLeaves:
+    """Digest the same leaves of our log and report LeavesCompared."""
+
+    leaves: LeafDigests
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunk:
+    """Send whole records from `start` on, up to `limit` at most, then report ChunkSent. start == limit: only confirmed moved."""
+
+    epoch: Epoch
+    start: PhysicalOffset
+    limit: PhysicalOffset
+    confirmed: PhysicalOffset
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareHeartbeat:
+    """Digest our log up to `flushed` from its segment's start and report HeartbeatReady."""
+
+    flushed: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    """Send it."""
+
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class CountAck:
+    """Tell Confirm what this slave holds; `applied` None: not said yet."""
+
+    received: PhysicalOffset
+    flushed: PhysicalOffset
+    applied: PhysicalOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEqual:
+    """Both copies digest alike up to `end`."""
+
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class StopWriting:
+    """Confirmed data is missing here, or a newer master exists: accept no more writes, cut nobody."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropSlave:
+    """End the stream."""
+
+    reason: str
+
+
+Command = (
+    SendVerdict | CompareDigests | SendProbe | CompareLeaves | SendChunk | PrepareHeartbeat | SendHeartbeat | CountAck | NoteEqual | StopWriting | DropSlave
+)
+
+
+class MasterSession:
+    """One slave's stream, from hello to end. One chunk and one heartbeat are under way at a time."""
+
+    def __init__(self, log: MasterLog, limits: SessionLimits, now: float) -> None:
+        self._log = log
+        self._limits = limits
+        self._epoch = newest_epoch(log.lineage)
+        self.state = State.GREETING
+        self._end = log.end
+        self._confirmed = log.confirmed
+        self._confirmed_told = PhysicalOffset(-1)
+        self._hello: Hello | None = None
+        self._sent = PhysicalOffset(0)
+        self._received = PhysicalOffset(0)
+        self._flushed = PhysicalOffset(0)
+        self._sending = False
+        self._preparing = False
+        self._digest_sent: RangeDigest | None = None
+        self._heard_at = now
+        self._beat_at = now
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Take one event; the driver obeys the commands in order before it reports the next."""
+        if self.state is State.ENDED:
+            return []
+        match event:
+            case Hello():
+                self._heard_at = now
+                return self._greet(event)
+            case DigestsCompared():
+                return self._judge_digests(event, now)
+            case LeafDigests():
+                self._heard_at = now
+                return [CompareLeaves(event)] if self.state is State.PROBING else self._drop("leaves that nobody asked for")
+            case LeavesCompared():
+                return self._judge_leaves(event)
+            case SlaveAck():
+                self._heard_at = now
+                return self._acked(event) + self._pump()
+            case LogMoved():
+                self._end, self._confirmed = event.end, event.confirmed
+                return self._pump()
+            case ChunkSent():
+                self._sending = False
+                self._sent = max(self._sent, event.end)
+                return self._pump()
+            case HeartbeatReady():
+                return self._beat(event.digest)
+            case Tick():
+                return self._tick(now)
+            case _:
+                assert_never(event)
+
+    def _greet(self, hello: Hello) -> list[Command]:
+        if self.state not in (State.GREETING, State.CUTTING):
+            return self._drop("a second hello")
+        problem = self._misfit(hello)
+        if problem:
+            return self._drop(problem)
+        self._hello = hello
+        if newest_epoch(hello.lineage) > self._epoch:
+            return self._stop(f"{hello.node} has heard epoch {newest_epoch(hello.lineage)}, newer than {self._epoch}")
+        common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
+        if hello.confirmed > common:
+            return self._stop(f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}")
+        if hello.end > common:
+            return self._tell_cut(common, "written under another master" if hello.lineage else "written by nobody known")
+        self.state = State.COMPARING
+        return [CompareDigests(tuple(digest for digest in hello.digests if digest.end <= common))]
+
+    def _misfit(self, hello: Hello) -> str:
+        """Why the slave is not ours; empty when it is."""
+        log = self._log
+        if hello.cluster != log.cluster or hello.broker != log.broker:
+            return f"{hello.cluster}/{hello.broker} is not {log.cluster}/{log.broker}"
+        if hello.protocol_version != PROTOCOL_VERSION:
+            return f"protocol version {hello.protocol_version}, this master speaks {PROTOCOL_VERSION}"
+        if hello.segment_bytes != log.segment_bytes:
+            return f"segments of {hello.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
+        if not 0 <= hello.min_offset <= hello.flushed <= hello.end:
+            return f"offsets out of order: {hello.min_offset}, {hello.flushed}, {hello.end}"
+        return ""
+
+    def _judge_digests(self, event: DigestsCompared, now: float) -> list[Command]:
+        assert self._hello is not None and self.state is State.COMPARING
+        if event.differs is not None:
+            self.state = State.PROBING
+            return [SendProbe(LeafProbe(event.differs.start, event.differs.end))]
+        hello = self._hello
+        self.state = State.STREAMING
+        self._sent = self._received = hello.end
+        self._flushed = hello.flushed
+        verdict = Verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree", self._epoch, self._log.lineage, self._heartbeat_ms())
+        commands: list[Command] = [SendVerdict(verdict)]
+        if event.equal_end > 0:
+            commands.append(NoteEqual(event.equal_end))
+        commands.append(CountAck(hello.end, hello.flushed, None))
+        return commands + self._pump()
+
+    def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
+        if not event.ours_whole:
+            return self._drop(f"the copies differ by content from {event.cut_to:,} and this master's bytes are damaged there")
+        return self._tell_cut(event.cut_to, "the copies differ by content")
+
+    def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
+        self.state = State.CUTTING
+        return [SendVerdict(Verdict(VerdictAction.TRUNCATE, to, reason, self._epoch, self._log.lineage, self._heartbeat_ms()))]
+
+    def _acked(self, ack: SlaveAck) -> list[Command]:
+        if self.state is not State.STREAMING:
+            return self._drop("an ack before the lineage was accepted")
+        if ack.epoch != self._epoch:
+            return self._drop(f"an ack of epoch {ack.epoch} in epoch {self._epoch}")
+        if not self._received <= ack.received <= self._sent:
+            return self._drop(f"ack {ack.received} outside [{self._received}, {self._sent}]")
+        if not self._flushed <= ack.flushed <= ack.received:
+            return self._drop(f"flushed {ack.flushed} outside [{self._flushed}, {ack.received}]")
+        self._received, self._flushed = ack.received, ack.flushed
+        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied)]
+        if ack.digest is not None:
+            commands += self._judge_heartbeat(ack.digest)
+        return commands
+
+    def _judge_heartbeat(self, theirs: RangeDigest) -> list[Command]:
+        ours, self._digest_sent = self._digest_sent, None
+        if ours is None or (ours.start, ours.end) != (theirs.start, theirs.end):
+            return []
+        if ours.digest == theirs.digest:
+            return [NoteEqual(ours.end)]
+        return self._drop(f"the copies differ by content in [{ours.start}, {ours.end})")
+
+    def _pump(self) -> list[Command]:
+        """The next chunk, when there is one and the window has room."""
+        if self.state is not State.STREAMING or self._sending:
+            return []
+        room = self._limits.window_bytes - (self._sent - self._received)
+        if self._sent < self._end and room > 0:
+            limit = min(self._end, self._next_border(self._sent))
+            return [self._chunk(PhysicalOffset(limit))]
+        if self._confirmed > self._confirmed_told and self._sent == self._end:
+            return [self._chunk(self._sent)]
+        return []
+
+    def _chunk(self, limit: PhysicalOffset) -> Command:
+        self._sending = True
+        self._confirmed_told = self._confirmed
+        epoch = epoch_at(self._log.lineage, self._sent)
+        return SendChunk(epoch, self._sent, limit, self._confirmed, self._end)
+
+    def _next_border(self, position: PhysicalOffset) -> PhysicalOffset:
+        """The next end of a segment or of an epoch: no chunk crosses either."""
+        size = self._log.segment_bytes
+        border = (position // size + 1) * size
+        starts = [entry.start for entry in self._log.lineage if entry.start > position]
+        return PhysicalOffset(min([border, *starts]))
+
+    def _tick(self, now: float) -> list[Command]:
+        if now - self._heard_at > self._limits.silence_s:
+            return self._drop(f"silent for {now - self._heard_at:.0f} s")
+        if self.state is State.STREAMING and now - self._beat_at >= self._limits.heartbeat_s and not self._preparing:
+            self._preparing = True
+            self._beat_at = now
+            return [PrepareHeartbeat(self._flushed)]
+        return []
+
+    def _beat(self, digest: RangeDigest | None) -> list[Command]:
+        self._preparing = False
+        self._digest_sent = digest
+        return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest))]
+
+    def _heartbeat_ms(self) -> int:
+        return int(self._limits.heartbeat_s * 1000)
+
+    def _stop(self, why: str) -> list[Command]:
+        self.state = State.ENDED
+        return [StopWriting(why), DropSlave(why)]
+
+    def _drop(self, reason: str) -> list[Command]:
+        self.state = State.ENDED
+        return [DropSlave(reason)]

@@ -1,0 +1,263 @@
+"""⑤ The master, as one of its slaves sees it.
+
+Pure: the driver owns the stream, the clock and the store, and reports what was written and synced.
+
+    GREETING ──stream──▶ FOLLOWING ──gap, wrong epoch or CRC──▶ ENDED
+      │ ▲ └──wait──▶ (stays)
+      │ └── AwaitCut done, hello again ── CUTTING ◀──truncate──┘
+
+Nothing is written past a gap, from another epoch, or with a wrong CRC. Acks name record ends.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import assert_never
+
+from dittomq.lineage import Lineage, newest_epoch
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+
+
+class State(Enum):
+    """Where a session stands."""
+
+    GREETING = auto()
+    CUTTING = auto()
+    FOLLOWING = auto()
+    ENDED = auto()
+
+
+# Events beside what the master says (Verdict, Chunk, Heartbeat, LeafProbe).
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Record ends that are written, synced, and in the consume queues."""
+
+    received: PhysicalOffset
+    flushed: PhysicalOffset
+    applied: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class CutDone:
+    """The log was cut as told, durably; `stored` is what it holds now."""
+
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class DigestReady:
+    """Our digest of the range that a heartbeat named."""
+
+    theirs: RangeDigest
+    ours: RangeDigest
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Verdict | Chunk | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | Tick
+
+
+# Commands.
+@dataclass(frozen=True, slots=True)
+class SayHello:
+    """Describe the log as it is now and send it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutLog:
+    """Cut the log to `to`, saving what is cut, and report CutDone."""
+
+    to: PhysicalOffset
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptLineage:
+    """Make this the log's lineage, durably, before any later command is obeyed."""
+
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class WriteChunk:
+    """Write these bytes at the end of the log, sync, and report Stored."""
+
+    offset: PhysicalOffset
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LearnConfirmed:
+    """The group's confirmed end, and the master's end, as the master tells them."""
+
+    confirmed: PhysicalOffset
+    master_end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class SendAck:
+    """Send it."""
+
+    ack: SlaveAck
+
+
+@dataclass(frozen=True, slots=True)
+class DigestRange:
+    """Digest the same range of our log and report DigestReady."""
+
+    theirs: RangeDigest
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerProbe:
+    """Digest the leaves of our log and send them."""
+
+    probe: LeafProbe
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEqual:
+    """Both copies digest alike up to `end`."""
+
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """End the stream and dial again after a pause."""
+
+    reason: str
+
+
+Command = SayHello | CutLog | AdoptLineage | WriteChunk | LearnConfirmed | SendAck | DigestRange | AnswerProbe | NoteEqual | Reconnect
+
+
+class SlaveSession:
+    """One stream to the master."""
+
+    def __init__(self, lineage: Lineage, stored: Stored, *, silence_s: float, now: float) -> None:
+        """`stored` is what the first hello names."""
+        self.state = State.GREETING
+        self.epoch = Epoch(0)
+        self._lineage = lineage
+        self._target: Lineage = ()
+        self._end = stored.received
+        self._silence_s = silence_s
+        self._heard_at = now
+        self._stored = stored
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Take one event; the driver obeys the commands in order before it reports the next."""
+        if self.state is State.ENDED:
+            return []
+        match event:
+            case CutDone():
+                self._heard_at = now
+                self.state = State.GREETING
+                self._stored = event.stored
+                return [SayHello()]
+            case Stored():
+                return self._store_moved(event)
+            case DigestReady():
+                return self._digest_ready(event)
+            case Tick():
+                if now - self._heard_at > self._silence_s:
+                    return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
+                return []
+            case Verdict() | Chunk() | Heartbeat() | LeafProbe():
+                self._heard_at = now
+                return self._heard(event)
+            case _:
+                assert_never(event)
+
+    def _heard(self, event: Verdict | Chunk | Heartbeat | LeafProbe) -> list[Command]:
+        match event:
+            case Verdict():
+                return self._obey(event)
+            case Chunk():
+                return self._take(event)
+            case Heartbeat():
+                return self._beat(event)
+            case LeafProbe():
+                return [AnswerProbe(event)] if self.state is State.GREETING else self._reconnect("a probe in mid-stream")
+
+    def _obey(self, verdict: Verdict) -> list[Command]:
+        if self.state is not State.GREETING:
+            return self._reconnect("a verdict in mid-stream")
+        match verdict.action:
+            case VerdictAction.WAIT:
+                return []
+            case VerdictAction.TRUNCATE:
+                if verdict.start >= self._end:
+                    return self._reconnect(f"told to cut to {verdict.start:,} with an end of {self._end:,}")
+                self.state = State.CUTTING
+                self._end = verdict.start
+                self._lineage = tuple(entry for entry in self._lineage if entry.start < verdict.start)
+                return [CutLog(verdict.start, verdict.reason)]
+            case VerdictAction.STREAM:
+                return self._follow(verdict)
+
+    def _follow(self, verdict: Verdict) -> list[Command]:
+        if verdict.start != self._end:
+            return self._reconnect(f"told to stream from {verdict.start:,} with an end of {self._end:,}")
+        if newest_epoch(verdict.lineage) != verdict.epoch or verdict.epoch < newest_epoch(self._lineage):
+            return self._reconnect(f"epoch {verdict.epoch} is older than {newest_epoch(self._lineage)}, which this log has heard")
+        self.state = State.FOLLOWING
+        self.epoch = verdict.epoch
+        self._target = verdict.lineage
+        return self._adopt(self._end)
+
+    def _adopt(self, position: PhysicalOffset) -> list[Command]:
+        """Take over the master's lineage up to the epoch of the next byte, before that byte is written."""
+        upto = tuple(entry for entry in self._target if entry.start <= position)
+        if upto == self._lineage:
+            return []
+        self._lineage = upto
+        return [AdoptLineage(upto)]
+
+    def _take(self, chunk: Chunk) -> list[Command]:
+        if self.state is not State.FOLLOWING:
+            return self._reconnect("a chunk before the verdict")
+        learn = LearnConfirmed(chunk.confirmed, chunk.end)
+        if chunk.offset + len(chunk.data) <= self._end:
+            return [learn]
+        if chunk.offset != self._end:
+            return self._reconnect(f"a chunk at {chunk.offset:,} where {self._end:,} is next")
+        adopt = self._adopt(chunk.offset)
+        if chunk.epoch != newest_epoch(self._lineage):
+            return self._reconnect(f"a chunk of epoch {chunk.epoch} in epoch {newest_epoch(self._lineage)}")
+        self._end = PhysicalOffset(self._end + len(chunk.data))
+        return [*adopt, WriteChunk(chunk.offset, chunk.data), learn]
+
+    def _beat(self, beat: Heartbeat) -> list[Command]:
+        if self.state is not State.FOLLOWING or beat.epoch != self.epoch:
+            return self._reconnect(f"a heartbeat of epoch {beat.epoch} in epoch {self.epoch}")
+        learn = LearnConfirmed(beat.confirmed, beat.end)
+        if beat.digest is not None and beat.digest.end <= self._stored.flushed:
+            return [learn, DigestRange(beat.digest)]
+        return [learn, SendAck(self._ack(None))]
+
+    def _digest_ready(self, event: DigestReady) -> list[Command]:
+        if self.state is not State.FOLLOWING:
+            return []
+        commands: list[Command] = [SendAck(self._ack(event.ours))]
+        if event.ours == event.theirs:
+            commands.append(NoteEqual(event.ours.end))
+        return commands
+
+    def _store_moved(self, stored: Stored) -> list[Command]:
+        moved = (stored.received, stored.flushed) != (self._stored.received, self._stored.flushed)
+        self._stored = stored
+        if self.state is not State.FOLLOWING or not moved:
+            return []
+        return [SendAck(self._ack(None))]
+
+    def _ack(self, digest: RangeDigest | None) -> SlaveAck:
+        return SlaveAck(self.epoch, self._stored.received, self._stored.flushed, self._stored.applied, digest)
+
+    def _reconnect(self, reason: str) -> list[Command]:
+        self.state = State.ENDED
+        return [Reconnect(reason)]

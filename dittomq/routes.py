@@ -1,0 +1,165 @@
+"""Where a topic's queues live and which nodes hold them: what nameservers tell and clients cache."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+
+from dittomq.offsets import Epoch
+
+PERMISSION_READ = 4
+PERMISSION_WRITE = 2
+
+
+class Role(StrEnum):
+    """What a node does in its group."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class NodeState(StrEnum):
+    """Whether a node serves in its role or still recovers."""
+
+    RECOVERING = "recovering"
+    SERVING = "serving"
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """RocketMQ's version of a table: equal versions mean equal tables. `state_version` is the epoch of the master that made the change."""
+
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.state_version}.{self.counter}.{self.timestamp_ms}"
+
+    def is_newer_than(self, other: Self) -> bool:
+        """RocketMQ's order: state version, then counter, then timestamp."""
+        return (self.state_version, self.counter, self.timestamp_ms) > (other.state_version, other.counter, other.timestamp_ms)
+
+    def next(self, epoch: int, now_ms: int) -> Self:
+        """The version after one more change; newer than this one also when the clock went back."""
+        return replace(self, state_version=max(epoch, self.state_version), timestamp_ms=now_ms, counter=self.counter + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """A topic in one broker group. Permission bits: 4 read, 2 write."""
+
+    topic: str
+    read_queues: int
+    write_queues: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker node as a nameserver knows it; addresses are "host:port" on the network asked for."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    role: Role
+    state: NodeState
+    epoch: Epoch
+    address: str
+    replication_address: str
+    seen_ms: int
+    data_version: DataVersion
+    replica_uuid: str
+    addresses: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """ "broker/id"."""
+        return f"{self.broker}/{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A topic's queues in one broker group."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A topic's route."""
+
+    topic: str
+    cluster: str
+    queues: tuple[QueueRange, ...]
+    nodes: tuple[Node, ...]
+
+
+DEFAULT_NETWORK = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker node tells every nameserver about itself. Addresses are "host:port" by network; "default" is among them."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    replica_uuid: str
+    epoch: Epoch
+    role: Role
+    state: NodeState
+    addresses: Mapping[str, str]
+    replication_addresses: Mapping[str, str]
+    permission: int
+    topics: tuple[TopicQueues, ...]
+    data_version: DataVersion
+    registration_period_ms: int
+
+    @property
+    def node(self) -> str:
+        """ "broker/id"."""
+        return f"{self.broker}/{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A nameserver's answer to a registration. The master's addresses are empty when it knows none."""
+
+    session_id: str
+    master: str
+    master_replication: str
+    broker_expiry_ms: int
+    group_epoch: Epoch
+    uptime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat: what may have changed since the registration of this session."""
+
+    session_id: str
+    data_version: DataVersion
+    epoch: Epoch
+    state: NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswer:
+    """A nameserver's answer to a heartbeat."""
+
+    register_again: bool
+    master: str
+    master_replication: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodePage:
+    """Some nodes in the order of broker name and id; an empty token means that no more follow."""
+
+    nodes: tuple[Node, ...]
+    next_page_token: str

@@ -1,0 +1,79 @@
+"""The calling side: one channel per address, every call with a deadline, every failure a typed error."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc.aio
+
+from dittomq.doors.transport import ChannelOptions, Transport
+from dittomq.errors import DittoError
+from dittomq.rpc import status
+from dittomq.rpc.limits import KEEPALIVE_OPTIONS, SIZE_OPTIONS
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+CHANNEL_OPTIONS: ChannelOptions = (
+    *SIZE_OPTIONS,
+    *KEEPALIVE_OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),  # a restarted peer is found within 2 s
+    ("grpc.use_local_subchannel_pool", 1),  # a closed channel takes its connection with it
+)
+
+
+class Channels:
+    """Cached channels of one process or client; closes them all at the end."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._by_address: dict[str, grpc.aio.Channel] = {}
+        self._stubs: dict[str, dict[Any, Any]] = {}  # address → stub class → stub
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        """The channel to "host:port"; connects when first used."""
+        channel = self._by_address.get(address)
+        if channel is None:
+            channel = self._by_address[address] = self._transport.channel(address, CHANNEL_OPTIONS)
+        return channel
+
+    def stub(self, kind: Callable[[grpc.aio.Channel], S], address: str) -> S:
+        """A generated stub on the channel to `address`, made once."""
+        stubs = self._stubs.setdefault(address, {})
+        if kind not in stubs:
+            stubs[kind] = kind(self.to(address))
+        found: S = stubs[kind]
+        return found
+
+    async def forget(self, address: str) -> None:
+        """Close the channel to an address that is no longer wanted; calls on it fail."""
+        self._stubs.pop(address, None)
+        channel = self._by_address.pop(address, None)
+        if channel is not None:
+            await channel.close()
+
+    async def close(self) -> None:
+        """Close all channels; calls on them fail."""
+        for address in list(self._by_address):
+            await self.forget(address)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        await self.close()
+
+
+async def call(method: Callable[..., Awaitable[T]], request: object, *, who: str, deadline_s: float) -> T:
+    """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`."""
+    try:
+        return await method(request, timeout=deadline_s)
+    except grpc.aio.AioRpcError as error:
+        raise status.decode(error, who) from error
+
+
+def typed(error: grpc.aio.AioRpcError, who: str) -> DittoError:
+    """The typed error behind a stream that broke."""
+    return status.decode(error, who)

@@ -1,0 +1,152 @@
+"""What happens around every call on every server: identity headers, the default deadline, errors into statuses, counts."""
+
+import asyncio
+import contextlib
+import inspect
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
+
+import grpc
+import grpc.aio
+import structlog
+
+from dittomq.doors.chance import hex_id
+from dittomq.doors.clock import Clock
+from dittomq.errors import DittoError
+from dittomq.rpc import status
+
+DEFAULT_DEADLINE_S = 30.0
+NODE_HEADER = "dittomq-node"
+EPOCH_HEADER = "dittomq-epoch"
+REQUEST_ID_HEADER = "dittomq-request-id"
+_STANDARD_SERVICES = "/grpc."  # health and reflection answer in their own way
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Found: TypeAlias = "Handler | None"
+
+
+class Observer(Protocol):
+    """Counts finished calls."""
+
+    def called(self, method: str, code: str, seconds: float) -> None:
+        """A call of "package.Service/Method" ended with `code`."""
+        ...
+
+
+class Unobserved:
+    """Counts nothing."""
+
+    def called(self, method: str, code: str, seconds: float) -> None:
+        return
+
+
+class _TooSlowError(Exception):
+    """The default deadline is over."""
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps each of our methods: coroutines for one answer, async generators or coroutines that write for a stream of answers.
+
+    `identity` says at each call who this node is and its epoch.
+
+    A DittoError becomes its status. Anything else becomes INTERNAL with the request id, and one log line with the traceback.
+    """
+
+    def __init__(self, identity: Callable[[], tuple[str, int]], clock: Clock, chance: random.Random, observer: Observer) -> None:
+        self._identity = identity
+        self._clock = clock
+        self._chance = chance
+        self._observer = observer
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Found]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Found:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.startswith(_STANDARD_SERVICES):
+            return handler
+        name = method.lstrip("/")
+        codec = (handler.request_deserializer, handler.response_serializer)
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._one_answer(name, handler.unary_unary), *codec)
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(self._many_answers(name, handler.unary_stream), *codec)
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(self._many_answers(name, handler.stream_stream), *codec)
+        raise TypeError(f"{name}: a stream with one answer is nothing that we serve")
+
+    def _one_answer(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        async def answer(request: object, context: Context) -> object:
+            async with self._around(method, context):
+                if context.time_remaining() is not None:
+                    return await behavior(request, context)
+                return await _within_default_deadline(behavior(request, context))
+
+        return answer
+
+    def _many_answers(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        async def write(request_or_iterator: object, context: Context) -> None:
+            async with self._around(method, context):
+                await behavior(request_or_iterator, context)
+
+        async def answer(request_or_iterator: object, context: Context) -> None:
+            async with self._around(method, context), contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
+                async for response in responses:
+                    await context.write(response)
+
+        return answer if inspect.isasyncgenfunction(behavior) else write
+
+    @contextlib.asynccontextmanager
+    async def _around(self, method: str, context: Context) -> AsyncIterator[None]:
+        started = self._clock.monotonic()
+        node, epoch = self._identity()
+        request_id = hex_id(self._chance)[:16]
+        await context.send_initial_metadata(((NODE_HEADER, node), (EPOCH_HEADER, str(epoch)), (REQUEST_ID_HEADER, request_id)))
+        code = "OK"
+        try:
+            yield
+        except grpc.aio.AbortError:
+            code = "ABORTED_BY_HANDLER"
+            raise
+        except _TooSlowError:
+            code = "DEADLINE_EXCEEDED"
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
+        except Exception as raised:
+            error = _ours(raised)
+            if error is None:
+                code = "INTERNAL"
+                log.exception("call_failed", method=method, node=node, request_id=request_id)
+                await context.abort(grpc.StatusCode.INTERNAL, f"internal error of {node}; its log has it under request id {request_id}")
+            else:
+                code = status.STATUS_OF[type(error)].name
+                await context.abort_with_status(status.encode(error))
+        except BaseException:
+            code = "CANCELLED"
+            raise
+        finally:
+            self._observer.called(method, code, self._clock.monotonic() - started)
+
+
+async def _within_default_deadline(work: Awaitable[object]) -> object:
+    deadline = asyncio.timeout(DEFAULT_DEADLINE_S)
+    try:
+        async with deadline:
+            return await work
+    except TimeoutError as late:
+        if deadline.expired():
+            raise _TooSlowError from late
+        raise
+
+
+def _ours(raised: Exception) -> DittoError | None:
+    """The error to tell the caller: `raised` itself, or the first one in a task group's failure; None when it must not leave this node."""
+    if isinstance(raised, ExceptionGroup):
+        found = (_ours(inner) for inner in raised.exceptions)
+        return next((error for error in found if error is not None), None)
+    return raised if isinstance(raised, DittoError) and type(raised) in status.STATUS_OF else None

@@ -1,0 +1,45 @@
+"""Another broker's tables through its MetadataService."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
+from dittomq.errors import OutOfReach
+from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
+from dittomq.metadata.tables import Ask, Page, R
+from dittomq.rpc.channel import Channels, call
+from dittomq.wire import metadata as wire
+
+
+class _Call(NamedTuple):
+    """One of the four RPCs: the stub's method and both codecs."""
+
+    method: str
+    request: Callable[[Ask], object]
+    page: Callable[[Any], Page[Any]]
+
+
+_CALLS: Mapping[str, _Call] = {
+    TOPICS.name: _Call("GetAllTopicConfig", wire.topics_request, wire.topics_page),
+    GROUPS.name: _Call("GetAllSubscriptionGroupConfig", wire.groups_request, wire.groups_page),
+    CONSUMER_OFFSETS.name: _Call("GetAllConsumerOffset", wire.consumer_offsets_request, wire.consumer_offsets_page),
+    DELAY_OFFSETS.name: _Call("GetAllDelayOffset", wire.delay_offsets_request, wire.delay_offsets_page),
+}
+
+
+class RemoteMetadata:
+    """The tables of the broker at an address that may change; `address` tells "host:port", empty while unknown."""
+
+    def __init__(self, channels: Channels, address: Callable[[], str]) -> None:
+        self._channels = channels
+        self._address = address
+
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+        """One page, or the typed error of the other side; OutOfReach without an answer in time."""
+        address = self._address()
+        if not address:
+            raise OutOfReach("the master", "its address is not known now")
+        rpc = _CALLS[kind.name]
+        stub = metadata_pb2_grpc.MetadataServiceStub(self._channels.to(address))
+        response = await call(getattr(stub, rpc.method), rpc.request(ask), who=address, deadline_s=deadline_s)
+        return cast(Page[R], rpc.page(response))

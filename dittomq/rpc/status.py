@@ -1,0 +1,160 @@
+"""One table: each error of ours ↔ its gRPC status, both ways.
+
+An error crosses the wire as google.rpc.Status with ErrorInfo (reason, domain, its fields as metadata), BadRequest for a field,
+RetryInfo where waiting helps, and details of our own where code acts on numbers. The other side raises the same class with the same fields.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError, Message
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from grpc import StatusCode
+from grpc_status import rpc_status
+
+from dittomq import errors
+from dittomq._pb.ditto.error.v1 import error_pb2
+from dittomq.errors import DittoError, OutOfReach, Refused
+
+DOMAIN = "dittomq"
+DETAILS_KEY = "grpc-status-details-bin"
+_MAX_FIELD_CHARACTERS = 200  # trailing metadata has a hard limit of 16 KiB
+
+STATUS_OF: Mapping[type[DittoError], StatusCode] = {
+    errors.InvalidField: StatusCode.INVALID_ARGUMENT,  # the caller must change the request
+    errors.TopicNotFound: StatusCode.NOT_FOUND,
+    errors.TopicExists: StatusCode.ALREADY_EXISTS,
+    errors.QueueNotFound: StatusCode.NOT_FOUND,
+    errors.MessageTooLarge: StatusCode.INVALID_ARGUMENT,
+    errors.OffsetOutOfRange: StatusCode.OUT_OF_RANGE,  # the caller must move its cursor
+    errors.NotMaster: StatusCode.FAILED_PRECONDITION,  # refresh the route, then send there
+    errors.NotReady: StatusCode.UNAVAILABLE,  # wait
+    errors.TooFewCopies: StatusCode.UNAVAILABLE,  # wait, or bring slaves back
+    errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
+    errors.QueueFull: StatusCode.RESOURCE_EXHAUSTED,  # slow down
+    errors.NotPermitted: StatusCode.PERMISSION_DENIED,
+    errors.SequenceGap: StatusCode.FAILED_PRECONDITION,
+    errors.ProducerExpired: StatusCode.FAILED_PRECONDITION,
+    errors.CorruptRecord: StatusCode.DATA_LOSS,  # page someone; read another copy
+    errors.WrongCluster: StatusCode.FAILED_PRECONDITION,
+    errors.NodeIdTaken: StatusCode.ALREADY_EXISTS,
+    errors.SessionEnded: StatusCode.ABORTED,  # open a new session
+    errors.VersionChanged: StatusCode.ABORTED,  # start again from the first page
+    errors.StaleEpoch: StatusCode.ABORTED,
+    errors.NeedsOperator: StatusCode.FAILED_PRECONDITION,
+    errors.StoreFailed: StatusCode.UNKNOWN,  # what was in flight is unknown
+}
+
+RETRY_AFTER_MS: Mapping[type[DittoError], int] = {
+    errors.NotReady: 1_000,
+    errors.TooFewCopies: 1_000,
+    errors.QueueFull: 100,
+    errors.DiskFull: 10_000,
+}
+
+_CLASS_OF: Mapping[str, type[DittoError]] = {kind.reason: kind for kind in STATUS_OF}
+_SILENT = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
+
+
+class Facts(NamedTuple):
+    """An error as it crosses the wire, also inside a stream's frame."""
+
+    code: StatusCode
+    reason: str
+    message: str
+    metadata: dict[str, str]
+
+
+def facts(error: DittoError) -> Facts:
+    """What the other side must know to raise `error` again. Long texts are cut."""
+    short = _shortened(error)
+    metadata = {field.name: _text(getattr(short, field.name)) for field in _fields(type(short))}
+    return Facts(STATUS_OF[type(short)], short.reason, str(short), metadata)
+
+
+def rebuild(reason: str, metadata: Mapping[str, str]) -> DittoError | None:
+    """The error of `reason` with its fields, None when it is not one of ours or a field is missing or malformed."""
+    kind = _CLASS_OF.get(reason)
+    if kind is None:
+        return None
+    try:
+        return kind(**{field.name: _value(field.type, metadata[field.name]) for field in _fields(kind)})
+    except (KeyError, ValueError):
+        return None
+
+
+def encode(error: DittoError) -> grpc.Status:
+    """The status that a server aborts a call with."""
+    code, reason, message, metadata = facts(error)
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for detail in (error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata), *_details(_shortened(error))):
+        status.details.add().Pack(detail)
+    return rpc_status.to_status(status)
+
+
+def decode(error: grpc.aio.AioRpcError, who: str) -> DittoError:
+    """The typed error behind a failed call to `who`; OutOfReach when the answer, or its absence, was not one of ours."""
+    code = error.code()
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY and isinstance(value, bytes):
+            typed = _unpacked(value)
+            if typed is not None:
+                return typed
+    problem = error.details() or "no answer"
+    return OutOfReach(who, problem if code in _SILENT else f"{code.name}: {problem}")
+
+
+def _unpacked(value: bytes) -> DittoError | None:
+    try:
+        status = status_pb2.Status.FromString(value)
+    except DecodeError:
+        return None
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details:
+        if detail.Unpack(info) and info.domain == DOMAIN:
+            return rebuild(info.reason, info.metadata)
+    return None
+
+
+def _details(error: DittoError) -> list[Message]:
+    found: list[Message] = []
+    match error:
+        case errors.InvalidField(field=field, problem=problem):
+            violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=problem)
+            found.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        case errors.NotMaster(node=node, master=master):
+            found.append(error_pb2.NotMaster(node=node, master_address=master))
+        case errors.OffsetOutOfRange(asked=asked, start=start, end=end):
+            found.append(error_pb2.OffsetOutOfRange(asked=asked, start=start, end=end))
+        case _:
+            pass
+    retry_ms = RETRY_AFTER_MS.get(type(error))
+    if retry_ms is not None:
+        found.append(error_details_pb2.RetryInfo(retry_delay=Duration(seconds=retry_ms // 1_000, nanos=retry_ms % 1_000 * 1_000_000)))
+    return found
+
+
+def _fields(kind: type[DittoError]) -> tuple[dataclasses.Field[Any], ...]:
+    if not issubclass(kind, Refused | errors.StoreFailed):
+        raise TypeError(f"{kind.__name__} does not cross the wire")
+    return dataclasses.fields(kind)  # type: ignore[arg-type]  # every leaf is a dataclass; a test demands it
+
+
+def _shortened(error: DittoError) -> DittoError:
+    texts = {field.name: getattr(error, field.name) for field in _fields(type(error)) if field.type is str}
+    long = {name: text[: _MAX_FIELD_CHARACTERS - 1] + "…" for name, text in texts.items() if len(text) > _MAX_FIELD_CHARACTERS}
+    return dataclasses.replace(error, **long) if long else error  # type: ignore[type-var]
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(kind: Any, text: str) -> str | int | bool:
+    if kind is bool:
+        return {"true": True, "false": False}[text]
+    return int(text) if kind is int else text

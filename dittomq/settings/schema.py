@@ -1,0 +1,78 @@
+"""The keys of a configuration class, read from its dataclasses."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+import msgspec
+
+MISSING: Final = dataclasses.MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of one table."""
+
+    table: str
+    name: str
+    kind: Any  # the declared type with its limits, for msgspec
+    default: Any  # MISSING: the key must be given
+    sentence: str
+
+    @property
+    def path(self) -> str:
+        """ "table.key"."""
+        return f"{self.table}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"DITTOMQ_{self.table}__{self.name}".upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table. `keys` None: names are free, values are strings."""
+
+    name: str
+    kind: Any
+    keys: Mapping[str, Key] | None
+
+    def key(self, name: str) -> Key | None:
+        """The key of that name, None when the table has none."""
+        if self.keys is None:
+            return Key(self.name, name, str, MISSING, "")
+        return self.keys.get(name)
+
+
+def tables_of(config_class: type) -> dict[str, Table]:
+    """The tables of a configuration class, in their order."""
+    hints = typing.get_type_hints(config_class, include_extras=True)
+    return {field.name: _table(field.name, hints[field.name]) for field in dataclasses.fields(config_class)}
+
+
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """A hint that names the nearest known name, or all where none is near and they are few."""
+    names = list(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    if near:
+        return f'did you mean "{near[0]}"?'
+    return f"known: {', '.join(names)}"
+
+
+def _table(name: str, kind: Any) -> Table:  # a declared type
+    if not dataclasses.is_dataclass(kind):
+        return Table(name, kind, None)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    keys = {field.name: _key(name, field, hints[field.name]) for field in dataclasses.fields(kind)}
+    return Table(name, kind, keys)
+
+
+def _key(table: str, field: dataclasses.Field[Any], kind: Any) -> Key:  # a declared type
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    metadata = getattr(kind, "__metadata__", ())
+    sentences = [each.description for each in metadata if isinstance(each, msgspec.Meta) and each.description]
+    return Key(table, field.name, kind, default, " ".join(sentences))

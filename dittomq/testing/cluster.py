@@ -1,0 +1,214 @@
+"""A nameserver, a master and its slaves as real processes, all of whose state lies in one folder."""
+
+import contextlib
+import fcntl
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dittomq.errors import ConfigError, DittoError, OutOfReach
+from dittomq.testing import processes
+from dittomq.testing.configs import config_text
+from dittomq.testing.ports import all_free, choose_ports
+from dittomq.testing.state import NAMESERVER, STATE_FILE, ClusterState, LocalNode, Shape, read_state, write_state
+
+_GRACE_S = 15.0
+_LOOK_EVERY_S = 0.1
+
+
+class LocalCluster:
+    """Starts and ends the processes of one cluster; two objects on one folder see the same cluster.
+
+    As a context manager it is started at entry, and whatever of it still runs is ended at exit.
+    """
+
+    def __init__(self, folder: Path, shape: Shape | None = None) -> None:
+        self.folder = folder.resolve()
+        self._asked = shape
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self.wait_in_sync()
+        except BaseException:
+            self.stop(grace_s=0.0)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def state(self) -> ClusterState | None:
+        """What the folder says now; None where nothing was ever started."""
+        return read_state(self.folder)
+
+    @property
+    def nodes(self) -> tuple[LocalNode, ...]:
+        """All nodes in the order in which they start; none where nothing was ever started."""
+        state = self.state
+        return state.nodes if state else ()
+
+    @property
+    def nameserver(self) -> str:
+        """Address of the nameserver."""
+        return self.node(NAMESERVER).address
+
+    def node(self, name: str) -> LocalNode:
+        """The node "a/0", "a/1", … or "nameserver"; ConfigError when there is none of that name."""
+        state = self.state
+        if state is None:
+            raise ConfigError(str(self.folder), "holds no local cluster; start one: dittomq local up")
+        return state.node(name)
+
+    def is_alive(self, name: str) -> bool:
+        """Whether the node's process runs."""
+        process = self.node(name).process
+        return process is not None and processes.is_alive(process)
+
+    def pid(self, name: str) -> int:
+        """The node's process id; OutOfReach when it does not run."""
+        process = self.node(name).process
+        if process is None or not processes.is_alive(process):
+            raise OutOfReach(name, "its process does not run; start it: dittomq local up")
+        return process.pid
+
+    def data_dir(self, name: str) -> Path:
+        """The node's store."""
+        return self.folder / self.node(name).file_stem
+
+    def log_file(self, name: str) -> Path:
+        """What the node printed."""
+        return self.folder / f"{self.node(name).file_stem}.log"
+
+    def start(self) -> tuple[str, ...]:
+        """Start every node that does not run, in the shape the folder has or was asked for; return their names."""
+        with self._held():
+            state = self._settle_shape()
+            missing = tuple(node.name for node in state.nodes if not self._runs(node))
+            for name in missing:
+                self._start_node(name)
+            return missing
+
+    def start_node(self, name: str) -> None:
+        """Start one node; nothing happens when it runs."""
+        with self._held():
+            if not self.is_alive(name):
+                self._start_node(name)
+
+    def kill(self, name: str) -> int:
+        """SIGKILL a node and return the pid it had; the process is gone before this returns."""
+        pid = self.pid(name)
+        self._end(name, lambda process: processes.send(process, signal.SIGKILL))
+        return pid
+
+    def stop_node(self, name: str) -> None:
+        """End one node cleanly."""
+        self._end(name, lambda process: processes.end(process, grace_s=_GRACE_S))
+
+    def stop(self, *, grace_s: float = _GRACE_S) -> tuple[str, ...]:
+        """End every node that runs, slaves first and the nameserver last; return their names. SIGKILL after `grace_s` each."""
+        state = self.state
+        running = [node.name for node in state.nodes if self._runs(node)] if state else []
+        for name in reversed(running):
+            self._end(name, lambda process: processes.end(process, grace_s=grace_s))
+        return tuple(running)
+
+    def delete(self) -> None:
+        """Forget the cluster and all of its data; only files that were made for it go. Nothing of it may run."""
+        with self._held():
+            for node in self.nodes:
+                assert not self._runs(node), "a cluster is stopped before it is deleted"
+                shutil.rmtree(self.folder / node.file_stem, ignore_errors=True)
+                for suffix in (".toml", ".log"):
+                    (self.folder / f"{node.file_stem}{suffix}").unlink(missing_ok=True)
+            (self.folder / STATE_FILE).unlink(missing_ok=True)
+
+    def wait_in_sync(self, timeout_s: float = 60.0) -> float:
+        """Wait until the master takes writes and every slave is in sync; return the seconds it took.
+
+        Raises OutOfReach with what it still waits for, at once when a process ended.
+        """
+        from dittomq.testing.in_sync import missing_for_sync
+
+        began = time.monotonic()
+        while True:
+            for node in self.nodes:
+                if not self._runs(node):
+                    raise OutOfReach(node.name, f"its process has ended: {self._last_words(node.name)}")
+            try:
+                missing = missing_for_sync(self.nameserver, slaves=sum(node.role == "slave" for node in self.nodes))
+            except DittoError as error:
+                missing = str(error)
+            took = time.monotonic() - began
+            if not missing:
+                return took
+            if took > timeout_s:
+                raise OutOfReach("the local cluster", f"not in sync after {timeout_s:.0f} s: {missing}")
+            time.sleep(_LOOK_EVERY_S)
+
+    def _settle_shape(self) -> ClusterState:
+        state = self.state
+        running = bool(state) and any(self._runs(node) for node in self.nodes)
+        if state is None or (self._asked not in (None, state.shape) and not running):
+            state = self._new_state(self._asked or Shape())
+        elif self._asked not in (None, state.shape):
+            raise ConfigError(
+                str(self.folder), f"runs with {state.shape.slaves} slaves; stop it before you change its shape: dittomq local down"
+            )
+        elif not running and not all(all_free(node.ports.all()) for node in state.nodes):
+            state = self._new_state(state.shape)
+        write_state(self.folder, state)
+        return state
+
+    def _new_state(self, shape: Shape) -> ClusterState:
+        ports = choose_ports(shape.slaves + 1, random.SystemRandom(), usual=shape.usual_ports)
+        names = [NAMESERVER, *(f"a/{number}" for number in range(shape.slaves + 1))]
+        return ClusterState(shape, tuple(LocalNode(name, node_ports) for name, node_ports in zip(names, ports, strict=True)))
+
+    def _start_node(self, name: str) -> None:
+        state = read_state(self.folder)
+        assert state is not None, "a node is started only in a settled shape"
+        node = state.node(name)
+        data_dir = self.folder / node.file_stem
+        data_dir.mkdir(mode=0o700, exist_ok=True)
+        config = self.folder / f"{node.file_stem}.toml"
+        config.write_text(config_text(state, node, data_dir))
+        process = processes.spawn_module(f"services.{node.role}", ["--config", str(config)], self.folder / f"{node.file_stem}.log")
+        write_state(self.folder, state.with_node(replace(node, process=process)))
+
+    def _end(self, name: str, how: Callable[[processes.ProcessIdentity], None]) -> None:
+        process = self.node(name).process
+        if process is None:
+            return
+        how(process)
+        processes.wait_ended(process, timeout_s=_GRACE_S)
+        with self._held():
+            state = read_state(self.folder)
+            if state is not None and state.node(name).process == process:
+                write_state(self.folder, state.with_node(replace(state.node(name), process=None)))
+
+    def _last_words(self, name: str) -> str:
+        try:
+            lines = self.log_file(name).read_text(errors="replace").strip().splitlines()
+        except FileNotFoundError:
+            lines = []
+        return lines[-1] if lines else "it printed nothing"
+
+    @staticmethod
+    def _runs(node: LocalNode) -> bool:
+        return node.process is not None and processes.is_alive(node.process)
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Nobody else changes this folder's cluster meanwhile."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.folder / "local.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,53 @@
+"""Configuration files of a local cluster's nodes."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from dittomq.testing.state import NAMESERVER, ClusterState, LocalNode
+
+CLUSTER = "local"
+# Small segments: a folder for trying things out should not look like gigabytes.
+_SEGMENT_BYTES = 64 * 1024 * 1024
+
+Value = str | int | list[str]
+
+
+def config_text(state: ClusterState, node: LocalNode, data_dir: Path) -> str:
+    """The TOML file with which the node's service starts."""
+    tables = _nameserver(node) if node.name == NAMESERVER else _broker(state, node, data_dir)
+    return "\n".join(_table(name, table) for name, table in tables.items())
+
+
+def _nameserver(node: LocalNode) -> dict[str, dict[str, Value]]:
+    return {"node": {"cluster": CLUSTER}, "listen": {"clients": node.address, "ops": f"127.0.0.1:{node.ports.ops}"}}
+
+
+def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, dict[str, Value]]:
+    broker, _, broker_id = node.name.partition("/")
+    replication = f"127.0.0.1:{node.ports.replication}"
+    tables: dict[str, dict[str, Value]] = {
+        "node": {
+            "cluster": CLUSTER,
+            "broker": broker,
+            "data_dir": str(data_dir),
+            "nameservers": [state.node(NAMESERVER).address],
+        },
+        "listen": {"clients": node.address, "replication": replication, "ops": f"127.0.0.1:{node.ports.ops}"},
+        "advertise": {"default": node.address},
+        "advertise_replication": {"default": replication},
+        "store": {"segment_bytes": _SEGMENT_BYTES},
+    }
+    if node.role == "slave":
+        tables["node"]["broker_id"] = int(broker_id)
+    else:
+        tables["replication"] = {"mode": state.shape.mode, "replicas_expected": state.shape.slaves}
+    for key, value in (state.shape.slave_settings if node.role == "slave" else state.shape.master_settings).items():
+        table, _, name = key.partition(".")
+        tables.setdefault(table, {})[name] = value
+    return tables
+
+
+def _table(name: str, values: Mapping[str, Value]) -> str:
+    # JSON's strings, integers and lists of strings are TOML's too.
+    return f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())

@@ -1,0 +1,3 @@
+"""The version of dittomq."""
+
+VERSION = "0.1.0"

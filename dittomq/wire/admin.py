@@ -1,0 +1,249 @@
+"""ditto.admin.v1 ↔ values, both ways. From the wire comes a valid value or InvalidField; an absent number is None, never zero."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
+from dittomq.errors import InvalidField
+from dittomq.ha_status import HaStatus, NodeView
+from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig
+from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
+
+MAX_TOPIC_PAGE = 10_000
+DEFAULT_TOPIC_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """Topics by name; an empty token means that no more follow."""
+
+    topics: tuple[TopicConfig, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as it is in force: "table.key", the value as in TOML, and where it came from."""
+
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """What a node is and how it is configured."""
+
+    version: str
+    cluster: str
+    node: str
+    role: str
+    state: str
+    replica_uuid: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """The node leads `epoch`; `may_be_lost` in words, empty for nothing."""
+
+    epoch: int
+    may_be_lost: str
+
+
+def topic_to_pb(topic: TopicConfig) -> pb.Topic:
+    """Encode a topic."""
+    return pb.Topic(name=topic.name, read_queues=topic.read_queues, write_queues=topic.write_queues, permission=topic.permission)
+
+
+def topic_from_pb(message: pb.Topic) -> TopicConfig:
+    """Decode a topic, defaults filled in. Its limits are checked where it is created."""
+    return TopicConfig(
+        name=message.name,
+        read_queues=message.read_queues or DEFAULT_QUEUES,
+        write_queues=message.write_queues or DEFAULT_QUEUES,
+        permission=message.permission if message.HasField("permission") else PERMISSION_READ | PERMISSION_WRITE,
+    )
+
+
+def get_topic_response(topic: TopicConfig, queues: Iterable[QueueStatus]) -> pb.GetTopicResponse:
+    """Encode a topic and what its queues hold."""
+    return pb.GetTopicResponse(
+        topic=topic_to_pb(topic),
+        queues=[pb.QueueStatus(queue=each.queue, min_offset=each.min_offset, max_offset=each.max_offset) for each in queues],
+    )
+
+
+def topic_and_queues(response: pb.GetTopicResponse) -> tuple[TopicConfig, tuple[QueueStatus, ...]]:
+    """Decode a topic and what its queues hold."""
+    queues = tuple(QueueStatus(each.queue, each.min_offset, each.max_offset) for each in response.queues)
+    return topic_from_pb(response.topic), queues
+
+
+def list_topics_request(page_token: str) -> pb.ListTopicsRequest:
+    """Encode the question for a page of the greatest size."""
+    return pb.ListTopicsRequest(page_size=MAX_TOPIC_PAGE, page_token=page_token)
+
+
+def topic_page_size(request: pb.ListTopicsRequest) -> int:
+    """Topics wanted in a page."""
+    if not 0 <= request.page_size <= MAX_TOPIC_PAGE:
+        raise InvalidField("page_size", f"{request.page_size:,} is outside 1 to {MAX_TOPIC_PAGE:,}")
+    return request.page_size or DEFAULT_TOPIC_PAGE
+
+
+def list_topics_response(page: TopicPage) -> pb.ListTopicsResponse:
+    """Encode a page of topics."""
+    return pb.ListTopicsResponse(topics=[topic_to_pb(topic) for topic in page.topics], next_page_token=page.next_page_token)
+
+
+def topic_page(response: pb.ListTopicsResponse) -> TopicPage:
+    """Decode a page of topics."""
+    return TopicPage(tuple(topic_from_pb(topic) for topic in response.topics), response.next_page_token)
+
+
+def get_broker_response(broker: BrokerDescription) -> pb.GetBrokerResponse:
+    """Encode what a node is."""
+    return pb.GetBrokerResponse(
+        version=broker.version,
+        cluster=broker.cluster,
+        node=broker.node,
+        role=broker.role,
+        state=broker.state,
+        replica_uuid=broker.replica_uuid,
+        settings=[pb.Setting(key=each.key, value=each.value, origin=each.origin) for each in broker.settings],
+    )
+
+
+def broker_description(response: pb.GetBrokerResponse) -> BrokerDescription:
+    """Decode what a node is."""
+    return BrokerDescription(
+        version=response.version,
+        cluster=response.cluster,
+        node=response.node,
+        role=response.role,
+        state=response.state,
+        replica_uuid=response.replica_uuid,
+        settings=tuple(Setting(each.key, each.value, each.origin) for each in response.settings),
+    )
+
+
+def role_change(response: pb.ChangeRoleResponse) -> RoleChange:
+    """Decode the answer of a node that leads now."""
+    return RoleChange(response.epoch, response.may_be_lost)
+
+
+def change_role_response(change: RoleChange) -> pb.ChangeRoleResponse:
+    """Encode the answer of a node that leads now."""
+    return pb.ChangeRoleResponse(epoch=change.epoch, may_be_lost=change.may_be_lost)
+
+
+def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:
+    """Encode one node's view of its group."""
+    return pb.GetHaStatusResponse(
+        node=status.node,
+        cluster=status.cluster,
+        broker=status.broker,
+        epoch=status.epoch,
+        role=status.role,
+        in_sync_replicas=status.in_sync_replicas,
+        in_sync_now=status.in_sync_now,
+        replicas_expected=status.replicas_expected,
+        min_offset=status.min_offset,
+        end_offset=status.end,
+        flushed_offset=status.flushed,
+        confirmed_offset=status.confirmed,
+        readable_offset=status.readable,
+        writable=status.writable,
+        degraded=status.degraded,
+        degraded_since_time=_timestamp(status.degraded_since_ms),
+        degraded_bytes=status.degraded_bytes,
+        waiting_for=status.waiting_for,
+        nodes=_node_views_to_pb(status.nodes),
+    )
+
+
+def _node_views_to_pb(nodes: Sequence[NodeView]) -> list[pb.NodeView]:
+    return [
+        pb.NodeView(
+            node=view.node,
+            role=view.role,
+            state=view.state,
+            received_offset=view.received,
+            flushed_offset=view.flushed,
+            applied_offset=view.applied,
+            received_lag_bytes=view.received_lag_bytes,
+            flushed_lag_bytes=view.flushed_lag_bytes,
+            applied_lag_bytes=view.applied_lag_bytes,
+            received_lag=_duration(view.received_lag_s),
+            flushed_lag=_duration(view.flushed_lag_s),
+            proven_equal_offset=view.proven_equal,
+            since_time=_timestamp(view.since_ms),
+            transfer_bytes_per_s=view.transfer_bytes_per_s,
+            last_drop_reason=view.last_drop_reason,
+        )
+        for view in nodes
+    ]
+
+
+def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
+    """Decode one node's view of its group."""
+    return HaStatus(
+        node=response.node,
+        cluster=response.cluster,
+        broker=response.broker,
+        epoch=response.epoch,
+        role=response.role,
+        in_sync_replicas=response.in_sync_replicas,
+        in_sync_now=response.in_sync_now,
+        replicas_expected=response.replicas_expected,
+        min_offset=response.min_offset,
+        end=response.end_offset,
+        flushed=response.flushed_offset,
+        confirmed=response.confirmed_offset,
+        readable=response.readable_offset,
+        writable=response.writable,
+        degraded=response.degraded,
+        degraded_since_ms=response.degraded_since_time.ToMilliseconds() if response.HasField("degraded_since_time") else None,
+        degraded_bytes=response.degraded_bytes,
+        waiting_for=response.waiting_for,
+        nodes=tuple(_node_view(view) for view in response.nodes),
+    )
+
+
+def _node_view(view: pb.NodeView) -> NodeView:
+    return NodeView(
+        node=view.node,
+        role=view.role,
+        state=view.state,
+        received=view.received_offset if view.HasField("received_offset") else None,
+        flushed=view.flushed_offset if view.HasField("flushed_offset") else None,
+        applied=view.applied_offset if view.HasField("applied_offset") else None,
+        received_lag_bytes=view.received_lag_bytes if view.HasField("received_lag_bytes") else None,
+        flushed_lag_bytes=view.flushed_lag_bytes if view.HasField("flushed_lag_bytes") else None,
+        applied_lag_bytes=view.applied_lag_bytes if view.HasField("applied_lag_bytes") else None,
+        received_lag_s=_seconds(view.received_lag) if view.HasField("received_lag") else None,
+        flushed_lag_s=_seconds(view.flushed_lag) if view.HasField("flushed_lag") else None,
+        proven_equal=view.proven_equal_offset if view.HasField("proven_equal_offset") else None,
+        since_ms=view.since_time.ToMilliseconds() if view.HasField("since_time") else None,
+        transfer_bytes_per_s=view.transfer_bytes_per_s,
+        last_drop_reason=view.last_drop_reason,
+    )
+
+
+def _timestamp(ms: int | None) -> Timestamp | None:
+    return None if ms is None else Timestamp(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
+
+
+def _duration(seconds: float | None) -> Duration | None:
+    if seconds is None:
+        return None
+    nanos = round(seconds * 1e9)
+    return Duration(seconds=nanos // 1_000_000_000, nanos=nanos % 1_000_000_000)
+
+
+def _seconds(duration: Duration) -> float:
+    return float(duration.seconds) + duration.nanos / 1e9

@@ -1,0 +1,347 @@
+"""ditto.messaging.v1 ↔ values: a producer's side of publishing, and both sides of reading.
+
+From the wire comes a valid value or InvalidField.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.duration_pb2 import Duration
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.errors import InvalidField, OutcomeHandle
+from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
+from dittomq.reads import (
+    DEFAULT_PULL_BYTES,
+    DEFAULT_PULL_MESSAGES,
+    MAX_PULL_BYTES,
+    MAX_PULL_MESSAGES,
+    MAX_PULL_WAIT_S,
+    PullAnswer,
+    PullOrder,
+    PullStatus,
+)
+from dittomq.receipts import FrameReceipt, ReceiptRun, record_ends
+from dittomq.tokens import decode_token, encode_token
+
+_ACK_FROM_PB = {
+    pb.ACK_LEVEL_MASTER_RECEIVED: Ack.MASTER_RECEIVED,
+    pb.ACK_LEVEL_MASTER_FLUSHED: Ack.MASTER_FLUSHED,
+    pb.ACK_LEVEL_REPLICA_RECEIVED: Ack.REPLICA_RECEIVED,
+    pb.ACK_LEVEL_REPLICA_FLUSHED: Ack.REPLICA_FLUSHED,
+}
+_ACK_TO_PB: Mapping[Ack | None, pb.AckLevel] = {None: pb.ACK_LEVEL_UNSPECIFIED, **{level: number for number, level in _ACK_FROM_PB.items()}}
+_STATUS_FROM_PB = {
+    pb.PUT_STATUS_OK: PutStatus.PUT_OK,
+    pb.PUT_STATUS_FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,
+    pb.PUT_STATUS_FLUSH_SLAVE_TIMEOUT: PutStatus.FLUSH_SLAVE_TIMEOUT,
+    pb.PUT_STATUS_SLAVE_NOT_AVAILABLE: PutStatus.SLAVE_NOT_AVAILABLE,
+}
+_COPY_FROM_PB = {pb.COPY_STATE_RECEIVED: CopyState.RECEIVED, pb.COPY_STATE_FLUSHED: CopyState.FLUSHED}
+_PULL_FROM_PB = {
+    pb.PULL_STATUS_FOUND: PullStatus.FOUND,
+    pb.PULL_STATUS_NO_NEW_MESSAGE: PullStatus.NO_NEW_MESSAGE,
+    pb.PULL_STATUS_NO_MATCHED_MESSAGE: PullStatus.NO_MATCHED_MESSAGE,
+    pb.PULL_STATUS_BEHIND: PullStatus.BEHIND,
+}
+_PULL_TO_PB = {status: number for number, status in _PULL_FROM_PB.items()}
+_TAG_SEPARATOR = "||"
+
+
+class FrameRequest(NamedTuple):
+    """A frame on its way out. `queues[i]` is the queue of `messages[i]`."""
+
+    frame_id: int
+    messages: Sequence[Message]
+    queues: Sequence[int]
+    ack: Ack | None
+    timeout_s: float
+    producer_id: str
+    first_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFrame:
+    """A frame of which nothing is in the log; `dittomq.rpc.status.rebuild` makes the error of `reason` and `metadata`.
+
+    `index` is the message that caused it, None when it concerns the whole frame.
+    """
+
+    reason: str
+    message: str
+    metadata: Mapping[str, str]
+    index: int | None
+
+
+class Outcome(NamedTuple):
+    """What a master knows of a message. Neither stored nor absent: it does not remember the producer."""
+
+    receipt: Receipt | None
+    absent: bool
+
+
+def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
+    """Encode a frame. Attributes are set one by one: it takes half the time of keyword arguments."""
+    request = pb.PublishStreamRequest(
+        ack=_ACK_TO_PB[frame.ack],
+        timeout=_duration(frame.timeout_s),
+        producer_id=frame.producer_id,
+        first_sequence=frame.first_sequence,
+        frame_id=frame.frame_id,
+    )
+    add = request.messages.add
+    for message, queue in zip(frame.messages, frame.queues, strict=True):
+        _fill(add(), message, queue)
+    return request
+
+
+def _fill(target: pb.Message, message: Message, queue: int) -> None:
+    target.topic = message.topic
+    target.body = message.body
+    target.queue = queue
+    if message.keys:
+        target.keys.extend(message.keys)
+    if message.tag:
+        target.tag = message.tag
+    if message.order_key:
+        target.order_key = message.order_key
+    if message.properties:
+        target.properties.update(message.properties)
+    if message.flag:
+        target.flag = message.flag
+    if message.born_ms:
+        target.born_ms = message.born_ms
+
+
+def frame_outcome(response: pb.PublishStreamResponse) -> FrameReceipt | RefusedFrame:
+    """Decode what became of a frame; the caller knows it by `response.frame_id`."""
+    match response.WhichOneof("outcome"):
+        case "stored":
+            return _frame_receipt(response.stored)
+        case "refused":
+            refused = response.refused
+            index = refused.index if refused.HasField("index") else None
+            return RefusedFrame(refused.reason, refused.message, dict(refused.metadata), index)
+        case _:
+            raise InvalidField("outcome", "is missing in the answer to a frame")
+
+
+def _frame_receipt(stored: pb.FrameStored) -> FrameReceipt:
+    return FrameReceipt(
+        status=_put_status(stored.status),
+        asked=_asked(stored.asked),
+        levels_reached=_levels(stored.levels_reached),
+        copies=_copies(stored.copies),
+        epoch=Epoch(stored.epoch),
+        broker=stored.broker,
+        runs=tuple(_run(run) for run in stored.runs),
+        duplicate=stored.duplicate,
+    )
+
+
+def _run(run: pb.ReceiptRun) -> ReceiptRun:
+    return ReceiptRun(
+        first_index=run.first_index,
+        topic=run.topic,
+        queue=run.queue,
+        first_queue_offset=QueueOffset(run.first_queue_offset),
+        first_physical_offset=PhysicalOffset(run.first_physical_offset),
+        ends=record_ends(run.record_bytes),
+        store_ms=run.store_ms,
+    )
+
+
+def publish_request(handle: OutcomeHandle, message: Message, ack: Ack | None, timeout_s: float) -> pb.PublishRequest:
+    """Encode one message that keeps the identity and the queue of `handle`."""
+    request = pb.PublishRequest(ack=_ACK_TO_PB[ack], timeout=_duration(timeout_s), producer_id=handle.producer_id, sequence=handle.sequence)
+    _fill(request.message, message, handle.queue)
+    return request
+
+
+def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) -> pb.GetOutcomeRequest:
+    """Encode the question what became of a message."""
+    return pb.GetOutcomeRequest(producer_id=handle.producer_id, sequence=handle.sequence, timeout=_duration(timeout_s), ack=_ACK_TO_PB[ack])
+
+
+def outcome(response: pb.GetOutcomeResponse) -> Outcome:
+    """Decode what a master knows of a message."""
+    if response.outcome == pb.OUTCOME_STORED:
+        return Outcome(receipt(response.receipt), absent=False)
+    return Outcome(None, absent=response.outcome == pb.OUTCOME_NOT_STORED)
+
+
+def receipt(message: pb.Receipt) -> Receipt:
+    """Decode a receipt. A token that is absent is made here."""
+    end = PhysicalOffset(message.physical_offset + message.record_bytes)
+    return Receipt(
+        status=_put_status(message.status),
+        asked=_asked(message.asked),
+        levels_reached=_levels(message.levels_reached),
+        copies=_copies(message.copies),
+        epoch=message.epoch,
+        broker=message.broker,
+        topic=message.topic,
+        queue=message.queue,
+        queue_offset=QueueOffset(message.queue_offset),
+        physical_offset=PhysicalOffset(message.physical_offset),
+        record_bytes=message.record_bytes,
+        store_ms=message.store_time.ToMilliseconds(),
+        token=message.token or encode_token(message.broker, Epoch(message.epoch), end),
+        duplicate=message.duplicate,
+    )
+
+
+def pull_request(order: PullOrder) -> pb.PullRequest:
+    """Encode what a reader wants."""
+    token = order.at_least
+    return pb.PullRequest(
+        topic=order.topic,
+        queue=order.queue,
+        offset=order.offset,
+        max_messages=order.max_messages,
+        max_bytes=order.max_bytes,
+        wait=_duration(order.wait_s),
+        tag=f" {_TAG_SEPARATOR} ".join(sorted(order.tags)),
+        at_least=encode_token(*token) if token is not None else "",
+        prefer_text=order.prefer_text,
+    )
+
+
+def pull_order(request: pb.PullRequest) -> PullOrder:
+    """Decode what a reader wants, its limits checked and defaults filled in."""
+    for name in ("queue", "offset"):
+        if not request.HasField(name):
+            raise InvalidField(name, "is missing; 0 is the first")
+    if request.queue < 0 or request.offset < 0:
+        raise InvalidField("queue" if request.queue < 0 else "offset", "is negative; 0 is the first")
+    wait_s = request.wait.seconds + request.wait.nanos / 1e9
+    if not 0 <= wait_s <= MAX_PULL_WAIT_S:
+        raise InvalidField("wait", f"{wait_s:g} s is outside 0 to {MAX_PULL_WAIT_S:g} s")
+    return PullOrder(
+        topic=request.topic,
+        queue=request.queue,
+        offset=QueueOffset(request.offset),
+        max_messages=_limit("max_messages", request.max_messages, DEFAULT_PULL_MESSAGES, MAX_PULL_MESSAGES),
+        max_bytes=_limit("max_bytes", request.max_bytes, DEFAULT_PULL_BYTES, MAX_PULL_BYTES),
+        wait_s=wait_s,
+        tags=tags_of(request.tag),
+        at_least=decode_token(request.at_least) if request.at_least else None,
+        prefer_text=request.prefer_text,
+    )
+
+
+def tags_of(text: str) -> frozenset[str]:
+    """The tags of "a || b"; empty for none, which means all."""
+    return frozenset(tag.strip() for tag in text.split(_TAG_SEPARATOR) if tag.strip())
+
+
+def pull_response(answer: PullAnswer, *, prefer_text: bool) -> pb.PullResponse:
+    """Encode what a node answers; bodies as text where that was asked for and they are UTF-8."""
+    response = pb.PullResponse(
+        status=_PULL_TO_PB[answer.status],
+        next_offset=answer.next_offset,
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+        confirmed_offset=answer.confirmed,
+        may_be_undone_from=answer.may_be_undone_from,
+    )
+    for message in answer.messages:
+        _fill_stored(response.messages.add(), message, prefer_text=prefer_text)
+    return response
+
+
+def _fill_stored(target: pb.StoredMessage, message: StoredMessage, *, prefer_text: bool) -> None:
+    target.topic = message.topic
+    text = _text(message.body) if prefer_text else None
+    if text is None:
+        target.body = message.body
+    else:
+        target.text = text
+    target.queue = message.queue
+    target.queue_offset = message.queue_offset
+    target.physical_offset = message.physical_offset
+    target.record_bytes = message.record_bytes
+    target.flag = message.flag
+    target.born_ms = message.born_ms
+    target.store_ms = message.store_ms
+    if message.keys:
+        target.keys.extend(message.keys)
+    if message.tag:
+        target.tag = message.tag
+    if message.properties:
+        target.properties.update(message.properties)
+
+
+def pull_answer(response: pb.PullResponse) -> PullAnswer:
+    """Decode what a node answered."""
+    status = _PULL_FROM_PB.get(response.status)
+    if status is None:
+        raise InvalidField("status", f"{response.status} is not a PullStatus of this version")
+    return PullAnswer(
+        status=status,
+        messages=tuple(_stored_message(message) for message in response.messages),
+        next_offset=QueueOffset(response.next_offset),
+        min_offset=QueueOffset(response.min_offset),
+        max_offset=QueueOffset(response.max_offset),
+        confirmed=PhysicalOffset(response.confirmed_offset),
+        may_be_undone_from=QueueOffset(response.may_be_undone_from) if response.HasField("may_be_undone_from") else None,
+    )
+
+
+def _stored_message(message: pb.StoredMessage) -> StoredMessage:
+    return StoredMessage(
+        topic=message.topic,
+        queue=message.queue,
+        queue_offset=QueueOffset(message.queue_offset),
+        physical_offset=PhysicalOffset(message.physical_offset),
+        record_bytes=message.record_bytes,
+        body=message.body or message.text.encode(),
+        keys=tuple(message.keys),
+        tag=message.tag,
+        properties=dict(message.properties),
+        flag=message.flag,
+        born_ms=message.born_ms,
+        store_ms=message.store_ms,
+    )
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _put_status(number: pb.PutStatus) -> PutStatus:
+    status = _STATUS_FROM_PB.get(number)
+    if status is None:
+        raise InvalidField("status", f"{number} is not a PutStatus of this version")
+    return status
+
+
+def _asked(number: pb.AckLevel) -> Ack:
+    level = _ACK_FROM_PB.get(number)
+    if level is None:
+        raise InvalidField("asked", f"{number} is not an AckLevel of this version")
+    return level
+
+
+def _levels(numbers: Sequence[pb.AckLevel]) -> frozenset[Ack]:
+    return frozenset(_asked(number) for number in numbers)
+
+
+def _copies(copies: Sequence[pb.Copy]) -> tuple[Copy, ...]:
+    return tuple(Copy(copy.node, _COPY_FROM_PB.get(copy.state, CopyState.RECEIVED)) for copy in copies)
+
+
+def _limit(name: str, value: int, default: int, most: int) -> int:
+    if not 0 <= value <= most:
+        raise InvalidField(name, f"{value:,} is outside 1 to {most:,}")
+    return value or default
+
+
+def _duration(seconds: float) -> Duration:
+    whole = int(seconds)
+    return Duration(seconds=whole, nanos=round((seconds - whole) * 1e9))

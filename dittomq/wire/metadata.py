@@ -1,0 +1,178 @@
+"""ditto.metadata.v1 ↔ `dittomq.metadata`. The four RPCs have one shape; each has its own messages."""
+
+from collections.abc import Mapping
+
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
+from dittomq.errors import InvalidField
+from dittomq.metadata import fastjson
+from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
+from dittomq.metadata.tables import Ask, Page
+from dittomq.metadata.topics import TopicConfig
+from dittomq.routes import DataVersion
+
+GetAllRequest = (
+    pb.GetAllTopicConfigRequest | pb.GetAllConsumerOffsetRequest | pb.GetAllDelayOffsetRequest | pb.GetAllSubscriptionGroupConfigRequest
+)
+
+
+def ask(request: GetAllRequest) -> Ask:
+    known = request.known_version if request.HasField("known_version") else None
+    return Ask(None if known is None else _version(known), request.page_size, request.page_token)
+
+
+def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
+    return pb.GetAllTopicConfigRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
+
+
+def topics_page(response: pb.GetAllTopicConfigResponse) -> Page[TopicConfig]:
+    rows = tuple(map(_topic, response.topics))
+    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+
+
+def topics_response(page: Page[TopicConfig]) -> pb.GetAllTopicConfigResponse:
+    return pb.GetAllTopicConfigResponse(
+        not_modified=page.not_modified,
+        version=_pb_version(page.version),
+        topics=map(_pb_topic, page.rows),
+        next_page_token=page.next_token,
+    )
+
+
+def groups_request(value: Ask) -> pb.GetAllSubscriptionGroupConfigRequest:
+    return pb.GetAllSubscriptionGroupConfigRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
+
+
+def groups_page(response: pb.GetAllSubscriptionGroupConfigResponse) -> Page[GroupConfig]:
+    rows = tuple(map(_group, response.groups))
+    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+
+
+def groups_response(page: Page[GroupConfig]) -> pb.GetAllSubscriptionGroupConfigResponse:
+    return pb.GetAllSubscriptionGroupConfigResponse(
+        not_modified=page.not_modified,
+        version=_pb_version(page.version),
+        groups=map(_pb_group, page.rows),
+        next_page_token=page.next_token,
+    )
+
+
+def consumer_offsets_request(value: Ask) -> pb.GetAllConsumerOffsetRequest:
+    return pb.GetAllConsumerOffsetRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
+
+
+def consumer_offsets_page(response: pb.GetAllConsumerOffsetResponse) -> Page[ConsumerOffset]:
+    rows = tuple(ConsumerOffset(row.topic, row.group, row.queue, row.offset) for row in response.offsets)
+    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+
+
+def consumer_offsets_response(page: Page[ConsumerOffset]) -> pb.GetAllConsumerOffsetResponse:
+    return pb.GetAllConsumerOffsetResponse(
+        not_modified=page.not_modified,
+        version=_pb_version(page.version),
+        offsets=(pb.ConsumerOffset(topic=row.topic, group=row.group, queue=row.queue, offset=row.offset) for row in page.rows),
+        next_page_token=page.next_token,
+    )
+
+
+def delay_offsets_request(value: Ask) -> pb.GetAllDelayOffsetRequest:
+    return pb.GetAllDelayOffsetRequest(known_version=_known(value), page_size=value.page_size, page_token=value.page_token)
+
+
+def delay_offsets_page(response: pb.GetAllDelayOffsetResponse) -> Page[DelayOffset]:
+    rows = tuple(DelayOffset(row.level, row.offset) for row in response.offsets)
+    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+
+
+def delay_offsets_response(page: Page[DelayOffset]) -> pb.GetAllDelayOffsetResponse:
+    return pb.GetAllDelayOffsetResponse(
+        not_modified=page.not_modified,
+        version=_pb_version(page.version),
+        offsets=(pb.DelayOffset(level=row.level, offset=row.offset) for row in page.rows),
+        next_page_token=page.next_token,
+    )
+
+
+def _topic(row: pb.TopicConfig) -> TopicConfig:
+    return TopicConfig(
+        name=row.topic,
+        read_queues=row.read_queues,
+        write_queues=row.write_queues,
+        permission=row.permission,
+        sys_flag=row.sys_flag,
+        order=row.order,
+        attributes=dict(row.attributes),
+        filter_type=row.filter_type,
+        other_fields=_other_fields(row.other_fields),
+    )
+
+
+def _pb_topic(row: TopicConfig) -> pb.TopicConfig:
+    return pb.TopicConfig(
+        topic=row.name,
+        read_queues=row.read_queues,
+        write_queues=row.write_queues,
+        permission=row.permission,
+        sys_flag=row.sys_flag,
+        order=row.order,
+        attributes=row.attributes,
+        filter_type=row.filter_type,
+        other_fields=_text(row.other_fields),
+    )
+
+
+def _group(row: pb.SubscriptionGroupConfig) -> GroupConfig:
+    return GroupConfig(
+        name=row.group,
+        consume_enable=row.consume_enable,
+        consume_from_min_enable=row.consume_from_min_enable,
+        consume_broadcast_enable=row.consume_broadcast_enable,
+        consume_message_orderly=row.consume_message_orderly,
+        retry_queues=row.retry_queues,
+        retry_max_times=row.retry_max_times,
+        broker_id=row.broker_id,
+        which_broker_when_consume_slowly=row.which_broker_when_consume_slowly,
+        attributes=dict(row.attributes),
+        other_fields=_other_fields(row.other_fields),
+    )
+
+
+def _pb_group(row: GroupConfig) -> pb.SubscriptionGroupConfig:
+    return pb.SubscriptionGroupConfig(
+        group=row.name,
+        consume_enable=row.consume_enable,
+        consume_from_min_enable=row.consume_from_min_enable,
+        consume_broadcast_enable=row.consume_broadcast_enable,
+        consume_message_orderly=row.consume_message_orderly,
+        retry_queues=row.retry_queues,
+        retry_max_times=row.retry_max_times,
+        broker_id=row.broker_id,
+        which_broker_when_consume_slowly=row.which_broker_when_consume_slowly,
+        attributes=row.attributes,
+        other_fields=_text(row.other_fields),
+    )
+
+
+def _text(other_fields: Mapping[str | int, Json]) -> str:
+    return fastjson.dumps(dict(other_fields)) if other_fields else ""
+
+
+def _other_fields(text: str) -> dict[str | int, Json]:
+    try:
+        fields = fastjson.loads(text or "{}")
+    except ValueError as error:
+        raise InvalidField("other_fields", f"is not JSON ({error}); send one object, or nothing") from error
+    if not isinstance(fields, dict):
+        raise InvalidField("other_fields", "is no JSON object; send one, or nothing")
+    return fields
+
+
+def _known(value: Ask) -> pb.DataVersion | None:
+    return None if value.known is None else _pb_version(value.known)
+
+
+def _version(version: pb.DataVersion) -> DataVersion:
+    return DataVersion(version.state_version, version.timestamp_ms, version.counter)
+
+
+def _pb_version(version: DataVersion) -> pb.DataVersion:
+    return pb.DataVersion(state_version=version.state_version, timestamp_ms=version.timestamp_ms, counter=version.counter)

@@ -1,0 +1,204 @@
+"""ditto.naming.v1 ↔ `dittomq.routes`. From the wire comes a valid value or InvalidField."""
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
+from dittomq.errors import InvalidField
+from dittomq.offsets import Epoch
+from dittomq.routes import (
+    Beat,
+    BeatAnswer,
+    DataVersion,
+    Membership,
+    Node,
+    NodePage,
+    NodeState,
+    QueueRange,
+    Registration,
+    Role,
+    Route,
+    TopicQueues,
+)
+
+_ROLE = {
+    pb.BROKER_ROLE_ASYNC_MASTER: Role.ASYNC_MASTER,
+    pb.BROKER_ROLE_SYNC_MASTER: Role.SYNC_MASTER,
+    pb.BROKER_ROLE_SLAVE: Role.SLAVE,
+}
+_STATE = {pb.BROKER_STATE_RECOVERING: NodeState.RECOVERING, pb.BROKER_STATE_SERVING: NodeState.SERVING}
+_PB_ROLE = {role: number for number, role in _ROLE.items()}
+_PB_STATE = {state: number for number, state in _STATE.items()}
+
+
+def registration(request: pb.RegisterBrokerRequest) -> Registration:
+    """What a node says of itself."""
+    if not request.HasField("broker_id"):
+        raise InvalidField("broker_id", "is missing; 0 is the master")
+    return Registration(
+        cluster=request.cluster,
+        broker=request.broker,
+        broker_id=request.broker_id,
+        replica_uuid=request.replica_uuid,
+        epoch=Epoch(request.epoch),
+        role=_role(request.role),
+        state=_state(request.state),
+        addresses=_addresses("addresses", request.addresses),
+        replication_addresses=_addresses("replication_addresses", request.replication_addresses),
+        permission=request.permission,
+        topics=tuple(TopicQueues(entry.topic, entry.read_queues, entry.write_queues, entry.permission) for entry in request.topics),
+        data_version=_version(request.data_version),
+        registration_period_ms=request.registration_period_ms,
+    )
+
+
+def registration_request(value: Registration) -> pb.RegisterBrokerRequest:
+    return pb.RegisterBrokerRequest(
+        cluster=value.cluster,
+        broker=value.broker,
+        broker_id=value.broker_id,
+        replica_uuid=value.replica_uuid,
+        epoch=value.epoch,
+        role=_PB_ROLE[value.role],
+        state=_PB_STATE[value.state],
+        addresses=_pb_addresses(value.addresses),
+        replication_addresses=_pb_addresses(value.replication_addresses),
+        permission=value.permission,
+        topics=[
+            pb.TopicEntry(topic=each.topic, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
+            for each in value.topics
+        ],
+        data_version=_pb_version(value.data_version),
+        registration_period_ms=value.registration_period_ms,
+    )
+
+
+def membership(response: pb.RegisterBrokerResponse) -> Membership:
+    return Membership(
+        session_id=response.session_id,
+        master=response.master,
+        master_replication=response.master_replication,
+        broker_expiry_ms=response.broker_expiry_ms,
+        group_epoch=Epoch(response.group_epoch),
+        uptime_ms=response.uptime_ms,
+    )
+
+
+def membership_response(value: Membership) -> pb.RegisterBrokerResponse:
+    return pb.RegisterBrokerResponse(
+        session_id=value.session_id,
+        master=value.master,
+        master_replication=value.master_replication,
+        broker_expiry_ms=value.broker_expiry_ms,
+        group_epoch=value.group_epoch,
+        uptime_ms=value.uptime_ms,
+    )
+
+
+def beat(request: pb.HeartbeatRequest) -> Beat:
+    return Beat(request.session_id, _version(request.data_version), Epoch(request.epoch), _state(request.state))
+
+
+def beat_request(value: Beat) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(
+        session_id=value.session_id, data_version=_pb_version(value.data_version), epoch=value.epoch, state=_PB_STATE[value.state]
+    )
+
+
+def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
+    return BeatAnswer(response.register_again, response.master, response.master_replication)
+
+
+def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
+    return pb.HeartbeatResponse(register_again=value.register_again, master=value.master, master_replication=value.master_replication)
+
+
+def route(topic: str, response: pb.GetRouteResponse) -> Route:
+    queues = tuple(QueueRange(each.broker, each.read_queues, each.write_queues, each.permission) for each in response.queues)
+    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)))
+
+
+def route_response(value: Route) -> pb.GetRouteResponse:
+    queues = [
+        pb.QueueRange(broker=each.broker, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
+        for each in value.queues
+    ]
+    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes))
+
+
+def node_page(response: pb.ListBrokersResponse) -> NodePage:
+    return NodePage(tuple(map(_node, response.nodes)), response.next_page_token)
+
+
+def node_page_response(value: NodePage) -> pb.ListBrokersResponse:
+    return pb.ListBrokersResponse(nodes=map(_pb_node, value.nodes), next_page_token=value.next_page_token)
+
+
+def _node(node: pb.Node) -> Node:
+    return Node(
+        cluster=node.cluster,
+        broker=node.broker,
+        broker_id=node.broker_id,
+        role=_role(node.role),
+        state=_state(node.state),
+        epoch=Epoch(node.epoch),
+        address=node.address,
+        replication_address=node.replication_address,
+        seen_ms=node.seen_time.ToMilliseconds(),
+        data_version=_version(node.data_version),
+        replica_uuid=node.replica_uuid,
+        addresses=_addresses("addresses", node.addresses),
+    )
+
+
+def _pb_node(node: Node) -> pb.Node:
+    seen = Timestamp()
+    seen.FromMilliseconds(node.seen_ms)
+    return pb.Node(
+        cluster=node.cluster,
+        broker=node.broker,
+        broker_id=node.broker_id,
+        role=_PB_ROLE[node.role],
+        state=_PB_STATE[node.state],
+        epoch=node.epoch,
+        address=node.address,
+        replication_address=node.replication_address,
+        addresses=_pb_addresses(node.addresses),
+        seen_time=seen,
+        data_version=_pb_version(node.data_version),
+        replica_uuid=node.replica_uuid,
+    )
+
+
+def _role(number: pb.BrokerRole) -> Role:
+    if number not in _ROLE:
+        raise InvalidField("role", f"{number} is no role; send one of {', '.join(_ROLE.values())}")
+    return _ROLE[number]
+
+
+def _state(number: pb.BrokerState) -> NodeState:
+    if number not in _STATE:
+        raise InvalidField("state", f"{number} is no state; send RECOVERING or SERVING")
+    return _STATE[number]
+
+
+def _version(version: pb.DataVersion) -> DataVersion:
+    return DataVersion(version.state_version, version.timestamp_ms, version.counter)
+
+
+def _pb_version(version: DataVersion) -> pb.DataVersion:
+    return pb.DataVersion(state_version=version.state_version, timestamp_ms=version.timestamp_ms, counter=version.counter)
+
+
+def _addresses(field: str, given: Iterable[pb.NetworkAddress]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        if each.network in found:
+            raise InvalidField(field, f'network "{each.network}" is named twice')
+        found[each.network] = each.address
+    return found
+
+
+def _pb_addresses(addresses: Mapping[str, str]) -> list[pb.NetworkAddress]:
+    return [pb.NetworkAddress(network=network, address=addresses[network]) for network in sorted(addresses)]

@@ -1,0 +1,340 @@
+"""The publishing side of a broker: frames of messages in, receipts out. The hot path: one pass over each frame."""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from google.protobuf.duration_pb2 import Duration
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.errors import InvalidField, MessageTooLarge, NotPermitted, QueueNotFound, Refused
+from dittomq.message import (
+    MAX_BODY_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_MESSAGES,
+    Ack,
+    Copy,
+    CopyState,
+    Draft,
+    PutStatus,
+)
+from dittomq.metadata.topics import TopicConfig, find_topic
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.properties import check_property, encode_properties, tags_code
+from dittomq.routes import PERMISSION_WRITE
+from dittomq.tokens import encode_token
+
+_ACK_FROM_PB = {
+    pb.ACK_LEVEL_MASTER_RECEIVED: Ack.MASTER_RECEIVED,
+    pb.ACK_LEVEL_MASTER_FLUSHED: Ack.MASTER_FLUSHED,
+    pb.ACK_LEVEL_REPLICA_RECEIVED: Ack.REPLICA_RECEIVED,
+    pb.ACK_LEVEL_REPLICA_FLUSHED: Ack.REPLICA_FLUSHED,
+}
+_ACK_TO_PB = {level: number for number, level in _ACK_FROM_PB.items()}
+_STATUS_TO_PB = {
+    PutStatus.PUT_OK: pb.PUT_STATUS_OK,
+    PutStatus.FLUSH_DISK_TIMEOUT: pb.PUT_STATUS_FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: pb.PUT_STATUS_FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: pb.PUT_STATUS_SLAVE_NOT_AVAILABLE,
+}
+_COPY_TO_PB = {CopyState.RECEIVED: pb.COPY_STATE_RECEIVED, CopyState.FLUSHED: pb.COPY_STATE_FLUSHED}
+MAX_PRODUCER_ID = 64
+_PRODUCER_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+class PlacedMessage(NamedTuple):
+    """Where one message of a frame lies."""
+
+    topic: str
+    queue: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    store_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOrder:
+    """How a frame is to be stored and answered. `timeout_s` None: the broker's default; `ack` None: the broker's default."""
+
+    drafts: Sequence[Draft]
+    producer_id: str
+    first_sequence: int
+    ack: Ack | None
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame:
+    """A frame that is in the log."""
+
+    status: PutStatus
+    asked: Ack
+    levels_reached: tuple[Ack, ...]
+    copies: tuple[Copy, ...]
+    epoch: int
+    broker: str
+    placed: Sequence[PlacedMessage]
+    duplicate: bool
+
+
+class Outcome(Enum):
+    """What is known of a message whose answer was lost."""
+
+    STORED = pb.OUTCOME_STORED
+    NOT_STORED = pb.OUTCOME_NOT_STORED
+    UNKNOWN = pb.OUTCOME_UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeOrder:
+    """Which message, and what to wait for; None: the broker's default."""
+
+    producer_id: str
+    sequence: int
+    ack: Ack | None
+    timeout_s: float | None
+
+
+class MessageRefused(Exception):
+    """One message of a frame is refused; `cause` says why, `index` which."""
+
+    def __init__(self, index: int, cause: Refused) -> None:
+        super().__init__(str(cause))
+        self.index = index
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What decoding needs to know: the topics of this broker, whose turn a queue is, and the time."""
+
+    known: Mapping[str, TopicConfig]
+    node: str
+    next_queue: Callable[[str, int], int]
+    now_ms: int
+
+
+def ack_from_pb(level: int) -> Ack | None:
+    """None for the broker's default; InvalidField for a level this version does not know."""
+    if level == pb.ACK_LEVEL_UNSPECIFIED:
+        return None
+    for number, ack in _ACK_FROM_PB.items():
+        if number == level:
+            return ack
+    raise InvalidField("ack", f"{level} is not an AckLevel of this version")
+
+
+def publish_request(request: pb.PublishRequest, topics: Topics) -> PublishOrder:
+    """A frame of one."""
+    sequence = request.sequence if request.HasField("sequence") else None
+    try:
+        return _order(request, [request.message], sequence, topics)
+    except MessageRefused as refused:
+        raise refused.cause from refused
+
+
+def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOrder:
+    """Check every limit before anything is kept; Refused for the frame, MessageRefused for one message of it."""
+    count = len(request.messages)
+    if not 1 <= count <= MAX_FRAME_MESSAGES:
+        raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
+    size = request.ByteSize()
+    if size > MAX_FRAME_BYTES and count > 1:
+        raise MessageTooLarge("the frame", size, MAX_FRAME_BYTES)
+    sequence = request.first_sequence if request.HasField("first_sequence") else None
+    return _order(request, request.messages, sequence, topics)
+
+
+def _order(
+    request: pb.PublishRequest | pb.PublishStreamRequest, messages: Iterable[pb.Message], sequence: int | None, topics: Topics
+) -> PublishOrder:
+    producer_id = _producer_id(request.producer_id, sequence)
+    first = -1 if sequence is None else sequence
+    timeout_s = duration_s("timeout", request.timeout) if request.HasField("timeout") else None
+    drafts = _drafts(messages, producer_id, first, topics)
+    return PublishOrder(drafts, producer_id, first, ack_from_pb(request.ack), timeout_s)
+
+
+def _producer_id(producer_id: str, sequence: int | None) -> str:
+    if bool(producer_id) != (sequence is not None):
+        raise InvalidField("producer_id", "producer_id and sequence come together or not at all")
+    if len(producer_id) > MAX_PRODUCER_ID or not _PRODUCER_ID_CHARACTERS.issuperset(producer_id):
+        raise InvalidField("producer_id", f"1 to {MAX_PRODUCER_ID} characters of [a-zA-Z0-9_-]")
+    if sequence is not None and not 0 <= sequence < 1 << 62:
+        raise InvalidField("sequence", f"{sequence} is outside [0, 2^62)")
+    return producer_id
+
+
+def duration_s(field: str, duration: Duration) -> float:
+    """Seconds; InvalidField unless 0 <= seconds <= 1 h."""
+    seconds = float(duration.seconds + duration.nanos / 1e9)
+    if not 0 <= seconds <= 3_600:
+        raise InvalidField(field, f"{seconds} s is outside [0, 3600]")
+    return seconds
+
+
+def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, topics: Topics) -> list[Draft]:
+    drafts: list[Draft] = []
+    last_name, config = "", None
+    prefix = f"PID\x01{producer_id}\x02SEQ\x01".encode() if producer_id else b""
+    for index, message in enumerate(messages):
+        name = message.topic
+        if config is None or name != last_name:
+            config, last_name = _writable(name, index, topics), name
+        body = message.body or (message.text.encode() if message.HasField("text") else b"")
+        if len(body) > MAX_BODY_BYTES:
+            raise MessageRefused(index, MessageTooLarge("the body", len(body), MAX_BODY_BYTES))
+        queue = message.queue if message.HasField("queue") else _queue_of(message.order_key, config, topics)
+        if not 0 <= queue < config.write_queues:
+            raise MessageRefused(index, QueueNotFound(name, queue, config.write_queues))
+        identity = prefix + b"%d\x02" % (sequence + index) if producer_id else b""
+        try:
+            properties = identity + _properties(message)
+        except Refused as refused:
+            raise MessageRefused(index, refused) from refused
+        tag = message.tag
+        drafts.append(
+            Draft(name, queue, message.flag, message.born_ms or topics.now_ms, body, properties, tags_code(tag) if tag else 0)
+        )
+    return drafts
+
+
+def _writable(name: str, index: int, topics: Topics) -> TopicConfig:
+    try:
+        config = find_topic(topics.known, name, topics.node)
+    except Refused as refused:
+        raise MessageRefused(index, refused) from refused
+    if not config.permission & PERMISSION_WRITE:
+        raise MessageRefused(index, NotPermitted(f'topic "{name}" takes no writes: its permission is {config.permission}, writing needs bit 2'))
+    return config
+
+
+def _queue_of(order_key: str, config: TopicConfig, topics: Topics) -> int:
+    if order_key:
+        return zlib.crc32(order_key.encode()) % config.write_queues
+    return topics.next_queue(config.name, config.write_queues)
+
+
+def _properties(message: pb.Message) -> bytes:
+    keys, tag, extra = message.keys, message.tag, message.properties
+    if not keys and not tag and not extra:
+        return b""
+    for key in keys:
+        if not key or " " in key:
+            raise InvalidField("keys", "a key is not empty and holds no space")
+    for name, value in extra.items():
+        check_property(name, value)
+    return encode_properties(tuple(keys), tag, dict(extra))
+
+
+def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamResponse:
+    """One run for each stretch of neighbouring messages of one queue."""
+    return pb.PublishStreamResponse(
+        frame_id=frame_id,
+        stored=pb.FrameStored(
+            status=_STATUS_TO_PB[frame.status],
+            asked=_ACK_TO_PB[frame.asked],
+            levels_reached=[_ACK_TO_PB[level] for level in frame.levels_reached],
+            copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
+            epoch=frame.epoch,
+            broker=frame.broker,
+            runs=_runs(frame.placed),
+            duplicate=frame.duplicate,
+        ),
+    )
+
+
+def _runs(placed: Sequence[PlacedMessage]) -> list[pb.ReceiptRun]:
+    runs: list[pb.ReceiptRun] = []
+    sizes: list[int] = []
+    first = expected = None
+    for index, message in enumerate(placed):
+        topic, queue, queue_offset, physical, size, store_ms = message
+        if (topic, queue, queue_offset, physical) != expected:
+            if first is not None:
+                runs.append(_run(first, sizes))
+            first, sizes = (index, topic, queue, queue_offset, physical, store_ms), []
+        sizes.append(size)
+        expected = (topic, queue, queue_offset + 1, physical + size)
+    if first is not None:
+        runs.append(_run(first, sizes))
+    return runs
+
+
+def _run(first: tuple[int, str, int, int, int, int], sizes: list[int]) -> pb.ReceiptRun:
+    index, topic, queue, queue_offset, physical, store_ms = first
+    return pb.ReceiptRun(
+        first_index=index,
+        topic=topic,
+        queue=queue,
+        first_queue_offset=queue_offset,
+        first_physical_offset=physical,
+        record_bytes=sizes,
+        store_ms=store_ms,
+    )
+
+
+def outcome_order(request: pb.GetOutcomeRequest) -> OutcomeOrder:
+    """Checked like the publish it asks about."""
+    sequence = request.sequence if request.HasField("sequence") else None
+    producer_id = _producer_id(request.producer_id, sequence)
+    if sequence is None:
+        raise InvalidField("producer_id", "producer_id and sequence name the message; both are missing")
+    timeout_s = duration_s("timeout", request.timeout) if request.HasField("timeout") else None
+    return OutcomeOrder(producer_id, sequence, ack_from_pb(request.ack), timeout_s)
+
+
+def outcome_to_pb(outcome: Outcome, frame: StoredFrame | None) -> pb.GetOutcomeResponse:
+    """With the receipt of a message that is stored."""
+    return pb.GetOutcomeResponse(outcome=outcome.value, receipt=_receipt(frame) if frame is not None else None)
+
+
+def stored_message_to_pb(frame: StoredFrame) -> pb.PublishResponse:
+    """The receipt of a frame of one."""
+    return pb.PublishResponse(receipt=_receipt(frame))
+
+
+def _receipt(frame: StoredFrame) -> pb.Receipt:
+    message = frame.placed[0]
+    end = PhysicalOffset(message.physical_offset + message.size)
+    receipt = pb.Receipt(
+        status=_STATUS_TO_PB[frame.status],
+        asked=_ACK_TO_PB[frame.asked],
+        levels_reached=[_ACK_TO_PB[level] for level in frame.levels_reached],
+        copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
+        epoch=frame.epoch,
+        topic=message.topic,
+        broker=frame.broker,
+        queue=message.queue,
+        queue_offset=message.queue_offset,
+        physical_offset=message.physical_offset,
+        record_bytes=message.size,
+        token=encode_token(frame.broker, Epoch(frame.epoch), end),
+        duplicate=frame.duplicate,
+    )
+    receipt.store_time.FromMilliseconds(message.store_ms)
+    return receipt
+
+
+def frame_refused_to_pb(frame_id: int, refusal: "Refusal") -> pb.PublishStreamResponse:
+    """Nothing of the frame is in the log."""
+    return pb.PublishStreamResponse(
+        frame_id=frame_id,
+        refused=pb.FrameRefused(
+            code=refusal.code, reason=refusal.reason, message=refusal.message, metadata=refusal.metadata, index=refusal.index
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A typed error as it crosses the wire inside a stream; made by `dittomq.rpc.status`."""
+
+    code: int
+    reason: str
+    message: str
+    metadata: Mapping[str, str]
+    index: int | None

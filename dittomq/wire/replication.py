@@ -1,0 +1,259 @@
+"""Frames of the replication stream, both ways."""
+
+from collections.abc import AsyncIterable, AsyncIterator
+
+from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
+from dittomq.errors import InvalidField
+from dittomq.lineage import Lineage, LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import (
+    Chunk,
+    Heartbeat,
+    Hello,
+    LeafDigests,
+    LeafProbe,
+    RangeDigest,
+    SlaveAck,
+    Verdict,
+    VerdictAction,
+)
+
+MAX_LINEAGE_ENTRIES = 10_000
+MAX_HELLO_DIGESTS = 64
+LEAF_DIGEST_BYTES = 16
+
+_ACTION_TO_PB = {
+    VerdictAction.STREAM: pb.VERDICT_ACTION_STREAM,
+    VerdictAction.TRUNCATE: pb.VERDICT_ACTION_TRUNCATE,
+    VerdictAction.WAIT: pb.VERDICT_ACTION_WAIT,
+}
+_ACTION_FROM_PB = {number: action for action, number in _ACTION_TO_PB.items()}
+
+
+def lineage_to_pb(lineage: Lineage) -> list[pb.LineageEntry]:
+    """Oldest first."""
+    return [
+        pb.LineageEntry(epoch=entry.epoch, opener_id=entry.opener_id, incarnation=entry.incarnation, start_offset=entry.start)
+        for entry in lineage
+    ]
+
+
+def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
+    """Checked: at most 10,000 entries, epochs and starts grow."""
+    if len(entries) > MAX_LINEAGE_ENTRIES:
+        raise InvalidField("lineage", f"{len(entries):,} entries, the limit is {MAX_LINEAGE_ENTRIES:,}")
+    lineage = tuple(
+        LineageEntry(Epoch(entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset)) for entry in entries
+    )
+    for before, after in zip(lineage, lineage[1:], strict=False):
+        if not (before.epoch < after.epoch and before.start < after.start):
+            raise InvalidField("lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}")
+    return lineage
+
+
+def digest_to_pb(digest: RangeDigest) -> pb.SegmentDigest:
+    """As it is."""
+    return pb.SegmentDigest(start_offset=digest.start, end_offset=digest.end, digest=digest.digest)
+
+
+def digest_from_pb(digest: pb.SegmentDigest) -> RangeDigest:
+    """As it is."""
+    return RangeDigest(PhysicalOffset(digest.start_offset), PhysicalOffset(digest.end_offset), digest.digest)
+
+
+def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
+    """The first frame of a stream."""
+    return pb.ReplicateRequest(
+        hello=pb.Hello(
+            cluster=hello.cluster,
+            broker=hello.broker,
+            broker_id=hello.broker_id,
+            replica_uuid=hello.replica_uuid,
+            protocol_version=hello.protocol_version,
+            min_offset=hello.min_offset,
+            end_offset=hello.end,
+            flushed_offset=hello.flushed,
+            confirmed_offset=hello.confirmed,
+            lineage=lineage_to_pb(hello.lineage),
+            digests=[digest_to_pb(digest) for digest in hello.digests],
+            verified_equal_offset=hello.verified_equal,
+            replication_address=hello.replication_address,
+            segment_bytes=hello.segment_bytes,
+        )
+    )
+
+
+def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
+    """As it is."""
+    frame = pb.ReplicateRequest(
+        ack=pb.Ack(epoch=ack.epoch, received_offset=ack.received, flushed_offset=ack.flushed, applied_offset=ack.applied)
+    )
+    if ack.digest is not None:
+        frame.ack.digest.CopyFrom(digest_to_pb(ack.digest))
+    return frame
+
+
+def leaves_to_pb(leaves: LeafDigests) -> pb.ReplicateRequest:
+    """16 bytes a leaf, one after the other."""
+    return pb.ReplicateRequest(
+        leaves=pb.LeafDigests(start_offset=leaves.start, end_offset=leaves.end, digests=b"".join(leaves.digests))
+    )
+
+
+async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Hello | SlaveAck | LeafDigests]:
+    """What a slave says, as it says it."""
+    async for frame in frames:
+        yield slave_event_from_pb(frame)
+
+
+def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
+    """What a slave says, as a frame."""
+    match message:
+        case SlaveAck():
+            return ack_to_pb(message)
+        case Hello():
+            return hello_to_pb(message)
+        case LeafDigests():
+            return leaves_to_pb(message)
+
+
+def master_frame(message: Verdict | Chunk | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
+    """What a master says, as a frame."""
+    match message:
+        case Chunk():
+            return chunk_to_pb(message)
+        case Heartbeat():
+            return heartbeat_to_pb(message, wall_ms)
+        case Verdict():
+            return verdict_to_pb(message)
+        case LeafProbe():
+            return probe_to_pb(message)
+
+
+def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDigests:
+    """What a slave said; InvalidField for a frame that says nothing."""
+    match frame.WhichOneof("event"):
+        case "ack":
+            ack = frame.ack
+            return SlaveAck(
+                Epoch(ack.epoch),
+                PhysicalOffset(ack.received_offset),
+                PhysicalOffset(ack.flushed_offset),
+                PhysicalOffset(ack.applied_offset),
+                digest_from_pb(ack.digest) if ack.HasField("digest") else None,
+            )
+        case "hello":
+            return _hello_from_pb(frame.hello)
+        case "leaves":
+            packed = frame.leaves.digests
+            digests = tuple(packed[at : at + LEAF_DIGEST_BYTES] for at in range(0, len(packed), LEAF_DIGEST_BYTES))
+            return LeafDigests(PhysicalOffset(frame.leaves.start_offset), PhysicalOffset(frame.leaves.end_offset), digests)
+        case _:
+            raise InvalidField("event", "a frame must say something")
+
+
+def _hello_from_pb(hello: pb.Hello) -> Hello:
+    if len(hello.digests) > MAX_HELLO_DIGESTS:
+        raise InvalidField("hello.digests", f"{len(hello.digests)} digests, the limit is {MAX_HELLO_DIGESTS}")
+    return Hello(
+        cluster=hello.cluster,
+        broker=hello.broker,
+        broker_id=hello.broker_id,
+        replica_uuid=hello.replica_uuid,
+        protocol_version=hello.protocol_version,
+        min_offset=PhysicalOffset(hello.min_offset),
+        end=PhysicalOffset(hello.end_offset),
+        flushed=PhysicalOffset(hello.flushed_offset),
+        confirmed=PhysicalOffset(hello.confirmed_offset),
+        lineage=lineage_from_pb(list(hello.lineage)),
+        digests=tuple(digest_from_pb(digest) for digest in hello.digests),
+        verified_equal=PhysicalOffset(hello.verified_equal_offset),
+        replication_address=hello.replication_address,
+        segment_bytes=hello.segment_bytes,
+    )
+
+
+def verdict_to_pb(verdict: Verdict) -> pb.ReplicateResponse:
+    """As it is."""
+    return pb.ReplicateResponse(
+        verdict=pb.Verdict(
+            action=_ACTION_TO_PB[verdict.action],
+            from_offset=verdict.start,
+            reason=verdict.reason,
+            epoch=verdict.epoch,
+            lineage=lineage_to_pb(verdict.lineage),
+            heartbeat_ms=verdict.heartbeat_ms,
+        )
+    )
+
+
+def chunk_to_pb(chunk: Chunk) -> pb.ReplicateResponse:
+    """As it is."""
+    return pb.ReplicateResponse(
+        chunk=pb.Chunk(
+            epoch=chunk.epoch,
+            offset=chunk.offset,
+            crc=chunk.crc,
+            data=chunk.data,
+            confirmed_offset=chunk.confirmed,
+            end_offset=chunk.end,
+        )
+    )
+
+
+def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:
+    """As it is."""
+    frame = pb.ReplicateResponse(
+        heartbeat=pb.Heartbeat(epoch=beat.epoch, end_offset=beat.end, confirmed_offset=beat.confirmed, wall_ms=wall_ms)
+    )
+    if beat.digest is not None:
+        frame.heartbeat.digest.CopyFrom(digest_to_pb(beat.digest))
+    return frame
+
+
+def probe_to_pb(probe: LeafProbe) -> pb.ReplicateResponse:
+    """As it is."""
+    return pb.ReplicateResponse(probe=pb.LeafProbe(start_offset=probe.start, end_offset=probe.end))
+
+
+def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Heartbeat | LeafProbe:
+    """What a master said; InvalidField for a frame that says nothing."""
+    match frame.WhichOneof("event"):
+        case "chunk":
+            chunk = frame.chunk
+            return Chunk(
+                Epoch(chunk.epoch),
+                PhysicalOffset(chunk.offset),
+                chunk.crc,
+                chunk.data,
+                PhysicalOffset(chunk.confirmed_offset),
+                PhysicalOffset(chunk.end_offset),
+            )
+        case "heartbeat":
+            beat = frame.heartbeat
+            return Heartbeat(
+                Epoch(beat.epoch),
+                PhysicalOffset(beat.end_offset),
+                PhysicalOffset(beat.confirmed_offset),
+                digest_from_pb(beat.digest) if beat.HasField("digest") else None,
+            )
+        case "verdict":
+            return _verdict_from_pb(frame.verdict)
+        case "probe":
+            return LeafProbe(PhysicalOffset(frame.probe.start_offset), PhysicalOffset(frame.probe.end_offset))
+        case _:
+            raise InvalidField("event", "a frame must say something")
+
+
+def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
+    action = _ACTION_FROM_PB.get(verdict.action)
+    if action is None:
+        raise InvalidField("verdict.action", f"{verdict.action} is not known here; upgrade this node")
+    return Verdict(
+        action,
+        PhysicalOffset(verdict.from_offset),
+        verdict.reason,
+        Epoch(verdict.epoch),
+        lineage_from_pb(list(verdict.lineage)),
+        verdict.heartbeat_ms,
+    )

@@ -1,0 +1,63 @@
+"""Replication as metrics, read from the node's status when they are scraped. What is unknown has no sample."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from dittomq.ha_status import HaStatus, NodeView
+
+_OFFSETS: dict[str, Callable[[HaStatus], int]] = {
+    "min": lambda status: status.min_offset,
+    "end": lambda status: status.end,
+    "flushed": lambda status: status.flushed,
+    "confirmed": lambda status: status.confirmed,
+    "readable": lambda status: status.readable,
+}
+_LAGS: dict[str, Callable[[NodeView], int | None]] = {
+    "received": lambda view: view.received_lag_bytes,
+    "flushed": lambda view: view.flushed_lag_bytes,
+    "applied": lambda view: view.applied_lag_bytes,
+}
+_LAGS_S: dict[str, Callable[[NodeView], float | None]] = {
+    "received": lambda view: view.received_lag_s,
+    "flushed": lambda view: view.flushed_lag_s,
+}
+
+
+class HaCollector(Collector):
+    """One node's view of its group. `status` is called in the thread that serves the scrape; it reads plain values only."""
+
+    def __init__(self, status: Callable[[], HaStatus]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All gauges of one moment."""
+        status = self._status()
+        offsets = GaugeMetricFamily("dittomq_log_offset_bytes", "Positions in this node's commit log.", labels=["position"])
+        for position, read in _OFFSETS.items():
+            offsets.add_metric([position], read(status))
+        yield offsets
+        yield GaugeMetricFamily("dittomq_epoch", "Epoch of this node, 0 for none.", value=status.epoch)
+        yield GaugeMetricFamily("dittomq_writable", "1 when this node accepts writes.", value=int(status.writable))
+        yield GaugeMetricFamily("dittomq_degraded", "1 when fewer copies confirm than were asked for.", value=int(status.degraded))
+        yield GaugeMetricFamily("dittomq_degraded_bytes", "Bytes confirmed by fewer copies than asked for.", value=status.degraded_bytes)
+        yield GaugeMetricFamily("dittomq_copies_in_sync", "Copies in sync, the master counts.", value=status.in_sync_now)
+        yield from self._lags(status)
+
+    def _lags(self, status: HaStatus) -> Iterator[GaugeMetricFamily]:
+        lag = GaugeMetricFamily("dittomq_replica_lag_bytes", "Bytes that a copy is behind.", labels=["node", "state"])
+        lag_s = GaugeMetricFamily("dittomq_replica_lag_seconds", "How long ago a copy held what was then the end.", labels=["node", "state"])
+        proven = GaugeMetricFamily("dittomq_replica_proven_equal_bytes", "Up to here digests of both copies were equal.", labels=["node"])
+        for view in status.nodes:
+            for state, read in _LAGS.items():
+                value = read(view)
+                if value is not None:
+                    lag.add_metric([view.node, state], value)
+            for state, read_s in _LAGS_S.items():
+                seconds = read_s(view)
+                if seconds is not None:
+                    lag_s.add_metric([view.node, state], seconds)
+            if view.proven_equal is not None:
+                proven.add_metric([view.node], view.proven_equal)
+        yield from (lag, lag_s, proven)

@@ -1,0 +1,24 @@
+"""`python -m services.master --config FILE`."""
+
+import sys
+from pathlib import Path
+
+from dittomq.broker.doors import BrokerDoors
+from dittomq.commitlog.storage import OsStorage
+from dittomq.doors.chance import os_chance
+from dittomq.doors.clock import OsClock
+from dittomq.doors.transport import GrpcTransport
+from dittomq.doors.workers import ThreadWorkers
+from dittomq.settings import Loaded
+from services.master.config import MasterConfig
+from services.master.wiring import Master
+from services.process import main
+
+
+def _compose(loaded: Loaded[MasterConfig]) -> Master:
+    storage = OsStorage(Path(loaded.value.node.data_dir))
+    return Master(loaded, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), ThreadWorkers()))
+
+
+if __name__ == "__main__":
+    sys.exit(main("dittomq serve master", MasterConfig, _compose))

@@ -1,0 +1,103 @@
+"""② Storing a frame: may it be written, where does it lie, what was reached, and the receipt that says so."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dittomq.broker.writer import WrittenFrame
+from dittomq.commitlog.store import Frame
+from dittomq.errors import NeedsOperator, NotReady, TooFewCopies
+from dittomq.message import Ack, Copy, CopyState, PutStatus
+from dittomq.offsets import PhysicalOffset
+from dittomq.wire.publishing import PlacedMessage, PublishOrder, StoredFrame
+from services.master.config import ReplicationTable
+from services.master.term import Term
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Names and settings that receipts and refusals carry."""
+
+    node: str
+    broker: str
+    replication: ReplicationTable
+
+
+class Appends:
+    """Takes frames while the master leads."""
+
+    def __init__(self, group: Group, term: Callable[[], Term | None], why_not: Callable[[], str]) -> None:
+        """`term` is the current one; without one, `why_not` says what the master waits for."""
+        self._group = group
+        self._term = term
+        self._why_not = why_not
+
+    async def begin(self, order: PublishOrder) -> "Ticket":
+        """Hand the frame to the writer, in the order of the calls; waits only while the writer's queue is full."""
+        term = self._writable()
+        written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence))
+        return Ticket(order, written)
+
+    async def finish(self, ticket: "Ticket") -> StoredFrame:
+        """Wait until the frame is written and its level reached; a Refused means that nothing of it is in the log."""
+        order, written = ticket.order, await ticket.written
+        placed = [
+            PlacedMessage(draft.topic, draft.queue, where.queue_offset, where.physical_offset, where.size, written.store_ms)
+            for draft, where in zip(order.drafts, written.placed, strict=True)
+        ]
+        duplicate = all(where.duplicate for where in written.placed)
+        return await self.answer(order, placed, duplicate=duplicate)
+
+    async def answer(self, order: PublishOrder, placed: Sequence[PlacedMessage], *, duplicate: bool) -> StoredFrame:
+        """Wait for the level of messages that are in the log, and say what was reached."""
+        term = self._term()
+        if term is None:
+            raise NotReady(self._group.node, self._why_not())
+        asked = order.ack or self._group.replication.default_ack
+        timeout_s = self._group.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
+        end = PhysicalOffset(max(message.physical_offset + message.size for message in placed))
+        status = await term.acks.wait(end, asked, timeout_s)
+        return self._stored(term, placed, _Reached(end, status, asked, duplicate))
+
+    def _writable(self) -> Term:
+        term = self._term()
+        if term is None:
+            raise NotReady(self._group.node, self._why_not())
+        if term.refuses_writes:
+            raise NeedsOperator(self._group.node, term.refuses_writes)
+        if not term.confirm.has_room_for_writes():
+            raise TooFewCopies(self._group.node, term.confirm.copies_in_sync, self._group.replication.min_in_sync_replicas)
+        return term
+
+    def _stored(self, term: Term, placed: Sequence[PlacedMessage], reached: "_Reached") -> StoredFrame:
+        end = reached.end
+        own = CopyState.FLUSHED if term.flushed >= end else CopyState.RECEIVED
+        slaves = [Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in term.confirm.copies(end)]
+        return StoredFrame(
+            status=reached.status,
+            asked=reached.asked,
+            levels_reached=tuple(level for level in Ack if term.confirm.level_end(level) >= end),
+            copies=(Copy(self._group.node, own), *slaves),
+            epoch=term.opened.epoch,
+            broker=self._group.broker,
+            placed=placed,
+            duplicate=reached.duplicate,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A frame that the writer has."""
+
+    order: PublishOrder
+    written: "asyncio.Future[WrittenFrame]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    end: PhysicalOffset
+    status: PutStatus
+    asked: Ack
+    duplicate: bool
+
+

@@ -1,0 +1,192 @@
+"""A master from its start to its end: what it knows of itself, and how it comes to lead."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.keeping import Known
+from dittomq.broker.metadata import Metadata
+from dittomq.broker.reading import Readable
+from dittomq.broker.registration import Identity, registration
+from dittomq.broker.writer import Writer, WriterLimits
+from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.store import Store
+from dittomq.copies import CopyDescription
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.errors import InvalidField, NotReady
+from dittomq.ha_status import HaStatus
+from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
+from dittomq.metadata.formats import TOPICS
+from dittomq.naming.registrar import NameserverNews
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.confirm import Confirm
+from dittomq.replication.leadership import Lead
+from dittomq.routes import NodeState, Registration
+from dittomq.settings import Loaded, settings_of
+from dittomq.version import VERSION
+from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
+from services.master.config import FlushMode, MasterConfig, confirm_rules
+from services.master.degraded import DegradedRanges, load_degraded
+from services.master.recovery import Recovery
+from services.master.replication import Replication
+from services.master.slaves import EndHistory
+from services.master.status import StatusBoard
+from services.master.term import Opened, Term
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What a master is made of before it leads. `store_lane` is the only lane that writes the log."""
+
+    loaded: Loaded[MasterConfig]
+    storage: Storage
+    store: Store
+    store_lane: Lane
+    metadata: Metadata
+    dispatcher: Dispatcher
+    recovery: Recovery
+    replication: Replication
+    clock: Clock
+    chance: random.Random
+
+
+class MasterNode:
+    """One master."""
+
+    def __init__(self, parts: NodeParts, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when what is registered with the nameservers changes."""
+        self._parts = parts
+        self._config = parts.loaded.value
+        self._on_change = on_change
+        self._accepted_loss = ""
+        self.history = EndHistory()
+        self._board = StatusBoard(self._config, parts.store, self.history, parts.clock)
+        self.term: Term | None = None
+        self.draining = False
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch that this master opened, or the newest of its log before that."""
+        return self.term.opened.epoch if self.term is not None else newest_epoch(self._parts.store.lineage)
+
+    def why_not_leading(self) -> str:
+        """What this master waits for; empty while it leads."""
+        if self.draining:
+            return "it is shutting down"
+        return "" if self.term is not None else f"recovering, waits for {self._parts.recovery.waiting_for}"
+
+    def leading_term(self) -> Term | None:
+        """The term, unless the node is shutting down."""
+        return None if self.draining else self.term
+
+    async def open_term(self, decision: Lead) -> Term:
+        """Open the epoch, durably, and stamp this boot: from here on the log is whole."""
+        store, lane = self._parts.store, self._parts.store_lane
+        entry = LineageEntry(decision.epoch, 0, self._parts.chance.getrandbits(64), store.end)
+        lineage = (*cut_lineage(store.lineage, store.end), entry)
+        await lane.call(store.sync)
+        await lane.call(lambda: store.adopt_lineage(lineage))
+        await lane.call(store.stamp_boot)
+        degraded = await lane.call(lambda: load_degraded(self._parts.storage, store.end))
+        await self._parts.metadata.lead(decision.epoch)
+        self._accepted_loss = decision.accepted_loss
+        if decision.accepted_loss:
+            log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
+        log.info("epoch_opened", node=self._config.name, epoch=decision.epoch, start=store.end)
+        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded))
+        self._parts.replication.lead(self.term)
+        self._on_change()
+        return self.term
+
+    def _make_term(self, opened: Opened) -> Term:
+        parts, table = self._parts, self._config.replication
+        now = parts.clock.monotonic()
+        confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, opened.start))
+        confirm = Confirm(confirm_rules(table), end=opened.start, confirmed=confirmed, members=parts.store.in_sync_at_start, now=now)
+        sync_each_group = table.flush_mode is FlushMode.SYNC_FLUSH
+        writer = Writer(parts.store, parts.store_lane, parts.clock, WriterLimits(), sync_each_group=sync_each_group)
+        return Term(opened, confirm, writer, parts.dispatcher, parts.clock)
+
+    async def save_degraded(self, ranges: DegradedRanges) -> None:
+        """Write the degraded ranges down, durably."""
+        await self._parts.store_lane.call(lambda: ranges.save(self._parts.storage))
+
+    def readable(self) -> Readable:
+        """Consumers never see more than what is confirmed."""
+        confirmed = self.term.confirm.confirmed if self.term is not None else self._parts.store.confirmed_at_start
+        return Readable(confirmed, confirmed)
+
+    def known(self) -> Known:
+        """What is worth surviving a crash."""
+        if self.term is None:
+            return Known(self._parts.store.flushed, self._parts.store.confirmed_at_start, self._parts.store.in_sync_at_start)
+        return Known(self.term.flushed, self.term.confirm.confirmed, self.term.confirm.in_sync)
+
+    def heard(self, news: NameserverNews) -> None:
+        """The nameservers answered."""
+        self._parts.recovery.epoch_known(news.group_epoch)
+        if self.term is not None and news.superseded:
+            self.term.stop_writes("another replica took this node's place at the nameserver")
+
+    def status(self) -> HaStatus:
+        """Replication of the group."""
+        records = [self._parts.replication.records[node] for node in sorted(self._parts.replication.records)]
+        applied = self._parts.dispatcher.applied
+        if self.term is None:
+            return self._board.recovering(self._parts.recovery.waiting_for, applied, records)
+        return self._board.leading(self.term, applied, records)
+
+    async def lead(self, node: str, *, accept_loss: bool) -> RoleChange:
+        """Let this master lead without the copies it waits for; the answer comes when it leads or still cannot."""
+        if node != self._config.name:
+            raise InvalidField("node", f'this is {self._config.name}, not "{node}"')
+        if self.term is None and not accept_loss:
+            raise NotReady(self._config.name, self.why_not_leading())
+        if self.term is None:
+            self._parts.recovery.accept_loss()
+            await self._parts.replication.wait_for_term()
+        assert self.term is not None
+        return RoleChange(self.term.opened.epoch, self._accepted_loss)
+
+    def description(self) -> BrokerDescription:
+        """What this node is and how it is configured."""
+        return BrokerDescription(
+            version=VERSION,
+            cluster=self._config.node.cluster,
+            node=self._config.name,
+            role=self._config.role,
+            state="leading" if self.term is not None else "recovering",
+            replica_uuid=self._parts.store.replica_uuid,
+            settings=tuple(Setting(*setting) for setting in settings_of(self._parts.loaded)),
+        )
+
+    def copy(self) -> CopyDescription:
+        """What this copy holds, for the audit."""
+        store = self._parts.store
+        return CopyDescription(
+            node=self._config.name,
+            cluster=self._config.node.cluster,
+            replica_uuid=store.replica_uuid,
+            role=self._config.role,
+            lineage=store.lineage,
+            generation=store.generation,
+            min_offset=store.min_offset,
+            end=store.end,
+            flushed=store.flushed,
+            confirmed=self.readable().confirmed,
+            segment_bytes=self._config.store.segment_bytes,
+            topic_version=self._parts.metadata.table(TOPICS).version,
+            version=VERSION,
+        )
+
+    def registration(self, identity: Identity) -> Registration:
+        """What nameservers are told."""
+        table = self._parts.metadata.table(TOPICS)
+        state = NodeState.SERVING if self.leading_term() is not None else NodeState.RECOVERING
+        return registration(identity, self.epoch, state, table)

@@ -1,0 +1,204 @@
+"""④ One slave's stream: obeys its MasterSession, reads what it asks for, counts what it acknowledges."""
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from dittomq.commitlog.store import Store
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.errors import CorruptRecord, NeedsOperator, Refused
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication import master_session as session
+from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from services.master.slaves import SlaveRecord
+from services.master.tail import CHUNK_BYTES
+from services.master.term import Term
+
+SlaveSaid = Hello | SlaveAck | LeafDigests
+MasterSays = Verdict | Chunk | Heartbeat | LeafProbe
+
+_INBOX_EVENTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StreamParts:
+    """What a stream works with."""
+
+    term: Term
+    store: Store
+    lane: Lane
+    clock: Clock
+    node: str
+
+
+class SlaveStream:
+    """Drives one session from its hello until either side ends it."""
+
+    def __init__(self, parts: StreamParts, core: session.MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]) -> None:
+        self._parts = parts
+        self._session = core
+        self._record = record
+        self._send = send
+        self._inbox: deque[SlaveSaid] = deque()
+        self._ended = False
+        self._moved = True
+        self._ticked = False
+        self._bell = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def run(self, hello: Hello, said: AsyncIterator[SlaveSaid]) -> None:
+        """Serve until the slave leaves; raises NeedsOperator or Refused when the session drops it."""
+        await self._handle(hello)
+        unlisten = self._parts.term.listen(self._log_moved)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(self._listen(said))
+                ticking = tasks.create_task(self._tick())
+                try:
+                    await self._work()
+                finally:
+                    listening.cancel()
+                    ticking.cancel()
+        except* Refused as refused:
+            raise refused.exceptions[0] from None
+        finally:
+            unlisten()
+
+    async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
+        try:
+            async for event in said:
+                if len(self._inbox) >= _INBOX_EVENTS:  # the slave waits: nothing more is read from its stream
+                    self._room.clear()
+                    await self._room.wait()
+                self._inbox.append(event)
+                self._bell.set()
+        finally:
+            self._ended = True
+            self._bell.set()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._ticked = True
+            self._bell.set()
+
+    def _log_moved(self) -> None:
+        self._moved = True
+        self._bell.set()
+
+    async def _work(self) -> None:
+        while not self._ended:
+            await self._bell.wait()
+            self._bell.clear()
+            while self._inbox and not self._ended:
+                event = self._inbox.popleft()
+                self._room.set()
+                await self._handle(event)
+            if self._moved:
+                self._moved = False
+                await self._handle(self._log_now())
+            if self._ticked:
+                self._ticked = False
+                await self._handle(session.Tick())
+
+    def _log_now(self) -> session.LogMoved:
+        return session.LogMoved(self._parts.term.written, self._parts.term.confirm.confirmed)
+
+    async def _handle(self, event: session.Event) -> None:
+        pending: deque[session.Event] = deque([event])
+        while pending and not self._ended:
+            for command in self._session.handle(pending.popleft(), self._parts.clock.monotonic()):
+                answer = await self._obey(command)
+                if answer is not None:
+                    pending.append(answer)
+
+    async def _obey(self, command: session.Command) -> session.Event | None:
+        match command:
+            case session.SendChunk():
+                return await self._send_chunk(command)
+            case session.CountAck():
+                self._record.acked(command.received, command.flushed, command.applied)
+                self._parts.term.slave_at(self._record.node, command.received, command.flushed)
+            case session.SendVerdict():
+                self._record.become("catching up", self._parts.clock)
+                await self._send(command.verdict)
+            case session.SendHeartbeat():
+                await self._send(command.heartbeat)
+            case session.SendProbe():
+                await self._send(command.probe)
+            case session.PrepareHeartbeat():
+                return session.HeartbeatReady(await self._digest_upto(command.flushed))
+            case session.CompareDigests():
+                return await self._compare(command.digests)
+            case session.CompareLeaves():
+                return await self._compare_leaves(command.leaves)
+            case session.NoteEqual():
+                self._record.proven_equal = max(self._record.proven_equal, command.end)
+            case session.StopWriting():
+                self._parts.term.stop_writes(command.why)
+                raise NeedsOperator(self._parts.node, command.why)
+            case session.DropSlave():
+                raise NeedsOperator(self._parts.node, command.reason)
+            case _:
+                assert_never(command)
+        return None
+
+    async def _send_chunk(self, command: session.SendChunk) -> session.ChunkSent:
+        data = b""
+        if command.limit > command.start:
+            data = self._parts.term.tail.read(command.start, command.limit) or await self._read_disk(command)
+        now = self._log_now()
+        chunk = Chunk(command.epoch, command.start, zlib.crc32(data), data, now.confirmed, now.end)
+        await self._send(chunk)
+        self._record.sent(len(data), self._parts.clock)
+        return session.ChunkSent(PhysicalOffset(command.start + len(data)))
+
+    async def _read_disk(self, command: session.SendChunk) -> bytes:
+        """Rot is not copied: every record's checksum is verified before it leaves."""
+        store = self._parts.store
+        return await self._parts.lane.call(lambda: store.read_records(command.start, command.limit, CHUNK_BYTES))
+
+    async def _digest_upto(self, end: PhysicalOffset) -> RangeDigest | None:
+        store = self._parts.store
+        if end <= store.min_offset:
+            return None
+        start, _ = store.segment_of(PhysicalOffset(end - 1))
+        return await self._parts.lane.call(lambda: RangeDigest(start, end, store.chain_digest(start, end)))
+
+    async def _compare(self, digests: tuple[RangeDigest, ...]) -> session.DigestsCompared:
+        store = self._parts.store
+        equal_end = self._record.proven_equal
+        for theirs in sorted(digests, key=lambda digest: digest.start):
+            ours = await self._parts.lane.call(lambda theirs=theirs: store.chain_digest(theirs.start, theirs.end))  # type: ignore[misc]
+            if ours != theirs.digest:
+                return session.DigestsCompared(equal_end, theirs)
+            if theirs.start <= equal_end:
+                equal_end = max(equal_end, theirs.end)
+        return session.DigestsCompared(equal_end, None)
+
+    async def _compare_leaves(self, leaves: LeafDigests) -> session.LeavesCompared:
+        store = self._parts.store
+
+        def find() -> session.LeavesCompared:
+            ours = store.leaf_digests(leaves.start, leaves.end)
+            leaf_bytes = 1024 * 1024
+            differing = next((at for at, (mine, other) in enumerate(zip(ours, leaves.digests, strict=False)) if mine != other), None)
+            first = leaves.start if differing is None else PhysicalOffset(leaves.start + differing * leaf_bytes)
+            position = leaves.start
+            try:
+                while position < first:
+                    records = store.read_records(position, PhysicalOffset(first), CHUNK_BYTES)
+                    if not records:
+                        break
+                    position = PhysicalOffset(position + len(records))
+                store.read_records(position, PhysicalOffset(min(leaves.end, position + leaf_bytes)), 2 * leaf_bytes)
+            except CorruptRecord:
+                return session.LeavesCompared(position, ours_whole=False)
+            return session.LeavesCompared(position, ours_whole=True)
+
+        return await self._parts.lane.call(find)

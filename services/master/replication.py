@@ -1,0 +1,148 @@
+"""④ Slaves at the door: each says hello, waits while the master recovers, and then has one stream."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import structlog
+
+from dittomq.commitlog.store import Store
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.errors import DittoError, InvalidField, WrongCluster
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import Hello, Verdict, VerdictAction
+from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from services.master.config import MasterConfig
+from services.master.recovery import Recovery
+from services.master.replicate import MasterSays, SlaveSaid, SlaveStream, StreamParts
+from services.master.slaves import SlaveRecord
+from services.master.term import Term
+
+log = structlog.get_logger()
+
+_HELLO_DEADLINE_S = 10.0
+
+
+class Replication:
+    """All slaves of one master. `records` keeps those that left, for status."""
+
+    def __init__(self, config: MasterConfig, store: Store, lane: Lane, clock: Clock, recovery: Recovery) -> None:
+        self._config = config
+        self._store = store
+        self._lane = lane
+        self._clock = clock
+        self._recovery = recovery
+        self._term: Term | None = None
+        self._leads = asyncio.Event()
+        self._streams: dict[str, "_Seat"] = {}
+        self.records: dict[str, SlaveRecord] = {}
+
+    def lead(self, term: Term) -> None:
+        """The epoch is open: whoever waits is answered."""
+        self._term = term
+        self._leads.set()
+
+    async def wait_for_term(self) -> None:
+        """Return when this master leads."""
+        await self._leads.wait()
+
+    async def serve(self, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]]) -> None:
+        """One slave, from its hello until it leaves; raises what ends the stream."""
+        hello = await self._hear_hello(said)
+        seat = self._take_seat(hello)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                serving = tasks.create_task(self._serve(hello, said, send, seat))
+                await _either(serving, seat.taken)
+                serving.cancel()
+        except* DittoError as problems:
+            seat.record.last_drop_reason = str(problems.exceptions[0])
+            log.info("slave_dropped", slave=hello.node, reason=seat.record.last_drop_reason)
+            raise problems.exceptions[0] from None
+        finally:
+            self._leave_seat(seat)
+
+    async def _hear_hello(self, said: AsyncIterator[SlaveSaid]) -> Hello:
+        async with asyncio.timeout(_HELLO_DEADLINE_S):
+            first = await anext(said, None)
+        if not isinstance(first, Hello):
+            raise InvalidField("hello", "the first frame of a stream says hello")
+        if first.cluster != self._config.node.cluster:
+            raise WrongCluster("cluster", first.cluster, self._config.node.cluster)
+        if first.broker != self._config.node.broker:
+            raise WrongCluster("broker", first.broker, self._config.node.broker)
+        return first
+
+    def _take_seat(self, hello: Hello) -> "_Seat":
+        """The newest stream of a replica wins."""
+        earlier = self._streams.get(hello.replica_uuid)
+        if earlier is not None:
+            earlier.taken.set()
+        record = self.records.get(hello.node)
+        if record is None or record.replica_uuid != hello.replica_uuid:
+            record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
+        record.connected = True
+        record.become("waiting", self._clock)
+        seat = self._streams[hello.replica_uuid] = _Seat(hello.replica_uuid, record)
+        return seat
+
+    def _leave_seat(self, seat: "_Seat") -> None:
+        if self._streams.get(seat.replica_uuid) is not seat:
+            return
+        del self._streams[seat.replica_uuid]
+        seat.record.connected = False
+        seat.record.become("gone", self._clock)
+        self._recovery.slave_gone(seat.record.node)
+
+    async def _serve(
+        self, hello: Hello, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]], seat: "_Seat"
+    ) -> None:
+        term = await self._wait_to_lead(hello, send)
+        seat.record.proven_equal = min(max(seat.record.proven_equal, hello.verified_equal), hello.end)
+        parts = StreamParts(term, self._store, self._lane, self._clock, self._config.name)
+        core = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
+        await SlaveStream(parts, core, seat.record, send).run(hello, said)
+        seat.taken.set()
+
+    async def _wait_to_lead(self, hello: Hello, send: Callable[[MasterSays], Awaitable[None]]) -> Term:
+        """Tell the slave to wait, as often as it must hear something."""
+        heartbeat_ms = self._config.replication.heartbeat_ms
+        while self._term is None:
+            self._recovery.slave_heard(hello)
+            await send(Verdict(VerdictAction.WAIT, PhysicalOffset(0), self._recovery.waiting_for, Epoch(0), (), heartbeat_ms))
+            try:
+                async with asyncio.timeout(heartbeat_ms / 1000):
+                    await self._leads.wait()
+            except TimeoutError:
+                continue
+        return self._term
+
+    def _log(self, term: Term) -> MasterLog:
+        return MasterLog(
+            cluster=self._config.node.cluster,
+            broker=self._config.node.broker,
+            segment_bytes=self._config.store.segment_bytes,
+            min_offset=self._store.min_offset,
+            end=term.written,
+            confirmed=term.confirm.confirmed,
+            lineage=term.opened.lineage,
+        )
+
+    def _limits(self) -> SessionLimits:
+        table = self._config.replication
+        return SessionLimits(heartbeat_s=table.heartbeat_ms / 1000, silence_s=table.silence_ms / 1000)
+
+
+class _Seat:
+    """One replica's place: `taken` when a newer stream of it came, or its own has ended."""
+
+    def __init__(self, replica_uuid: str, record: SlaveRecord) -> None:
+        self.replica_uuid = replica_uuid
+        self.record = record
+        self.taken = asyncio.Event()
+
+
+async def _either(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
+    """Return when the task has ended or the event is set, whichever is first."""
+    task.add_done_callback(lambda _: event.set())
+    await event.wait()

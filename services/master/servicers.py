@@ -1,0 +1,114 @@
+# ruff: noqa: N802  # methods are named by the .proto files
+"""A master's doors: decode, call, encode. What masters and slaves answer alike is in `dittomq.broker.servicers`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
+from dittomq._pb.ditto.replication.v1 import replication_pb2
+from dittomq.broker.fetching import RangeServing
+from dittomq.broker.reading import Reading
+from dittomq.broker.servicers.ranges import RangeServicer
+from dittomq.errors import DittoError, StoreFailed
+from dittomq.rpc.status import facts
+from dittomq.wire import admin as wire_admin
+from dittomq.wire import messaging as wire_messaging
+from dittomq.wire import publishing as wire
+from dittomq.wire import replication as wire_replication
+from services.master.appends import Appends, Ticket
+from services.master.node import MasterNode
+from services.master.outcomes import Outcomes
+from services.master.replication import Replication
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+FRAMES_IN_FLIGHT = 64
+
+
+class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
+    """Publishing and reading. A stream has at most 64 frames under way; the client waits for the rest."""
+
+    def __init__(self, appends: Appends, outcomes: Outcomes, reading: Reading, topics: Callable[[], wire.Topics]) -> None:
+        self._appends = appends
+        self._outcomes = outcomes
+        self._reading = reading
+        self._topics = topics
+
+    async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
+        ticket = await self._appends.begin(wire.publish_request(request, self._topics()))
+        return wire.stored_message_to_pb(await self._appends.finish(ticket))
+
+    async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
+        room = asyncio.Semaphore(FRAMES_IN_FLIGHT)
+        async with asyncio.TaskGroup() as tasks:
+            async for request in request_iterator:
+                await room.acquire()
+                try:
+                    ticket = await self._appends.begin(wire.publish_frame(request, self._topics()))
+                except (DittoError, wire.MessageRefused) as refused:
+                    await context.write(_refused(request.frame_id, refused))
+                    room.release()
+                    continue
+                tasks.create_task(self._answer(request.frame_id, ticket, context, room))
+
+    async def _answer(self, frame_id: int, ticket: Ticket, context: Context, room: asyncio.Semaphore) -> None:
+        """Answer one frame. A StoreFailed is no answer: the stream ends, and what was in flight is unknown."""
+        try:
+            response = wire.stored_frame_to_pb(frame_id, await self._appends.finish(ticket))
+        except StoreFailed:
+            raise
+        except DittoError as refused:
+            response = _refused(frame_id, refused)
+        finally:
+            room.release()
+        await context.write(response)
+
+    async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Context) -> pb.GetOutcomeResponse:
+        return wire.outcome_to_pb(*await self._outcomes.look(wire.outcome_order(request)))
+
+    async def Pull(self, request: pb.PullRequest, context: Context) -> pb.PullResponse:
+        order = wire_messaging.pull_order(request)
+        return wire_messaging.pull_response(await self._reading.pull(order), prefer_text=order.prefer_text)
+
+
+def _refused(frame_id: int, refused: DittoError | wire.MessageRefused) -> pb.PublishStreamResponse:
+    cause = refused.cause if isinstance(refused, wire.MessageRefused) else refused
+    index = refused.index if isinstance(refused, wire.MessageRefused) else None
+    known = facts(cause)
+    return wire.frame_refused_to_pb(frame_id, wire.Refusal(known.code.value[0], known.reason, known.message, known.metadata, index))
+
+
+class ReplicationServicer(RangeServicer):
+    """Slaves, and whoever fetches a range."""
+
+    def __init__(self, replication: Replication, ranges: RangeServing, wall_ms: Callable[[], int]) -> None:
+        super().__init__(ranges)
+        self._replication = replication
+        self._wall_ms = wall_ms
+
+    async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
+        await self._replication.serve(
+            wire_replication.slave_events(request_iterator),
+            lambda message: context.write(wire_replication.master_frame(message, self._wall_ms())),
+        )
+
+
+class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
+    """What this master is and how its group stands."""
+
+    def __init__(self, node: MasterNode) -> None:
+        self._node = node
+
+    async def GetBroker(self, request: admin_pb2.GetBrokerRequest, context: Context) -> admin_pb2.GetBrokerResponse:
+        return wire_admin.get_broker_response(self._node.description())
+
+    async def GetHaStatus(self, request: admin_pb2.GetHaStatusRequest, context: Context) -> admin_pb2.GetHaStatusResponse:
+        return wire_admin.get_ha_status_response(self._node.status())
+
+    async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
+        return wire_admin.change_role_response(await self._node.lead(request.node, accept_loss=request.accept_loss))

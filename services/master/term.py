@@ -1,0 +1,109 @@
+"""One master's term: from the moment it opens its epoch. What exists only while a master leads lives here.
+
+Positions move on the loop: the writer and the slaves report, Confirm decides, and whoever waits is told:
+producers (`acks`), readers (`dispatcher`), slaves (`listeners`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from dittomq.broker.acks import Acks
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.writer import Writer
+from dittomq.commitlog.store import Group
+from dittomq.doors.clock import Clock
+from dittomq.lineage import Lineage
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.confirm import Confirm, Degrade
+from services.master.degraded import DegradedRanges
+from services.master.tail import Tail
+
+TICK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The epoch a term opened. `start` is where its first byte lies; `degraded` is what earlier terms recorded."""
+
+    epoch: Epoch
+    start: PhysicalOffset
+    lineage: Lineage
+    degraded: DegradedRanges
+
+
+class Term:
+    """A master that leads."""
+
+    def __init__(self, opened: Opened, confirm: Confirm, writer: Writer, dispatcher: Dispatcher, clock: Clock) -> None:
+        self.opened = opened
+        self.confirm = confirm
+        self.writer = writer
+        self.acks = Acks(confirm, clock)
+        self.tail = Tail()
+        self.written = opened.start
+        self.flushed = opened.start
+        self.refuses_writes = ""
+        self.degraded = opened.degraded
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._listeners: list[Callable[[], None]] = []
+        self._must_record = asyncio.Event()
+
+    def on_written(self, group: Group) -> None:
+        """The writer has written a group."""
+        self.tail.add(group)
+        self.written = group.end
+        self._master_moved()
+
+    def on_flushed(self, end: PhysicalOffset) -> None:
+        """The writer has synced up to `end`."""
+        self.flushed = end
+        self._master_moved()
+
+    def slave_at(self, node: str, received: PhysicalOffset, flushed: PhysicalOffset) -> None:
+        """A slave of accepted lineage acknowledged."""
+        self.confirm.slave_at(node, received=received, flushed=flushed, now=self._clock.monotonic())
+        self._moved()
+
+    def stop_writes(self, why: str) -> None:
+        """Refuse every write from now on; an operator must look."""
+        self.refuses_writes = self.refuses_writes or why
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` whenever the log or confirmed moves; returns the call that ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def tick(self) -> None:
+        """Let time pass for Confirm and the sessions, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.confirm.tick(self._clock.monotonic())
+            self._moved()
+
+    async def record_degraded(self, persist: Callable[[DegradedRanges], Awaitable[None]]) -> None:
+        """Write down where a degraded range begins before anything is confirmed in it, and where it ended; until cancelled."""
+        while True:
+            await self._must_record.wait()
+            self._must_record.clear()
+            degrade, confirmed = self.confirm.degrade, self.confirm.confirmed
+            if degrade is Degrade.RECORDING:
+                self.degraded.begin(confirmed, self._clock.wall_ms())
+            elif degrade is Degrade.NO:
+                self.degraded.end(confirmed)
+            await persist(self.degraded)
+            self.confirm.degrade_recorded(self._clock.monotonic())
+            self._moved()
+
+    def _master_moved(self) -> None:
+        self.confirm.master_at(written=self.written, flushed=self.flushed, now=self._clock.monotonic())
+        self._moved()
+
+    def _moved(self) -> None:
+        if self.confirm.degrade is Degrade.RECORDING or (self.confirm.degrade is Degrade.NO and self.degraded.is_open):
+            self._must_record.set()
+        self.acks.moved()
+        self._dispatcher.readable_to(self.confirm.confirmed)
+        for listener in self._listeners:
+            listener()

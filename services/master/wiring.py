@@ -1,0 +1,254 @@
+"""A master, put together in the order in which it starts."""
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from dittomq.broker.auditing import Auditing
+from dittomq.broker.config_files import ConfigFiles
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.fetching import RangeServing
+from dittomq.broker.keeping import Keeper
+from dittomq.broker.metadata import Metadata
+from dittomq.broker.reading import Reading, ReadRules
+from dittomq.broker.registration import Identity, advertised
+from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.broker.servicers import names
+from dittomq.broker.servicers.audit import AuditServicer
+from dittomq.broker.servicers.metadata import MetadataServicer
+from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.topics import MasterTopics, TopicReads
+from dittomq.broker.writer import WriterEvents
+from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.doors.workers import Lane
+from dittomq.errors import StoreFailed
+from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.topics import find_topic
+from dittomq.naming.registrar import Registrar
+from dittomq.replication.leadership import Leadership, OwnLog, Stopped
+from dittomq.rpc.channel import Channels
+from dittomq.rpc.interceptors import CallInterceptor
+from dittomq.rpc.server import Listen, RpcServer, Service, bind
+from dittomq.rpc.vitals import Phase, Vitals
+from dittomq.settings import Loaded
+from dittomq.wire.publishing import Topics
+from services.ha_metrics import HaCollector
+from services.master.appends import Appends, Group
+from services.master.config import FlushMode, MasterConfig, leadership_rules
+from services.master.node import MasterNode, NodeParts
+from services.master.outcomes import Outcomes
+from services.master.recovery import Recovery, RecoveryParts
+from services.master.replication import Replication
+from services.master.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
+from services.master.term import Term
+from services.master.turns import Turns
+from services.metrics import CallMetrics
+
+_GRACE_S: Final = 2.0
+_BACKGROUND_FLUSH_S: Final = 0.5
+_READ_THREADS: Final = 4
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """`store` is the only lane that writes the log."""
+
+    store: Lane
+    reads: Lane
+    dispatch: Lane
+    audit: Lane
+    files: Lane
+
+
+class Master:
+    """One master on the doors it is given."""
+
+    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors) -> None:
+        self.vitals = Vitals()
+        self.registry = CollectorRegistry()
+        self._loaded = loaded
+        self._config = loaded.value
+        self._doors = doors
+        self._node: MasterNode | None = None
+        self._calls = CallMetrics(self.registry)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then drain. Raises StartError when it cannot start, StoreFailed when the disk fails."""
+        workers = self._doors.workers
+        lanes = _Lanes(
+            workers.lane("store"), workers.lane("reads", _READ_THREADS), workers.lane("dispatch"), workers.lane("audit"), workers.lane("files")
+        )
+        options = StoreOptions(segment_bytes=self._config.store.segment_bytes, reserve_bytes=self._config.store.reserve_bytes)
+        doors = self._doors
+        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms))
+        clean = False
+        try:
+            async with Channels(doors.transport) as channels:
+                await self._serve(store, lanes, channels, stop)
+            clean = True
+        except BaseException as raised:
+            if _is_store_failure(raised):
+                await lanes.store.call(store.clear_boot_stamp)
+            raise
+        finally:
+            await lanes.store.call(lambda: store.close(clean))
+
+    async def _serve(self, store: Store, lanes: _Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        doors, clock = self._doors, self._doors.clock
+        changed = asyncio.Event()
+        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, lambda kind, table: changed.set())
+        for restored in await metadata.load():
+            log.warning("config_file_restored", what=restored)
+        own = OwnLog(self._config.name, Stopped(store.stopped.leadership), store.end, store.lineage)
+        leadership = Leadership(leadership_rules(self._config.replication), own, clock.monotonic())
+        dispatcher = Dispatcher(store, lanes.dispatch)
+        recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, clock))
+        replication = Replication(self._config, store, lanes.reads, clock, recovery)
+        parts = NodeParts(
+            self._loaded, doors.storage, store, lanes.store, metadata, dispatcher, recovery, replication, clock, doors.chance
+        )
+        node = self._node = MasterNode(parts, changed.set)
+        self.registry.register(HaCollector(node.status))
+        clients, replicas = await self._bind(node, parts, lanes)
+        registrar = Registrar(
+            self._config.node.nameservers,
+            lambda: node.registration(self._identity(store, clients, replicas)),
+            node.heard,
+            channels,
+            clock,
+            doors.chance,
+        )
+        keeper = Keeper(store, lanes.files, node.known)
+        dispatcher.readable_to(store.confirmed_at_start)
+        try:
+            await clients.start()
+            await replicas.start()
+            async with asyncio.TaskGroup() as tasks:
+                background = [
+                    tasks.create_task(registrar.run(), name="registrar"),
+                    tasks.create_task(_forward(changed, registrar), name="changes"),
+                    tasks.create_task(metadata.watch(), name="metadata"),
+                    tasks.create_task(dispatcher.run(), name="dispatcher"),
+                    tasks.create_task(keeper.run(), name="keeper"),
+                    tasks.create_task(self._lead(node, recovery, channels), name="term"),
+                ]
+                await stop.wait()
+                await self._drain(node, registrar, [clients, replicas])
+                for task in background:
+                    task.cancel()
+        finally:
+            for server in (clients, replicas):
+                await server.stop(0)
+        await keeper.keep()
+        await lanes.store.call(store.checkpoint)
+
+    async def _lead(self, node: MasterNode, recovery: Recovery, channels: Channels) -> None:
+        """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
+        await self.vitals.become(Phase.WAITING, "recovering")
+        cluster, broker = self._config.node.cluster, self._config.node.broker
+        decision = await recovery.run(lambda plan: RemoteRanges(channels, plan.address, cluster, broker))
+        term = await node.open_term(decision)
+        await self.vitals.become(Phase.READY)
+        events = WriterEvents(written=term.on_written, flushed=term.on_flushed)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(term.writer.run(events), name="writer")
+            tasks.create_task(term.tick(), name="ticks")
+            tasks.create_task(term.record_degraded(node.save_degraded), name="degraded")
+            tasks.create_task(self._mark_ends(node, term), name="history")
+            if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
+                tasks.create_task(_flush_forever(term, events), name="flush")
+
+    async def _mark_ends(self, node: MasterNode, term: Term) -> None:
+        while True:
+            node.history.mark(term.written, self._doors.clock.monotonic())
+            await asyncio.sleep(0.5)
+
+    async def _drain(self, node: MasterNode, registrar: Registrar, servers: list[RpcServer]) -> None:
+        """Unready, known to be gone, no new writes, all writes answered, then closed."""
+        log.info("draining", node=self._config.name)
+        node.draining = True
+        await self.vitals.become(Phase.DRAINING, "shutting down")
+        await registrar.goodbye()
+        if node.term is not None:
+            await node.term.writer.drained()
+        for server in servers:
+            await server.stop(_GRACE_S)
+
+    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: _Lanes) -> tuple[RpcServer, RpcServer]:
+        config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
+        appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
+        outcomes = Outcomes(store, lanes.store, appends, node.why_not_leading)
+        rules = ReadRules(
+            config.node.broker, node.readable, lambda name: find_topic(metadata.table(TOPICS).rows, name, config.name), refuses_beyond_end=True
+        )
+        reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
+        turns = Turns()
+
+        def topics() -> Topics:
+            return Topics(metadata.table(TOPICS).rows, config.name, turns.take, clock.wall_ms())
+
+        topic_reads = TopicReads(config.name, metadata, store, lanes.reads)
+        topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, lambda: node.epoch)
+        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker)
+        clients = [
+            names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
+            names.metadata(MetadataServicer(metadata)),
+            names.topics(TopicServicer(topic_reads, topic_changes)),
+            names.broker(BrokerServicer(node)),
+            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy))),
+        ]
+        replicas = [names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms))]
+        return (
+            await self._server(node, Listen("listen.clients", config.listen.clients), clients),
+            await self._server(node, Listen("listen.replication", config.listen.replication), replicas),
+        )
+
+    async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
+        interceptor = CallInterceptor(lambda: (self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
+        return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
+
+    def _identity(self, store: Store, clients: RpcServer, replicas: RpcServer) -> Identity:
+        config = self._config
+        return Identity(
+            cluster=config.node.cluster,
+            broker=config.node.broker,
+            broker_id=0,
+            replica_uuid=store.replica_uuid,
+            role=config.role,
+            addresses=advertised(config.advertise, config.listen.clients, clients.port),
+            replication_addresses=advertised(config.advertise_replication, config.listen.replication, replicas.port),
+            permission=config.node.permission,
+            registration_period_ms=config.node.registration_period_ms,
+        )
+
+
+async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:
+    """Run a master until `stop` is set."""
+    await Master(Loaded(config, defaultdict(lambda: "default")), doors).run(stop)
+
+
+async def _forward(changed: asyncio.Event, registrar: Registrar) -> None:
+    while True:
+        await changed.wait()
+        changed.clear()
+        registrar.changed()
+
+
+async def _flush_forever(term: Term, events: WriterEvents) -> None:
+    while True:
+        await asyncio.sleep(_BACKGROUND_FLUSH_S)
+        if term.flushed < term.written:
+            await term.writer.flush(events)
+
+
+def _is_store_failure(raised: BaseException) -> bool:
+    if isinstance(raised, BaseExceptionGroup):
+        return any(_is_store_failure(inner) for inner in raised.exceptions)
+    return isinstance(raised, StoreFailed)

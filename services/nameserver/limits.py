@@ -1,0 +1,72 @@
+"""What a registration may contain."""
+
+import re
+from collections.abc import Mapping
+
+from dittomq.errors import InvalidField
+from dittomq.routes import DEFAULT_NETWORK, Registration, TopicQueues
+
+MAX_TOPICS = 100_000
+MAX_QUEUES = 1_024
+MAX_BROKER_ID = 2**31 - 1
+MAX_NETWORKS = 16
+MAX_ADDRESS_CHARACTERS = 255
+ALL_PERMISSIONS = 7
+
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
+_UUID = re.compile(r"[0-9a-f]{32}")
+_NETWORK = re.compile(r"[a-z0-9_-]{1,63}")
+_ADDRESS = re.compile(r"\[?[a-zA-Z0-9_.:-]+\]?:[0-9]{1,5}")
+
+
+def check_registration(registration: Registration) -> None:
+    """Raise InvalidField unless every field keeps its limits."""
+    _match("broker", _NAME, registration.broker, "1 to 127 letters, digits, dots, dashes or underscores")
+    _match("replica_uuid", _UUID, registration.replica_uuid, "32 hex digits")
+    _between("broker_id", registration.broker_id, 0, MAX_BROKER_ID)
+    _between("epoch", registration.epoch, 0, 2**62)
+    _between("permission", registration.permission, 0, ALL_PERMISSIONS)
+    _between("registration_period_ms", registration.registration_period_ms, 1, 3_600_000)
+    _check_addresses("addresses", registration.addresses)
+    _check_addresses("replication_addresses", registration.replication_addresses)
+    _between("number of topics", len(registration.topics), 0, MAX_TOPICS)
+    for queues in registration.topics:
+        _check_topic(queues)
+
+
+def check_topic_name(topic: str) -> None:
+    """Raise InvalidField unless `topic` is a legal name."""
+    _match("topic", _TOPIC, topic, "1 to 127 characters of [%|a-zA-Z0-9_-]")
+
+
+def check_network(network: str) -> None:
+    """Raise InvalidField unless `network` is a legal name."""
+    _match("network", _NETWORK, network, "1 to 63 lower-case letters, digits, dashes or underscores")
+
+
+def _check_topic(queues: TopicQueues) -> None:
+    check_topic_name(queues.topic)
+    _between("read_queues", queues.read_queues, 0, MAX_QUEUES)
+    _between("write_queues", queues.write_queues, 0, MAX_QUEUES)
+    _between("permission", queues.permission, 0, ALL_PERMISSIONS)
+
+
+def _check_addresses(field: str, addresses: Mapping[str, str]) -> None:
+    if DEFAULT_NETWORK not in addresses:
+        raise InvalidField(field, f'the address on network "{DEFAULT_NETWORK}" is missing')
+    _between(f"number of {field}", len(addresses), 1, MAX_NETWORKS)
+    for network, address in addresses.items():
+        check_network(network)
+        if len(address) > MAX_ADDRESS_CHARACTERS or not _ADDRESS.fullmatch(address):
+            raise InvalidField(field, f'"{address[:MAX_ADDRESS_CHARACTERS]}" is not "host:port"')
+
+
+def _match(field: str, pattern: re.Pattern[str], value: str, rule: str) -> None:
+    if not pattern.fullmatch(value):
+        raise InvalidField(field, f'"{value[:127]}" is not {rule}')
+
+
+def _between(field: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidField(field, f"{value:,} is outside [{low:,}, {high:,}]")

@@ -1,0 +1,85 @@
+"""The registry with a clock, session names and a log."""
+
+import asyncio
+import random
+
+import structlog
+
+from dittomq.doors.chance import hex_id
+from dittomq.doors.clock import Clock
+from dittomq.errors import NodeIdTaken
+from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, Membership, NodePage, Registration, Route
+from services.nameserver.config import NameserverConfig
+from services.nameserver.limits import check_network, check_topic_name
+from services.nameserver.registry import Now, Registry
+
+log = structlog.get_logger()
+
+
+class Names:
+    """What the servicer calls; everything happens on the loop, at once."""
+
+    def __init__(self, config: NameserverConfig, clock: Clock, chance: random.Random) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._scan_period_s = config.registry.scan_period_ms / 1_000
+        self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, self._now())
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are registered."""
+        return self._registry.nodes
+
+    def register(self, registration: Registration) -> Membership:
+        """Enter a node."""
+        self._expire()
+        try:
+            membership = self._registry.register(registration, hex_id(self._chance), self._now())
+        except NodeIdTaken as refused:
+            log.warning("broker_refused", node=registration.node, replica=registration.replica_uuid, reason=str(refused))
+            raise
+        log.info(
+            "broker_registered",
+            node=registration.node,
+            role=registration.role,
+            state=registration.state,
+            epoch=registration.epoch,
+            address=registration.addresses[DEFAULT_NETWORK],
+            topics=len(registration.topics),
+        )
+        return membership
+
+    def heartbeat(self, beat: Beat) -> BeatAnswer:
+        """Keep a session alive."""
+        return self._registry.heartbeat(beat, self._now())
+
+    def unregister(self, session_id: str) -> bool:
+        """Remove a session's node."""
+        removed = self._registry.unregister(session_id)
+        if removed is not None:
+            log.info("broker_left", node=removed)
+        return removed is not None
+
+    def route(self, topic: str, network: str) -> Route:
+        """A topic's route."""
+        check_topic_name(topic)
+        check_network(network or DEFAULT_NETWORK)
+        return self._registry.route(topic, network or DEFAULT_NETWORK)
+
+    def page(self, size: int, token: str, network: str) -> NodePage:
+        """A page of nodes."""
+        check_network(network or DEFAULT_NETWORK)
+        return self._registry.page(size, token, network or DEFAULT_NETWORK)
+
+    async def expire_forever(self) -> None:
+        """Forget silent nodes; runs until cancelled."""
+        while True:
+            await asyncio.sleep(self._scan_period_s)
+            self._expire()
+
+    def _expire(self) -> None:
+        for node in self._registry.expire(self._now()):
+            log.warning("broker_expired", node=node)
+
+    def _now(self) -> Now:
+        return Now(int(self._clock.monotonic() * 1_000), self._clock.wall_ms())

@@ -1,0 +1,297 @@
+"""Who is alive and what they hold: the nameserver's whole knowledge. Pure: the driver brings the time, the session names and the requests.
+
+Who may take a node id, when another session holds it:
+
+    same replica uuid            at once: it restarted, or moved to another address
+    same uuid, back and forth    refused at both addresses: one store was copied
+    another uuid, higher epoch   at once; the old one's next heartbeat is told that it was superseded
+    another uuid                 refused while the holder lives
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import islice
+from typing import NamedTuple
+
+from dittomq.errors import InvalidField, NodeIdTaken, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
+from dittomq.offsets import Epoch
+from dittomq.routes import (
+    DEFAULT_NETWORK,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    Beat,
+    BeatAnswer,
+    Membership,
+    Node,
+    NodePage,
+    NodeState,
+    QueueRange,
+    Registration,
+    Route,
+    TopicQueues,
+)
+from services.nameserver.limits import check_registration
+
+MAX_NODES = 10_000
+MAX_GROUPS = 10_000
+MAX_SUPERSEDED = 10_000
+DEFAULT_PAGE = 100
+MAX_PAGE = 1_000
+_SIMILAR_CANDIDATES = 2_000
+
+NodeKey = tuple[str, int]  # broker, broker id
+
+
+class Now(NamedTuple):
+    """Both clocks, in milliseconds."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+@dataclass(slots=True)
+class _Member:
+    """A living node."""
+
+    registration: Registration
+    session_id: str
+    seen: Now
+    told_epoch: Epoch  # the group's epoch that its last registration was answered with
+    topics: Mapping[str, TopicQueues]
+
+
+@dataclass(slots=True)
+class _Whereabouts:
+    """Where one replica uuid registered from lately: "default" client address → when, monotonic milliseconds."""
+
+    home: str  # the address that holds the registration; empty while several claim it
+    heard_ms: dict[str, int] = field(default_factory=dict)
+
+
+class Registry:
+    """Registrations of one cluster. `version` numbers the list of nodes, so that a page token outlives no change of it."""
+
+    def __init__(self, cluster: str, broker_expiry_ms: int, started: Now) -> None:
+        self._cluster = cluster
+        self._expiry_ms = broker_expiry_ms
+        self._started = started
+        self._version = started.wall_ms
+        self._members: dict[NodeKey, _Member] = {}
+        self._key_of_session: dict[str, NodeKey] = {}
+        self._whereabouts: dict[str, _Whereabouts] = {}
+        self._superseded: dict[str, str] = {}  # session → node, oldest first
+        self._group_epochs: dict[str, Epoch] = {}
+        self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
+
+    def register(self, registration: Registration, session_id: str, now: Now) -> Membership:
+        """Enter the node under a new session, or raise what forbids it."""
+        check_registration(registration)
+        if registration.cluster != self._cluster:
+            raise WrongCluster("cluster", registration.cluster, self._cluster)
+        self.expire(now)
+        key = (registration.broker, registration.broker_id)
+        self._check_room(key, registration.broker)
+        self._check_id(key, registration)
+        self._check_address(registration, now)
+        self._leave_other_ids(key, registration.replica_uuid)
+        self._enter(key, registration, session_id, now)
+        epoch = self._raise_epoch(registration.broker, registration.epoch)
+        self._members[key].told_epoch = epoch
+        uptime_ms = now.monotonic_ms - self._started.monotonic_ms
+        return Membership(session_id, *self._master(registration.broker), self._expiry_ms, epoch, uptime_ms)
+
+    def heartbeat(self, beat: Beat, now: Now) -> BeatAnswer:
+        """Keep a session alive; raises SessionEnded."""
+        key = self._key_of_session.get(beat.session_id)
+        if key is None:
+            node = self._superseded.get(beat.session_id)
+            raise SessionEnded(f"the session of {node}" if node else "this session", superseded=node is not None)
+        member = self._members[key]
+        member.seen = now
+        broker, _ = key
+        known = member.registration
+        self._whereabouts[known.replica_uuid].heard_ms[known.addresses[DEFAULT_NETWORK]] = now.monotonic_ms
+        if (beat.epoch, beat.state) != (known.epoch, known.state):
+            member.registration = replace(known, epoch=beat.epoch, state=beat.state)
+        epoch = self._raise_epoch(broker, beat.epoch)
+        stale = beat.data_version != known.data_version or epoch > member.told_epoch
+        return BeatAnswer(stale, *self._master(broker))
+
+    def unregister(self, session_id: str) -> str | None:
+        """Remove the session's node at once, return its name. None when the session is not the node's newest: nobody is removed."""
+        key = self._key_of_session.get(session_id)
+        if key is None:
+            return None
+        registration = self._members[key].registration
+        self._whereabouts.pop(registration.replica_uuid, None)
+        self._remove(key)
+        return registration.node
+
+    def expire(self, now: Now) -> list[str]:
+        """Forget nodes that were silent for the expiry; returns their names."""
+        oldest_ms = now.monotonic_ms - self._expiry_ms
+        gone = [key for key, member in self._members.items() if member.seen.monotonic_ms <= oldest_ms]
+        names = [self._members[key].registration.node for key in gone]
+        for key in gone:
+            self._remove(key)
+        for uuid, whereabouts in list(self._whereabouts.items()):
+            whereabouts.heard_ms = {address: heard for address, heard in whereabouts.heard_ms.items() if heard > oldest_ms}
+            if not whereabouts.heard_ms:
+                del self._whereabouts[uuid]
+        return names
+
+    def route(self, topic: str, network: str) -> Route:
+        """The topic's queues and the nodes of their groups that `network` reaches; raises TopicNotFound, InvalidField."""
+        queues = tuple(sorted(self._queue_ranges(topic), key=lambda each: each.broker))
+        if not queues:
+            raise TopicNotFound(topic, f"cluster {self._cluster}", self._similar(topic))
+        brokers = {each.broker for each in queues}
+        keys = sorted(key for key in self._members if key[0] in brokers)
+        nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
+        if not nodes:
+            raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
+        return Route(topic, self._cluster, queues, nodes)
+
+    def page(self, size: int, token: str, network: str) -> NodePage:
+        """Nodes in the order of broker name and id; raises VersionChanged when they changed since the token was given."""
+        if not 0 <= size <= MAX_PAGE:
+            raise InvalidField("page_size", f"{size} is outside [0, {MAX_PAGE:,}]")
+        start = self._page_start(token)
+        keys = sorted(self._members)
+        end = start + (size or DEFAULT_PAGE)
+        more = f"{self._version}:{end}" if end < len(keys) else ""
+        return NodePage(tuple(self._node(key, network) for key in keys[start:end]), more)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are registered."""
+        return len(self._members)
+
+    def _check_room(self, key: NodeKey, broker: str) -> None:
+        if key not in self._members and len(self._members) >= MAX_NODES:
+            raise QueueFull("the table of nodes", MAX_NODES)
+        if broker not in self._group_epochs and len(self._group_epochs) >= MAX_GROUPS:
+            raise QueueFull("the table of broker groups", MAX_GROUPS)
+
+    def _check_id(self, key: NodeKey, registration: Registration) -> None:
+        holder = self._members.get(key)
+        if holder is None or holder.registration.replica_uuid == registration.replica_uuid:
+            return
+        if registration.epoch <= holder.registration.epoch:
+            raise NodeIdTaken(registration.node, holder.registration.addresses[DEFAULT_NETWORK])
+
+    def _check_address(self, registration: Registration, now: Now) -> None:
+        """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
+        address = registration.addresses[DEFAULT_NETWORK]
+        whereabouts = self._whereabouts.setdefault(registration.replica_uuid, _Whereabouts(address))
+        returns = address != whereabouts.home and address in whereabouts.heard_ms
+        whereabouts.heard_ms[address] = now.monotonic_ms
+        others = [other for other in whereabouts.heard_ms if other != address]
+        if (returns or not whereabouts.home) and others:
+            whereabouts.home = ""
+            self._leave_other_ids(None, registration.replica_uuid)
+            raise NodeIdTaken(f"replica {registration.replica_uuid}", others[-1])
+        whereabouts.home = address
+
+    def _leave_other_ids(self, kept: NodeKey | None, uuid: str) -> None:
+        for key in [key for key, member in self._members.items() if key != kept and member.registration.replica_uuid == uuid]:
+            self._remove(key)
+
+    def _enter(self, key: NodeKey, registration: Registration, session_id: str, now: Now) -> None:
+        old = self._members.get(key)
+        if old is not None:
+            del self._key_of_session[old.session_id]
+            if old.registration.replica_uuid != registration.replica_uuid:
+                self._remember_superseded(old)
+        topics = {each.topic: each for each in registration.topics}
+        member = _Member(registration, session_id, now, Epoch(0), topics)
+        self._members[key] = member
+        self._key_of_session[session_id] = key
+        self._index_topics(registration.broker, old.topics if old else {}, topics)
+        if old is None or _visible(old.registration) != _visible(registration):
+            self._version += 1
+
+    def _remember_superseded(self, old: _Member) -> None:
+        self._superseded[old.session_id] = old.registration.node
+        if len(self._superseded) > MAX_SUPERSEDED:
+            del self._superseded[next(iter(self._superseded))]
+
+    def _remove(self, key: NodeKey) -> None:
+        member = self._members.pop(key)
+        del self._key_of_session[member.session_id]
+        self._index_topics(key[0], member.topics, {})
+        self._version += 1
+
+    def _index_topics(self, broker: str, before: Mapping[str, TopicQueues], after: Mapping[str, TopicQueues]) -> None:
+        for topic in after:
+            self._holders.setdefault(topic, {})[broker] = None
+        held = [member.topics for _, member in self._group(broker)]
+        for topic in before:
+            if topic in after or any(topic in topics for topics in held):
+                continue
+            self._holders[topic].pop(broker, None)
+            if not self._holders[topic]:
+                del self._holders[topic]
+
+    def _group(self, broker: str) -> list[tuple[int, _Member]]:
+        """Members of a group by broker id."""
+        return sorted(((key[1], member) for key, member in self._members.items() if key[0] == broker), key=lambda each: each[0])
+
+    def _raise_epoch(self, broker: str, epoch: Epoch) -> Epoch:
+        known = max(self._group_epochs.get(broker, Epoch(0)), epoch)
+        self._group_epochs[broker] = known
+        return known
+
+    def _master(self, broker: str) -> tuple[str, str]:
+        member = self._members.get((broker, 0))
+        if member is None:
+            return "", ""
+        return member.registration.addresses[DEFAULT_NETWORK], member.registration.replication_addresses[DEFAULT_NETWORK]
+
+    def _queue_ranges(self, topic: str) -> Iterator[QueueRange]:
+        for broker in self._holders.get(topic, ()):
+            members = [(broker_id, member) for broker_id, member in self._group(broker) if topic in member.topics]
+            broker_id, member = members[0]  # the master where it is alive and knows the topic
+            queues, node = member.topics[topic], member.registration
+            permission = queues.permission & node.permission
+            if broker_id != 0 or node.state is not NodeState.SERVING:
+                permission &= ~PERMISSION_WRITE
+            yield QueueRange(broker, queues.read_queues, queues.write_queues, permission & (PERMISSION_READ | PERMISSION_WRITE))
+
+    def _similar(self, topic: str) -> str:
+        near = (name for name in self._holders if abs(len(name) - len(topic)) <= 2)  # two typing slips
+        return next(iter(get_close_matches(topic, islice(near, _SIMILAR_CANDIDATES), n=1)), "")
+
+    def _node(self, key: NodeKey, network: str) -> Node:
+        member = self._members[key]
+        known = member.registration
+        return Node(
+            cluster=known.cluster,
+            broker=known.broker,
+            broker_id=known.broker_id,
+            role=known.role,
+            state=known.state,
+            epoch=known.epoch,
+            address=known.addresses.get(network, ""),
+            replication_address=known.replication_addresses.get(network, ""),
+            seen_ms=member.seen.wall_ms,
+            data_version=known.data_version,
+            replica_uuid=known.replica_uuid,
+            addresses=known.addresses,
+        )
+
+    def _page_start(self, token: str) -> int:
+        if not token:
+            return 0
+        version, _, start = token.partition(":")
+        if not (version.isascii() and version.isdigit() and start.isascii() and start.isdigit()):
+            raise InvalidField("page_token", "is not one that this server gave; start with an empty one")
+        if int(version) != self._version:
+            raise VersionChanged("the list of nodes")
+        return int(start)
+
+
+def _visible(registration: Registration) -> tuple[object, ...]:
+    """What a list of nodes shows of a node besides its heartbeats."""
+    return registration.replica_uuid, registration.role, dict(registration.addresses), dict(registration.replication_addresses)

@@ -1,0 +1,101 @@
+"""The ops port: plain HTTP in a thread of its own, so that probes and metrics answer whatever the data ports demand."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from dittomq.errors import PortInUse
+from dittomq.rpc.vitals import Phase, Vitals
+
+_LOOP_ANSWERS_S = 2.0
+_TEXT = "text/plain; charset=utf-8"
+
+Answer = tuple[HTTPStatus, str, bytes]
+
+
+class OpsServer:
+    """Serves /metrics, /startupz, /readyz and /livez between entering and leaving; raises PortInUse when made."""
+
+    def __init__(self, address: str, vitals: Vitals, registry: CollectorRegistry, loop: asyncio.AbstractEventLoop) -> None:
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        self._vitals = vitals
+        self._registry = registry
+        self._loop = loop
+        pages = {"/metrics": self._metrics, "/startupz": self._startup, "/readyz": self._ready, "/livez": self._live}
+        server_class = type("_Server", (_Server,), {"address_family": AF_INET6 if ":" in host else AF_INET})
+        try:
+            self._server: ThreadingHTTPServer = server_class((host, int(port)), _handler(pages))
+        except OSError as refused:
+            raise PortInUse("listen.ops", address) from refused
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="ops", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return int(self._server.server_address[1])
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _metrics(self) -> Answer:
+        return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+
+    def _startup(self) -> Answer:
+        phase, why = self._vitals.state
+        return _verdict(phase is not Phase.STARTING, why)
+
+    def _ready(self) -> Answer:
+        phase, why = self._vitals.state
+        return _verdict(phase is Phase.READY, why or phase.value)
+
+    def _live(self) -> Answer:
+        """Whether the event loop turns; no peer is asked."""
+        turned = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop)
+        try:
+            turned.result(_LOOP_ANSWERS_S)
+        except FutureTimeoutError:
+            return _verdict(False, f"the event loop has not answered for {_LOOP_ANSWERS_S:g} s")
+        return _verdict(True, "")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True  # SO_REUSEADDR: past connections in TIME_WAIT do not hold the port; a living listener does
+
+
+def _handler(pages: dict[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 5  # seconds a silent caller may hold a thread
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            status, kind, body = page() if page else (HTTPStatus.NOT_FOUND, _TEXT, f"here are {' '.join(pages)}\n".encode())
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the inherited name
+            """Probes come every second: not logged."""
+
+    return Handler
+
+
+def _verdict(good: bool, why: str) -> Answer:
+    return (HTTPStatus.OK, _TEXT, b"ok\n") if good else (HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{why}\n".encode())

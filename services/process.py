@@ -1,0 +1,124 @@
+"""A service as a process: flags, logging, signals, ops port, exit status. Each service's `__main__` calls `main` and nothing else."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from dittomq.errors import ConfigError, DittoError, StartError
+from dittomq.rpc.vitals import Vitals
+from dittomq.settings import Loaded, configured, settings_of
+from services import logs
+from services.ops import OpsServer
+
+EXIT_REFUSED: Final = 1
+EXIT_USAGE: Final = 64
+EXIT_INTERNAL: Final = 128
+
+log = structlog.get_logger()
+
+
+class OpsListen(Protocol):
+    """The part of a service's [listen] table that this module reads."""
+
+    @property
+    def ops(self) -> str:
+        """ "host:port"."""
+        ...
+
+
+class ServiceConfig(Protocol):
+    """What every service's configuration has."""
+
+    @property
+    def listen(self) -> OpsListen:
+        """Where it listens."""
+        ...
+
+    def problems(self) -> Iterable[tuple[str, str]]:
+        """Broken rules between keys."""
+        ...
+
+
+class Node(Protocol):
+    """A service's composition, ready to run."""
+
+    @property
+    def vitals(self) -> Vitals:
+        """What probes are told."""
+        ...
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The node's metrics."""
+        ...
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, drain, and return."""
+        ...
+
+
+C = TypeVar("C", bound=ServiceConfig)
+
+
+def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node]) -> int:
+    """Run a service until SIGTERM or SIGINT; returns the exit status.
+
+    0 after a clean drain, 64 for wrong flags or configuration, 1 when the start was refused, 128 when something broke.
+    """
+    environment = os.environ  # noqa: TID251  # every service's composition root passes here
+    environment.setdefault("GRPC_VERBOSITY", "NONE")  # the C core's own lines on stderr; what matters arrives as errors
+    try:
+        loaded = configured(config_class, program, sys.argv[1:], environment)
+        logs.configure()
+        log.info("configured", **{key: f"{value} ({origin})" for key, value, origin in settings_of(loaded)})
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(compose(loaded), loaded.value.listen.ops))
+    except Exception as raised:  # noqa: BLE001  # the last stop before the exit status
+        return _exit_status(program, raised)
+    return 0
+
+
+async def _serve(node: Node, ops: str) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with OpsServer(ops, node.vitals, node.registry, loop):
+        await node.run(stop)
+
+
+def _exit_status(program: str, raised: BaseException) -> int:
+    """Say in one sentence why the process ends. What is not ours is a defect: its traceback is logged."""
+    error = _root(raised)
+    if not isinstance(error, DittoError):
+        log.error("broke", exc_info=raised)
+    sys.stderr.write(f"{program}: {str(error) or type(error).__name__}\n")
+    match error:
+        case ConfigError():
+            return EXIT_USAGE
+        case StartError():
+            return EXIT_REFUSED
+        case _:
+            return EXIT_INTERNAL
+
+
+def _root(raised: BaseException) -> BaseException:
+    """The first of a task group's failures, one of ours if there is one."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return raised
+    roots = [_root(inner) for inner in raised.exceptions]
+    return next((root for root in roots if isinstance(root, DittoError)), roots[0])
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415  # not on every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

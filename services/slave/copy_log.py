@@ -1,0 +1,87 @@
+"""⑤ The slave's copy of the log: written chunk by chunk in the order of arrival, synced once for all that came meanwhile."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+
+from dittomq.commitlog.store import Store
+from dittomq.doors.workers import Lane
+from dittomq.lineage import Lineage
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.slave_session import AdoptLineage, WriteChunk
+
+QUEUE_BYTES = 32 * 1024 * 1024
+
+
+class CopyLog:
+    """Takes a session's writes. `flushed` is what survives power loss; both ends are ends of whole records."""
+
+    def __init__(self, store: Store, lane: Lane, *, sync_each_group: bool) -> None:
+        self._store = store
+        self._lane = lane
+        self._sync_each_group = sync_each_group
+        self._waiting: deque[WriteChunk | AdoptLineage] = deque()
+        self._waiting_bytes = 0
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self.received = store.end
+        self.flushed = store.flushed
+
+    async def put(self, write: WriteChunk | AdoptLineage) -> None:
+        """Queue it; the stream waits while 32 MiB are waiting."""
+        size = len(write.data) if isinstance(write, WriteChunk) else 0
+        while self._waiting_bytes and self._waiting_bytes + size > QUEUE_BYTES:
+            self._room.clear()
+            await self._room.wait()
+        self._waiting.append(write)
+        self._waiting_bytes += size
+        self._arrived.set()
+
+    async def run(self, moved: Callable[[], None]) -> None:
+        """Write and sync until cancelled; `moved` is called after each step. Raises CorruptRecord, StoreFailed."""
+
+        def received(end: PhysicalOffset) -> None:
+            self.received = end
+            moved()
+
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            batch = list(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._room.set()
+            flushed = await self._lane.run(self._steps(batch), received)
+            if flushed is not None:
+                self.flushed = flushed
+                moved()
+
+    async def flush(self) -> None:
+        """Sync what is written."""
+        self.flushed = await self._lane.call(self._store.sync)
+
+    async def settle(self) -> None:
+        """Forget what waits and what is no whole record: a new stream starts at a record's end."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        await self._lane.call(self._store.drop_partial)
+        self.received, self.flushed = self._store.end, self._store.flushed
+
+    async def cut(self, to: PhysicalOffset) -> None:
+        """Cut the log, durably."""
+        await self._lane.call(lambda: self._store.cut(to))
+        self.received, self.flushed = self._store.end, self._store.flushed
+
+    @property
+    def lineage(self) -> Lineage:
+        """As it is on disk."""
+        return self._store.lineage
+
+    def _steps(self, batch: list[WriteChunk | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
+        for write in batch:
+            if isinstance(write, AdoptLineage):
+                self._store.adopt_lineage(write.lineage)
+            else:
+                self._store.write_chunk(write.offset, write.data)
+        yield self._store.end
+        return self._store.sync() if self._sync_each_group else None

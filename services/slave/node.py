@@ -1,0 +1,171 @@
+"""A slave: what it knows of itself and its group."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.keeping import Known
+from dittomq.broker.metadata import Metadata
+from dittomq.broker.registration import Identity, registration
+from dittomq.commitlog.store import Store
+from dittomq.copies import CopyDescription
+from dittomq.doors.clock import Clock
+from dittomq.errors import NotPermitted
+from dittomq.ha_status import HaStatus, NodeView
+from dittomq.lineage import newest_epoch
+from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.tables import Table
+from dittomq.metadata.topics import TopicConfig, find_topic, topics_of_queues
+from dittomq.naming.registrar import NameserverNews
+from dittomq.offsets import Epoch
+from dittomq.routes import NodeState, Registration, Role
+from dittomq.settings import Loaded, settings_of
+from dittomq.version import VERSION
+from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
+from services.slave.config import SlaveConfig
+from services.slave.follower import Follower
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What a slave is made of."""
+
+    loaded: Loaded[SlaveConfig]
+    store: Store
+    metadata: Metadata
+    dispatcher: Dispatcher
+    clock: Clock
+
+
+class MasterAddresses:
+    """Where the master is, as the configuration or the nameservers say; empty while unknown."""
+
+    def __init__(self, fixed_replication: str) -> None:
+        self._fixed = fixed_replication
+        self._heard_replication = ""
+        self.clients = ""
+
+    @property
+    def replication(self) -> str:
+        """ "host:port" of its replication port."""
+        return self._fixed or self._heard_replication
+
+    def heard(self, news: NameserverNews) -> None:
+        """The nameservers answered; without a master among their answers the last known address stays."""
+        if news.master is not None:
+            self.clients, self._heard_replication = news.master.master, news.master.master_replication
+
+
+class SlaveNode:
+    """One slave."""
+
+    def __init__(self, parts: NodeParts, follower: Follower, addresses: MasterAddresses) -> None:
+        self._parts = parts
+        self._config = parts.loaded.value
+        self._follower = follower
+        self._addresses = addresses
+
+    @property
+    def epoch(self) -> Epoch:
+        """Newest epoch of the log."""
+        return newest_epoch(self._parts.store.lineage)
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic of the table, or one that only the log knows yet; TopicNotFound."""
+        rows = self._parts.metadata.table(TOPICS).rows
+        return rows[name] if name in rows else find_topic(self._all_topics(), name, self._config.name)
+
+    def _all_topics(self) -> Mapping[str, TopicConfig]:
+        """The table, and every topic that the log holds something of."""
+        store = self._parts.store
+        held = [(topic, queue) for topic, queue in store.queues() if _holds(store, topic, queue)]
+        return {**topics_of_queues(held), **self._parts.metadata.table(TOPICS).rows}
+
+    def known(self) -> Known:
+        """What is worth surviving a crash."""
+        return Known(self._follower.copy.flushed, self._follower.known_confirmed(), ())
+
+    def registration(self, identity: Identity) -> Registration:
+        """What nameservers are told."""
+        version = self._parts.metadata.table(TOPICS).version
+        return registration(identity, self.epoch, NodeState.SERVING, Table(version, self._all_topics()))
+
+    def lead(self, node: str, *, accept_loss: bool) -> RoleChange:
+        """Promotion does not exist in this version."""
+        raise NotPermitted(f"{self._config.name} is a slave, and this version does not promote slaves; start its group's master again")
+
+    def status(self) -> HaStatus:
+        """This slave's view of its group."""
+        store, follower = self._parts.store, self._follower
+        readable = follower.readable()
+        end = follower.master_end if follower.state == "following" else None
+        own = NodeView(
+            self._config.name,
+            "slave",
+            follower.state,
+            received=follower.copy.received,
+            flushed=follower.copy.flushed,
+            applied=follower.applied,
+            received_lag_bytes=None if end is None else max(0, end - follower.copy.received),
+            flushed_lag_bytes=None if end is None else max(0, end - follower.copy.flushed),
+            applied_lag_bytes=max(0, readable.end - follower.applied),
+            proven_equal=follower.verified or None,
+            last_drop_reason=follower.problem,
+        )
+        return HaStatus(
+            node=self._config.name,
+            cluster=self._config.node.cluster,
+            broker=self._config.node.broker,
+            epoch=self.epoch,
+            role=Role.SLAVE,
+            in_sync_replicas=0,
+            in_sync_now=0,
+            replicas_expected=0,
+            min_offset=store.min_offset,
+            end=follower.copy.received,
+            flushed=follower.copy.flushed,
+            confirmed=follower.known_confirmed(),
+            readable=readable.end,
+            writable=False,
+            degraded=False,
+            degraded_since_ms=None,
+            degraded_bytes=0,
+            waiting_for="" if follower.state == "following" else f"the master: {follower.problem}",
+            nodes=(own,),
+        )
+
+    def description(self) -> BrokerDescription:
+        """What this node is and how it is configured."""
+        return BrokerDescription(
+            version=VERSION,
+            cluster=self._config.node.cluster,
+            node=self._config.name,
+            role=Role.SLAVE,
+            state=self._follower.state,
+            replica_uuid=self._parts.store.replica_uuid,
+            settings=tuple(Setting(*setting) for setting in settings_of(self._parts.loaded)),
+        )
+
+    def copy(self) -> CopyDescription:
+        """What this copy holds, for the audit."""
+        store = self._parts.store
+        return CopyDescription(
+            node=self._config.name,
+            cluster=self._config.node.cluster,
+            replica_uuid=store.replica_uuid,
+            role=Role.SLAVE,
+            lineage=store.lineage,
+            generation=store.generation,
+            min_offset=store.min_offset,
+            end=self._follower.copy.received,
+            flushed=self._follower.copy.flushed,
+            confirmed=self._follower.known_confirmed(),
+            segment_bytes=self._config.store.segment_bytes,
+            topic_version=self._parts.metadata.table(TOPICS).version,
+            version=VERSION,
+        )
+
+
+def _holds(store: Store, topic: str, queue: int) -> bool:
+    low, high = store.queue_range(topic, queue)
+    return low < high

@@ -1,0 +1,168 @@
+"""⑤⑥ One stream to the master: obeys its SlaveSession."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from dittomq.commitlog.store import Store
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.errors import DittoError
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication import slave_session as session
+from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from services.slave.copy_log import CopyLog
+
+MasterSaid = Verdict | Chunk | Heartbeat | LeafProbe
+SlaveSays = Hello | SlaveAck | LeafDigests
+
+_TICK_S = 1.0
+
+
+class Line(Protocol):
+    """An open stream, in values."""
+
+    async def read(self) -> MasterSaid | None:
+        """What the master says next, None when it has left; raises the typed error of a stream that broke."""
+        ...
+
+    async def write(self, message: SlaveSays) -> None:
+        """Say it."""
+        ...
+
+
+@dataclass(eq=False)
+class StreamEnded(DittoError):
+    """The session ended the stream; another one may be dialled."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class Ears(Protocol):
+    """Who learns what the master says."""
+
+    def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None: ...
+
+    def stored(self) -> None: ...
+
+    def equal_upto(self, end: PhysicalOffset) -> None: ...
+
+    def heard(self) -> None: ...
+
+    @property
+    def applied(self) -> PhysicalOffset: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamParts:
+    """What a stream works with. `cut` cuts the log and everything that hangs on it."""
+
+    store: Store
+    log: CopyLog
+    reads: Lane
+    clock: Clock
+    ears: Ears
+    describe: Callable[[], Awaitable[Hello]]
+    cut: Callable[[PhysicalOffset, str], Awaitable[None]]
+
+
+class MasterStream:
+    """Drives one session until either side ends it; always ends by raising."""
+
+    def __init__(self, parts: StreamParts, core: session.SlaveSession, line: Line) -> None:
+        self._parts = parts
+        self._session = core
+        self._line = line
+        self._stored = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def run(self, hello: Hello) -> None:
+        """Follow; raises StreamEnded, the typed error of a broken stream, CorruptRecord or StoreFailed."""
+        await self._say(hello)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._hear(), name="hear")
+                tasks.create_task(self._parts.log.run(self._moved), name="write")
+                tasks.create_task(self._acknowledge(), name="acknowledge")
+                tasks.create_task(self._tick(), name="tick")
+        except* DittoError as problems:
+            raise problems.exceptions[0] from None
+
+    def _moved(self) -> None:
+        self._stored.set()
+        self._parts.ears.stored()
+
+    async def _hear(self) -> None:
+        while True:
+            message = await self._line.read()
+            if message is None:
+                raise StreamEnded("the master ended the stream")
+            self._parts.ears.heard()
+            if isinstance(message, Chunk) and zlib.crc32(message.data) != message.crc:
+                raise StreamEnded(f"a chunk at {message.offset:,} changed on its way")
+            await self._handle(message)
+
+    async def _acknowledge(self) -> None:
+        while True:
+            await self._stored.wait()
+            self._stored.clear()
+            await self._handle(self._stored_now())
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            await self._handle(session.Tick())
+
+    def _stored_now(self) -> session.Stored:
+        log = self._parts.log
+        return session.Stored(log.received, log.flushed, self._parts.ears.applied)
+
+    async def _handle(self, event: session.Event) -> None:
+        for command in self._session.handle(event, self._parts.clock.monotonic()):
+            answer = await self._obey(command)
+            if answer is not None:
+                await self._handle(answer)
+
+    async def _obey(self, command: session.Command) -> session.Event | None:
+        ears = self._parts.ears
+        match command:
+            case session.WriteChunk() | session.AdoptLineage():
+                await self._parts.log.put(command)
+            case session.LearnConfirmed():
+                ears.confirmed(command.confirmed, command.master_end)
+            case session.SendAck():
+                await self._say(command.ack)
+            case session.SayHello():
+                await self._say(await self._parts.describe())
+            case session.CutLog():
+                await self._parts.cut(command.to, command.reason)
+                return session.CutDone(self._stored_now())
+            case session.DigestRange():
+                return session.DigestReady(command.theirs, await self._digest(command.theirs.start, command.theirs.end))
+            case session.AnswerProbe():
+                await self._say(await self._leaves(command.probe))
+            case session.NoteEqual():
+                ears.equal_upto(command.end)
+            case session.Reconnect():
+                raise StreamEnded(command.reason)
+            case _:
+                assert_never(command)
+        return None
+
+    async def _digest(self, start: PhysicalOffset, end: PhysicalOffset) -> RangeDigest:
+        store = self._parts.store
+        return await self._parts.reads.call(lambda: RangeDigest(start, end, store.chain_digest(start, end)))
+
+    async def _leaves(self, probe: LeafProbe) -> LeafDigests:
+        store = self._parts.store
+        digests = await self._parts.reads.call(lambda: tuple(store.leaf_digests(probe.start, probe.end)))
+        return LeafDigests(probe.start, probe.end, digests)
+
+    async def _say(self, message: SlaveSays) -> None:
+        async with self._writing:
+            await self._line.write(message)

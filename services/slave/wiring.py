@@ -1,0 +1,226 @@
+"""A slave, put together in the order in which it starts."""
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from dittomq.broker.auditing import Auditing
+from dittomq.broker.config_files import ConfigFiles
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.fetching import RangeServing
+from dittomq.broker.keeping import Keeper
+from dittomq.broker.metadata import Metadata
+from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.reading import Reading, ReadRules
+from dittomq.broker.registration import Identity, advertised
+from dittomq.broker.servicers import names
+from dittomq.broker.servicers.audit import AuditServicer
+from dittomq.broker.servicers.metadata import MetadataServicer
+from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.topics import SlaveTopics, TopicReads
+from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.doors.workers import Lane
+from dittomq.errors import StoreFailed
+from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.routes import DEFAULT_NETWORK, Role
+from dittomq.rpc.channel import Channels
+from dittomq.rpc.interceptors import CallInterceptor
+from dittomq.rpc.metadata_source import RemoteMetadata
+from dittomq.rpc.server import Listen, RpcServer, Service, bind
+from dittomq.rpc.vitals import Phase, Vitals
+from dittomq.settings import Loaded
+from services.ha_metrics import HaCollector
+from services.metrics import CallMetrics
+from services.slave.config import SlaveConfig
+from services.slave.follower import Follower, FollowerParts
+from services.slave.node import MasterAddresses, NodeParts, SlaveNode
+from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
+
+_GRACE_S: Final = 2.0
+_READ_THREADS: Final = 4
+_PERMISSION_READ_WRITE: Final = 6
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """`store` is the only lane that writes the log."""
+
+    store: Lane
+    reads: Lane
+    dispatch: Lane
+    audit: Lane
+    files: Lane
+
+
+class Slave:
+    """One slave on the doors it is given."""
+
+    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors) -> None:
+        self.vitals = Vitals()
+        self.registry = CollectorRegistry()
+        self._loaded = loaded
+        self._config = loaded.value
+        self._doors = doors
+        self._calls = CallMetrics(self.registry)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then drain. Raises StartError when it cannot start, StoreFailed when the disk fails."""
+        doors, workers = self._doors, self._doors.workers
+        lanes = _Lanes(
+            workers.lane("store"), workers.lane("reads", _READ_THREADS), workers.lane("dispatch"), workers.lane("audit"), workers.lane("files")
+        )
+        options = StoreOptions(segment_bytes=self._config.store.segment_bytes, reserve_bytes=self._config.store.reserve_bytes)
+        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms))
+        clean = False
+        try:
+            async with Channels(doors.transport) as channels:
+                await self._serve(store, lanes, channels, stop)
+            clean = True
+        except BaseException as raised:
+            if _is_store_failure(raised):
+                await lanes.store.call(store.clear_boot_stamp)
+            raise
+        finally:
+            await lanes.store.call(lambda: store.close(clean))
+
+    async def _serve(self, store: Store, lanes: _Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        doors, clock, config = self._doors, self._doors.clock, self._config
+        changed = asyncio.Event()
+        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, lambda kind, table: changed.set())
+        for restored in await metadata.load():
+            log.warning("config_file_restored", what=restored)
+        await lanes.store.call(store.sync)
+        await lanes.store.call(store.stamp_boot)
+        dispatcher = Dispatcher(store, lanes.dispatch)
+        addresses = MasterAddresses(config.replication.master_address)
+        replicas: list[RpcServer] = []
+        parts = FollowerParts(
+            config, doors.storage, store, lanes.store, lanes.reads, lanes.files, dispatcher, channels, clock, doors.chance
+        )
+        follower = Follower(parts, lambda: addresses.replication, lambda: self._replication_address(replicas[0]))
+        node = SlaveNode(NodeParts(self._loaded, store, metadata, dispatcher, clock), follower, addresses)
+        self.registry.register(HaCollector(node.status))
+        clients, ranges = await self._bind(node, _Bound(store, lanes, metadata, dispatcher, follower, addresses))
+        replicas.append(ranges)
+        drop_topic = lambda name: lanes.store.call(lambda: store.delete_topic(name))  # noqa: E731  # one call deep
+        puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, drop_topic)
+
+        def heard(news: NameserverNews) -> None:
+            addresses.heard(news)
+            follower.nameservers_answered()
+
+        registrar = Registrar(
+            config.node.nameservers, lambda: node.registration(self._identity(store, clients, ranges)), heard, channels, clock, doors.chance
+        )
+        keeper = Keeper(store, lanes.files, node.known)
+        try:
+            await clients.start()
+            await ranges.start()
+            await self.vitals.become(Phase.READY)
+            async with asyncio.TaskGroup() as tasks:
+                background = [
+                    tasks.create_task(registrar.run(), name="registrar"),
+                    tasks.create_task(_forward(changed, registrar), name="changes"),
+                    tasks.create_task(metadata.watch(), name="metadata"),
+                    tasks.create_task(dispatcher.run(), name="dispatcher"),
+                    tasks.create_task(keeper.run(), name="keeper"),
+                    tasks.create_task(puller.run(), name="puller"),
+                    tasks.create_task(follower.run(), name="follower"),
+                ]
+                await stop.wait()
+                await self._drain(registrar, [clients, ranges])
+                for task in background:
+                    task.cancel()
+        finally:
+            for server in (clients, ranges):
+                await server.stop(0)
+        await follower.copy.flush()
+        await keeper.keep()
+        await lanes.store.call(store.checkpoint)
+
+    async def _drain(self, registrar: Registrar, servers: list[RpcServer]) -> None:
+        log.info("draining", node=self._config.name)
+        await self.vitals.become(Phase.DRAINING, "shutting down")
+        await registrar.goodbye()
+        for server in servers:
+            await server.stop(_GRACE_S)
+
+    async def _bind(self, node: SlaveNode, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
+        config, clock, store, lanes = self._config, self._doors.clock, bound.store, bound.lanes
+
+        def master() -> str:
+            return bound.addresses.clients
+
+        rules = ReadRules(config.node.broker, bound.follower.readable, node.topic, refuses_beyond_end=False)
+        reading = Reading(store, lanes.reads, bound.dispatcher, clock, rules)
+        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker)
+        clients = [
+            names.messaging(MessagingServicer(config.name, master, reading)),
+            names.metadata(MetadataServicer(bound.metadata)),
+            names.topics(TopicServicer(TopicReads(config.name, bound.metadata, store, lanes.reads), SlaveTopics(config.name, master))),
+            names.broker(BrokerServicer(node)),
+            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy))),
+        ]
+        replicas = [names.replication(ReplicationServicer(config.name, master, ranges))]
+        return (
+            await self._server(node, Listen("listen.clients", config.listen.clients), clients),
+            await self._server(node, Listen("listen.replication", config.listen.replication), replicas),
+        )
+
+    async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
+        interceptor = CallInterceptor(lambda: (self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
+        return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
+
+    def _replication_address(self, server: RpcServer) -> str:
+        return advertised(self._config.advertise_replication, self._config.listen.replication, server.port)[DEFAULT_NETWORK]
+
+    def _identity(self, store: Store, clients: RpcServer, replicas: RpcServer) -> Identity:
+        config = self._config
+        return Identity(
+            cluster=config.node.cluster,
+            broker=config.node.broker,
+            broker_id=config.node.broker_id,
+            replica_uuid=store.replica_uuid,
+            role=Role.SLAVE,
+            addresses=advertised(config.advertise, config.listen.clients, clients.port),
+            replication_addresses=advertised(config.advertise_replication, config.listen.replication, replicas.port),
+            permission=_PERMISSION_READ_WRITE,
+            registration_period_ms=config.node.registration_period_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What the servers answer from."""
+
+    store: Store
+    lanes: _Lanes
+    metadata: Metadata
+    dispatcher: Dispatcher
+    follower: Follower
+    addresses: MasterAddresses
+
+
+async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:
+    """Run a slave until `stop` is set."""
+    await Slave(Loaded(config, defaultdict(lambda: "default")), doors).run(stop)
+
+
+async def _forward(changed: asyncio.Event, registrar: Registrar) -> None:
+    while True:
+        await changed.wait()
+        changed.clear()
+        registrar.changed()
+
+
+def _is_store_failure(raised: BaseException) -> bool:
+    if isinstance(raised, BaseExceptionGroup):
+        return any(_is_store_failure(inner) for inner in raised.exceptions)
+    return isinstance(raised, StoreFailed)

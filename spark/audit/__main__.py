@@ -1,0 +1,104 @@
+"""`python -m spark.audit run|show`: the composition root of the audit.
+
+The exit status is a bit mask: 1 differs, 2 damaged, 16 incomplete; 0 a pass; 64 usage; 128 a crash, never a verdict.
+"""
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from dittomq.doors.chance import os_chance
+from dittomq.doors.clock import OsClock
+from dittomq.doors.transport import GrpcTransport
+from dittomq.errors import DittoError, OutOfReach, StartError
+from spark.audit import history
+from spark.audit.model import Exit
+from spark.audit.page import page
+from spark.audit.report import Document, document
+from spark.audit.run import Settings, World, audit
+from spark.audit.words import text
+
+DEFAULT_OUT = Path(".dittomq/audit")
+DEFAULT_HISTORY = Path(".dittomq/audit/history")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(Exit.USAGE, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command, return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except (history.NoSuchRun, StartError) as error:
+        print(error, file=sys.stderr)
+        return int(Exit.USAGE)
+    except OutOfReach as error:
+        print(f"INCOMPLETE  {error}", file=sys.stderr)
+        return int(Exit.INCOMPLETE)
+    except DittoError as error:
+        print(error, file=sys.stderr)
+        return int(Exit.CRASH)
+    except Exception:  # noqa: BLE001  # Python's own status 1 would read as "differs"
+        traceback.print_exc()
+        return int(Exit.CRASH)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from spark.audit.session import SparkRunner, spark_context  # noqa: PLC0415  # `show` needs no Spark
+
+    settings = Settings(nameserver=options.nameserver, broker=options.broker, pause_s=options.pause)
+    world = World(GrpcTransport(), OsClock(), os_chance())
+    with spark_context(options.master) as context:
+        result = audit(settings, world, SparkRunner(context))
+    found = document(result, show_bytes=options.show_bytes)
+    earlier = history.rows(options.history)
+    broker = f" --broker {options.broker}" if options.broker else ""
+    again = f"python -m spark.audit run --nameserver {options.nameserver}{broker}"
+    history.write_private(options.out / "audit.json", json.dumps(found, indent=1))
+    history.write_private(options.out / "audit.html", page(found, earlier, again))
+    history.keep(options.history, found)
+    _print(found, as_json=options.json)
+    print(f"report: {options.out / 'audit.html'}   history: {options.history}", file=sys.stderr)
+    return int(found["exit_status"])
+
+
+def _show(options: argparse.Namespace) -> int:
+    found = history.load(options.history, options.run)
+    _print(found, as_json=options.json)
+    return int(found["exit_status"])
+
+
+def _print(found: Document, *, as_json: bool) -> None:
+    print(json.dumps(found) if as_json else text(found))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m spark.audit", description="Compare all copies of all broker groups, byte by byte.")
+    commands = parser.add_subparsers(required=True, metavar="run|show")
+    run = commands.add_parser("run", help="audit a cluster", description="Audit a cluster.")
+    run.add_argument("--nameserver", required=True, metavar="HOST:PORT", help="a nameserver of the cluster")
+    run.add_argument("--broker", help="one broker group; default: all")
+    run.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder of audit.html and audit.json (default %(default)s)")
+    run.add_argument("--master", default="local[*]", help="Spark master, where spark-submit gave none (default %(default)s)")
+    run.add_argument("--pause", type=float, default=1.0, metavar="SECONDS", help="wait before a second look (default %(default)s)")
+    run.add_argument("--show-bytes", action="store_true", help="put payload bytes around a difference into the report")
+    run.set_defaults(command=_run)
+    show = commands.add_parser("show", help="print an earlier audit", description="Print an earlier audit.")
+    show.add_argument("run", metavar="RUN", nargs="?", default="last", help="name of the run (default: the last one)")
+    show.set_defaults(command=_show)
+    for command in (run, show):
+        command.add_argument("--history", type=Path, default=DEFAULT_HISTORY, help="folder of earlier runs (default %(default)s)")
+        command.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""Decides what is compared: the cut, the slices, and what cannot be compared. Pure."""
+
+from collections.abc import Iterator
+
+from dittomq.copies import CopyDescription
+from spark.audit.model import Bounds, GroupPlan, GroupSurvey, NotCompared, Slice, Surveyed
+
+SLICE_BYTES = 32 * 1024 * 1024
+NORMAL_LAG_BYTES = 16 * 1024 * 1024
+NEVER = 2**63 - 1
+
+
+def plan(survey: GroupSurvey) -> GroupPlan:
+    """What an audit of one group compares: from the highest first byte to the lowest confirmed end of its copies."""
+    copies = tuple(node for node in survey.nodes if node.held is not None)
+    held = [copy.held for copy in copies if copy.held is not None]
+    problems = [*_absent(survey), *_unlike(held)]
+    if not held:
+        return GroupPlan(survey.broker, survey.cluster, (), Bounds(0, 0, NEVER), 0, (), (), tuple(problems))
+    low = max(copy.min_offset for copy in held)
+    frontier = max(copy.confirmed for copy in held)
+    cut = max(low, min(_comparable_end(copy) for copy in held))
+    apart = tuple(_apart(held, low, cut))
+    problems += [f"{part.node}: {part.size:,} bytes {part.why}" for part in apart if not part.normal]
+    problems += _behind(held, frontier)
+    segment_bytes = held[0].segment_bytes
+    slices = tuple(_slices(survey.broker, low, cut, segment_bytes)) if len({copy.segment_bytes for copy in held}) == 1 else ()
+    bounds = Bounds(low, cut, min((entry.start for entry in held[0].lineage), default=NEVER))
+    return GroupPlan(survey.broker, survey.cluster, copies, bounds, frontier, slices, apart, tuple(problems))
+
+
+def changes(before: tuple[Surveyed, ...], after: tuple[Surveyed, ...]) -> list[str]:
+    """What happened to the copies during the run that makes its result unsafe."""
+    now = {node.node: node for node in after}
+    found = []
+    for copy in before:
+        then = copy.held
+        later = now.get(copy.node)
+        if then is None:
+            continue
+        if later is None or later.held is None:
+            found.append(f"{copy.node} did not answer at the end of the run: {later.problem if later else 'no longer registered'}")
+            continue
+        found += [f"{copy.node}: {what}" for what in _changed(then, later.held)]
+    return found
+
+
+def _changed(then: CopyDescription, now: CopyDescription) -> Iterator[str]:
+    if then.replica_uuid != now.replica_uuid:
+        yield "another store took its place during the run"
+    if then.lineage != now.lineage:
+        yield f"its epoch changed from {then.epoch} to {now.epoch} during the run"
+    if then.generation != now.generation:
+        yield "bytes of it were cut or replaced during the run"
+    if then.min_offset != now.min_offset:
+        yield f"its first byte moved from {then.min_offset:,} to {now.min_offset:,} during the run"
+
+
+def _comparable_end(copy: CopyDescription) -> int:
+    return min(copy.confirmed, copy.end)
+
+
+def _absent(survey: GroupSurvey) -> Iterator[str]:
+    for node in survey.nodes:
+        if node.held is None:
+            yield f"{node.node} is registered and could not be read: {node.problem}"
+    if survey.slaves_expected is None:
+        yield f"no node of {survey.broker} could say how many copies it should have"
+    elif len(survey.nodes) < survey.slaves_expected + 1:
+        yield f"{survey.broker} is configured with {survey.slaves_expected + 1} copies and {len(survey.nodes)} are registered"
+
+
+def _unlike(held: list[CopyDescription]) -> Iterator[str]:
+    if len({copy.segment_bytes for copy in held}) > 1:
+        yield "the copies have segments of different sizes: " + ", ".join(f"{copy.node} {copy.segment_bytes:,}" for copy in held)
+
+
+def _apart(held: list[CopyDescription], low: int, cut: int) -> Iterator[NotCompared]:
+    for copy in held:
+        if copy.min_offset < low:
+            yield NotCompared(copy.node, low - copy.min_offset, "older than the first byte of another copy", normal=False)
+        if copy.end > cut:
+            yield NotCompared(copy.node, copy.end - cut, "newer than the cut", normal=True)
+
+
+def _behind(held: list[CopyDescription], frontier: int) -> Iterator[str]:
+    for copy in held:
+        missing = frontier - copy.end
+        if missing > NORMAL_LAG_BYTES or (missing > 0 and copy.end <= copy.min_offset):
+            yield f"{copy.node} lacks {missing:,} confirmed bytes: it is still catching up"
+        elif frontier - copy.confirmed > NORMAL_LAG_BYTES or (frontier > copy.min_offset and copy.confirmed <= copy.min_offset):
+            yield f"{copy.node} knows of nothing confirmed beyond byte {copy.confirmed:,}, others up to {frontier:,}"
+
+
+def _slices(broker: str, low: int, cut: int, segment_bytes: int) -> Iterator[Slice]:
+    at = low
+    while at < cut:
+        segment_start = at - at % segment_bytes
+        segment_end = segment_start + segment_bytes
+        end = min(cut, segment_end, at + SLICE_BYTES)
+        yield Slice(broker, at, end, segment_start, segment_end)
+        at = end

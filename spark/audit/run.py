@@ -1,0 +1,105 @@
+"""⑨ One audit from the survey to the conclusion. The runner decides where the work is done; Spark's is in `session`."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from dittomq.client.copies import CopyReader
+from dittomq.doors.clock import Clock
+from dittomq.doors.transport import Transport
+from dittomq.rpc.channel import Channels
+from spark.audit.conclude import Evidence, conclude
+from spark.audit.model import GroupPlan, GroupResult, GroupSurvey, Leaf, LeafResult, LeafTask, RunResult, SliceResult, SliceTask
+from spark.audit.plan import changes, plan
+from spark.audit.sources import survey
+
+ASK_DEADLINE_S = 10.0
+MAX_LEAVES_READ = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to audit: the cluster's nameserver "host:port", one broker group or all, and the pause before a difference is read again."""
+
+    nameserver: str
+    broker: str | None = None
+    pause_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The doors of an audit's driver."""
+
+    transport: Transport
+    clock: Clock
+    chance: random.Random
+
+
+class Runner(Protocol):
+    """Does tasks somewhere, in any order."""
+
+    def slices(self, tasks: Sequence[SliceTask]) -> list[SliceResult]: ...
+
+    def leaves(self, tasks: Sequence[LeafTask]) -> list[LeafResult]: ...
+
+
+def audit(settings: Settings, world: World, runner: Runner) -> RunResult:
+    """Audit a cluster. Raises OutOfReach when the nameserver does not answer."""
+    started_ms = world.clock.wall_ms()
+    salt = world.chance.getrandbits(64) | 1
+    before = asyncio.run(_survey(settings, world))
+    cut_ms = world.clock.wall_ms()
+    plans = [plan(group) for group in before]
+    tasks = [task for each in plans for task in _slice_tasks(each, salt)]
+    sliced = runner.slices(tasks) if tasks else []
+    wanted = [task for each in plans for task in _leaf_tasks(each, sliced, settings.pause_s)]
+    leaves = runner.leaves(wanted) if wanted else []
+    after = asyncio.run(_survey(settings, world))
+    results = tuple(_conclude(each, sliced, leaves, after) for each in plans)
+    name = f"broker group {settings.broker}" if settings.broker else "any broker"
+    return RunResult(
+        run=datetime.fromtimestamp(started_ms / 1_000, UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")[:-3] + "Z",
+        cluster=before[0].cluster if before else "",
+        started_ms=started_ms,
+        ended_ms=world.clock.wall_ms(),
+        cut_ms=cut_ms,
+        salt=salt,
+        groups=results,
+        problems=() if before else (f"no node of {name} is registered at {settings.nameserver}",),
+    )
+
+
+async def _survey(settings: Settings, world: World) -> list[GroupSurvey]:
+    async with Channels(world.transport) as channels:
+        return await survey(CopyReader(channels, ASK_DEADLINE_S), settings.nameserver, settings.broker)
+
+
+def _slice_tasks(each: GroupPlan, salt: int) -> list[SliceTask]:
+    addresses = tuple(copy.address for copy in each.copies)
+    return [SliceTask(part, addresses, addresses[0], each.bounds, salt) for part in each.slices]
+
+
+def _differing(each: GroupPlan, sliced: Sequence[SliceResult]) -> list[Leaf]:
+    return sorted((leaf for result in sliced if result.slice.broker == each.broker for leaf in result.leaves), key=lambda leaf: leaf.start)
+
+
+def _leaf_tasks(each: GroupPlan, sliced: Sequence[SliceResult], pause_s: float) -> list[LeafTask]:
+    addresses = {copy.node: copy.address for copy in each.copies}
+    silent = {node for result in sliced if result.slice.broker == each.broker for node, _ in result.unreadable}
+    answering = tuple(address for node, address in addresses.items() if node not in silent)
+    copies = answering if len(answering) > 1 else tuple(addresses.values())
+    return [LeafTask(leaf, copies, each.bounds, pause_s) for leaf in _differing(each, sliced)[:MAX_LEAVES_READ]]
+
+
+def _conclude(each: GroupPlan, sliced: Sequence[SliceResult], leaves: Sequence[LeafResult], after: Sequence[GroupSurvey]) -> GroupResult:
+    now = next((group.nodes for group in after if group.broker == each.broker), ())
+    evidence = Evidence(
+        slices=[result for result in sliced if result.slice.broker == each.broker],
+        leaves=[result for result in leaves if result.leaf.slice.broker == each.broker],
+        unread=max(0, len(_differing(each, sliced)) - MAX_LEAVES_READ),
+        changes=changes(each.copies, now),
+    )
+    return conclude(each, evidence)

@@ -1,0 +1,148 @@
+"""Proves on one copy that the log is whole: records tile it, checksums match, queue offsets are dense. Pure.
+
+A slice owns the records that start in it, so slices can be read in any order and joined afterwards.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from dittomq.commitlog.format import MAX_RECORD_BYTES, scan
+from dittomq.commitlog.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
+from spark.audit.model import Bounds, Damage, QueueRun, Records, Slice
+
+
+class Checked(NamedTuple):
+    """What one slice holds; see Records."""
+
+    records: int
+    first: int | None
+    next: int | None
+    damaged: tuple[Damage, ...]
+    runs: tuple[QueueRun, ...]
+
+
+class Joined(NamedTuple):
+    """What all slices of a group hold together."""
+
+    records: int
+    queues: int
+    topics: int
+    damaged: tuple[Damage, ...]
+
+
+def missing_tail(view: View, part: Slice, bounds: Bounds) -> tuple[int, int] | None:
+    """The bytes behind the slice that its last record needs, None when it needs none."""
+    limit = min(part.segment_end, bounds.cut)
+    last = None
+    for last in _owned(view, part, bounds):  # noqa: B007  # the last one is wanted
+        pass
+    reached = view.end if last is None else last.end
+    if last is not None and last.sort is Sort.RECORD and view.end < reached <= limit:
+        return view.end, reached
+    if reached < part.end and part.end - reached < HEADER_BYTES and view.end < limit:
+        return view.end, min(limit, view.end + MAX_RECORD_BYTES)
+    return None
+
+
+def check(node: str, view: View, part: Slice, bounds: Bounds) -> Checked:
+    """Check the records that start in the slice; `view` holds the slice and, behind it, the rest of its last record.
+
+    Queue offsets are followed in sealed epochs only: RocketMQ gives some of its records none.
+    """
+    start = _first(view, part, bounds)
+    if start is None:
+        return Checked(0, None, None, (), ())
+    if start >= bounds.sealed_from:
+        scanned = scan(view.data[start - view.base :], start, part.segment_end)
+        if not scanned.problem and scanned.end >= part.end:
+            own = [entry for entry in scanned.entries if entry.start < part.end]
+            records = [entry for entry in own if entry.queue >= 0]
+            runs = _runs((entry.topic, entry.queue, entry.queue_offset, entry.start) for entry in records)
+            return Checked(len(records), start, own[-1].end, (), runs) if own else Checked(0, None, None, (), ())
+    return _check_damaged(node, view, part, bounds)
+
+
+def _check_damaged(node: str, view: View, part: Slice, bounds: Bounds) -> Checked:
+    records = 0
+    damaged: list[Damage] = []
+    followed: list[tuple[str, int, int, int]] = []
+    first = end = None
+    for span in _owned(view, part, bounds):
+        first = span.start if first is None else first
+        end = span.end
+        sealed = span.start >= bounds.sealed_from
+        problem = problem_of(view, span, sealed=sealed)
+        fields = fields_of(view, span) if sealed and not problem else None
+        if problem:
+            damaged.append(Damage(node, span.start, min(span.end, view.end), problem))
+        elif span.sort is Sort.RECORD:
+            records += 1
+        if fields is not None:
+            followed.append((fields.topic, fields.queue, fields.queue_offset, span.start))
+    return Checked(records, first, end, tuple(damaged), _runs(followed))
+
+
+def _runs(records: Iterable[tuple[str, int, int, int]]) -> tuple[QueueRun, ...]:
+    """Records (topic, queue, queue offset, position) in the order of the log as runs without a gap."""
+    done: list[QueueRun] = []
+    running: dict[tuple[str, int], list[int]] = {}
+    for topic, queue, offset, position in records:
+        run = running.get((topic, queue))
+        if run is not None and run[1] == offset:
+            run[1] += 1
+            continue
+        if run is not None:
+            done.append(QueueRun(topic, queue, *run))
+        running[topic, queue] = [offset, offset + 1, position]
+    return (*done, *(QueueRun(topic, queue, *run) for (topic, queue), run in running.items()))
+
+
+def join(bounds: Bounds, parts: Sequence[tuple[Slice, Records]]) -> Joined:
+    """Join slices in the order of the log: they must meet without a gap, and every queue must go on where it was."""
+    damaged: list[Damage] = []
+    expected = bounds.low
+    runs: list[QueueRun] = []
+    node = parts[0][1].node if parts else ""
+    for part, records in sorted(parts, key=lambda each: each[0].start):
+        damaged += records.damaged
+        runs += records.runs
+        begins = records.first if records.first is not None else part.end
+        if begins > expected and part.start <= expected:
+            damaged.append(Damage(node, expected, begins, "no record starts here"))
+        if records.next is not None:
+            expected = max(expected, records.next)
+    if parts and expected < bounds.cut:
+        damaged.append(Damage(node, expected, bounds.cut, "the last record is not whole"))
+    broken = _queue_gaps(node, runs, damaged)
+    keys = {(run.topic, run.queue) for run in runs}
+    total = sum(records.records for _, records in parts)
+    ordered = tuple(sorted([*damaged, *broken], key=lambda each: (each.start, each.end)))
+    return Joined(total, len(keys), len({topic for topic, _ in keys}), ordered)
+
+
+def _first(view: View, part: Slice, bounds: Bounds) -> int | None:
+    return part.start if part.start in {part.segment_start, bounds.low} else next_start(view, part.start)
+
+
+def _owned(view: View, part: Slice, bounds: Bounds) -> Iterator[Span]:
+    start = _first(view, part, bounds)
+    if start is None:
+        return
+    for span in spans(view, start):
+        if span.start >= part.end:
+            return
+        yield span
+
+
+def _queue_gaps(node: str, runs: Sequence[QueueRun], damaged: Sequence[Damage]) -> Iterator[Damage]:
+    """Queues that skip or repeat an offset, by the position where that shows; damage in between explains it already."""
+    newest: dict[tuple[str, int], QueueRun] = {}
+    for run in sorted(runs, key=lambda each: each.position):
+        key = (run.topic, run.queue)
+        before = newest.get(key)
+        newest[key] = run
+        if before is None or before.next == run.first:
+            continue
+        if not any(before.position < damage.end and damage.start < run.position for damage in damaged):
+            problem = f"queue {run.queue} of {run.topic} goes on at offset {run.first:,}, {before.next:,} was next"
+            yield Damage(node, run.position, run.position, problem)

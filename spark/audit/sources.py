@@ -1,0 +1,40 @@
+"""Surveys a cluster: which copies are registered and what each holds."""
+
+import asyncio
+from itertools import groupby
+
+from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.errors import DittoError
+from spark.audit.model import GroupSurvey, Surveyed
+
+
+async def survey(reader: CopyReader, nameserver: str, broker: str | None) -> list[GroupSurvey]:
+    """Every registered group, or the one named; all nodes are asked at the same moment. Raises OutOfReach when the nameserver is silent."""
+    nodes = [node for node in await reader.nodes(nameserver) if broker in (None, node.broker)]
+    async with asyncio.TaskGroup() as group:
+        asked = [(node, group.create_task(_describe(reader, node)), group.create_task(_slaves_expected(reader, node))) for node in nodes]
+    found = [(asking.result(), expecting.result()) for _, asking, expecting in asked]
+    groups = []
+    for name, members in groupby(found, key=lambda each: each[0].address.broker):
+        listed = list(members)
+        surveyed = tuple(node for node, _ in listed)
+        expected = max((count for _, count in listed if count is not None), default=None)
+        groups.append(GroupSurvey(name, surveyed[0].address.cluster, surveyed, expected))
+    return groups
+
+
+async def _describe(reader: CopyReader, node: NodeAddress) -> Surveyed:
+    try:
+        held = await reader.describe(node)
+    except DittoError as error:
+        return Surveyed(node, None, str(error))
+    if held.node != node.name:
+        return Surveyed(node, None, f"{node.address} is registered as {node.name} and says that it is {held.node}")
+    return Surveyed(node, held)
+
+
+async def _slaves_expected(reader: CopyReader, node: NodeAddress) -> int | None:
+    try:
+        return await reader.slaves_expected(node)
+    except DittoError:
+        return None

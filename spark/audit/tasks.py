@@ -1,0 +1,121 @@
+"""What runs where Spark puts it: one slice digested on all copies, one differing leaf read raw from all copies."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.commitlog.digest import leaf_digest, root_digest
+from dittomq.commitlog.walk import View
+from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
+from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
+from dittomq.errors import DittoError
+from dittomq.rpc.channel import Channels
+from spark.audit.findings import differences, explain, window_of
+from spark.audit.model import Leaf, LeafResult, LeafTask, Records, Slice, SliceResult, SliceTask
+from spark.audit.semantics import check, missing_tail
+
+DEADLINE_S = 120.0
+T = TypeVar("T")
+
+
+class RangeSource(Protocol):
+    """Reads ranges of copies; CopyReader does."""
+
+    async def digests(self, node: NodeAddress, start: int, end: int, salt: int, *, leaves: bool) -> RangeDigests: ...
+
+    def read(self, node: NodeAddress, start: int, end: int) -> AsyncIterator[bytes]: ...
+
+
+def run_slices(tasks: Iterable[SliceTask]) -> Iterator[SliceResult]:
+    """One partition of slices, on an executor."""
+
+    async def run() -> list[SliceResult]:
+        async with Channels(GrpcTransport()) as channels:
+            source = CopyReader(channels, DEADLINE_S)
+            return [await compare_slice(source, task) for task in tasks]
+
+    return iter(asyncio.run(run()))
+
+
+def run_leaves(tasks: Iterable[LeafTask]) -> Iterator[LeafResult]:
+    """One partition of differing leaves, on an executor."""
+
+    async def run() -> list[LeafResult]:
+        async with Channels(GrpcTransport()) as channels:
+            source = CopyReader(channels, DEADLINE_S)
+            return [await explain_leaf(source, task) for task in tasks]
+
+    return iter(asyncio.run(run()))
+
+
+async def compare_slice(source: RangeSource, task: SliceTask) -> SliceResult:
+    """Digest a slice on all copies at once and read it record by record on one. What fails makes the slice unreadable, never different."""
+    part = task.slice
+    async with asyncio.TaskGroup() as group:
+        asked = {copy: group.create_task(_digests(source, copy, task)) for copy in task.copies}
+    answers = {copy: asking.result() for copy, asking in asked.items()}
+    unreadable = [(copy.name, why) for copy, (_, why) in answers.items() if why]
+    digests = {copy: got for copy, (got, _) in answers.items() if got is not None}
+    leaves = tuple(_differing(part, list(digests.values())))
+    records = None
+    if task.proof is not None and task.proof in digests:
+        try:
+            records = await _prove(source, task, task.proof, digests[task.proof])
+        except DittoError as error:
+            unreadable.append((task.proof.name, str(error)))
+    return SliceResult(part, len(digests) == len(task.copies) > 1, leaves, tuple(unreadable), records)
+
+
+async def explain_leaf(source: RangeSource, task: LeafTask) -> LeafResult:
+    """Read a leaf raw from all copies and again after a pause; only what differs both times is a finding."""
+    window = window_of(task.leaf, task.bounds)
+    copies: dict[str, bytes] = {}
+    for attempt in range(2):
+        if attempt:
+            await asyncio.sleep(task.pause_s)
+        try:
+            copies = {copy.name: await _whole(source, copy, window.start, window.end) for copy in task.copies}
+        except DittoError as error:
+            return LeafResult(task.leaf, (), 0, transient=False, unreadable=str(error))
+        inside = [data[task.leaf.start - window.start : task.leaf.end - window.start] for data in copies.values()]
+        if not differences(inside).any():
+            return LeafResult(task.leaf, (), 0, transient=True, unreadable="")
+    explained = explain(task.leaf, window, copies, task.bounds)
+    return LeafResult(task.leaf, explained.findings, explained.ignored, transient=False, unreadable="")
+
+
+async def _digests(source: RangeSource, copy: NodeAddress, task: SliceTask) -> tuple[RangeDigests | None, str]:
+    try:
+        got = await source.digests(copy, task.slice.start, task.slice.end, task.salt, leaves=True)
+    except DittoError as error:
+        return None, str(error)
+    if got.unreadable:
+        return None, got.unreadable
+    if len(got.leaves) != -(-(got.end - got.start) // LEAF_BYTES):
+        return None, f"{copy.name} sent {len(got.leaves)} digests for {got.end - got.start:,} bytes"
+    return got, ""
+
+
+def _differing(part: Slice, digests: list[RangeDigests]) -> Iterator[Leaf]:
+    for index, same in enumerate(zip(*(got.leaves for got in digests), strict=True)):
+        if len(set(same)) > 1:
+            start = part.start + index * LEAF_BYTES
+            yield Leaf(part, start, min(start + LEAF_BYTES, part.end))
+
+
+async def _prove(source: RangeSource, task: SliceTask, proof: NodeAddress, told: RangeDigests) -> Records:
+    part = task.slice
+    data = await _whole(source, proof, part.start, part.end)
+    own = [leaf_digest(data[at : at + LEAF_BYTES], task.salt) for at in range(0, len(data), LEAF_BYTES)]
+    view = View(data, part.start, part.segment_end)
+    while (more := missing_tail(view, part, task.bounds)) is not None:
+        view = view._replace(data=view.data + await _whole(source, proof, *more))
+    checked = check(proof.name, view, part, task.bounds)
+    rehash_equal = tuple(own) == told.leaves and root_digest(own, task.salt) == told.root
+    return Records(proof.name, *checked, rehashed=len(data), rehash_equal=rehash_equal)
+
+
+async def _whole(source: RangeSource, copy: NodeAddress, start: int, end: int) -> bytes:
+    assert end - start <= MAX_READ_RANGE_BYTES, "slices and windows are smaller than what a node gives at once"
+    return b"".join([piece async for piece in source.read(copy, start, end)])

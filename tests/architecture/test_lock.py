@@ -1,0 +1,43 @@
+import re
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support.tree import ROOT
+
+_PIN = re.compile(r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+def test_a_lock_holds_versions_with_hashes_and_nothing_else(name: str) -> None:
+    rest = _PIN.sub("", (ROOT / name).read_text(encoding="utf-8"))
+
+    assert rest == ""
+
+
+def test_the_lock_satisfies_what_pyproject_declares() -> None:
+    locked = _locked("requirements.lock")
+
+    unmet = [str(wanted) for wanted in _declared() if not wanted.specifier.contains(locked.get(canonicalize_name(wanted.name), "0"))]
+
+    assert unmet == [], "run `make lock`"
+
+
+def test_the_build_lock_is_a_part_of_the_lock() -> None:
+    assert _locked("requirements-build.lock").items() <= _locked("requirements.lock").items()
+
+
+def _locked(name: str) -> dict[str, str]:
+    return {canonicalize_name(package): version for package, version, _ in _PIN.findall((ROOT / name).read_text(encoding="utf-8"))}
+
+
+def _declared() -> Iterator[Requirement]:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = pyproject["project"]
+    lists = [pyproject["build-system"]["requires"], project["dependencies"], *project["optional-dependencies"].values()]
+    lists += pyproject["dependency-groups"].values()
+    wanted = (Requirement(line) for lines in lists for line in lines if isinstance(line, str))
+    return (requirement for requirement in wanted if requirement.name != project["name"])

@@ -1,0 +1,61 @@
+"""What a folder says of its tests: a mark, a time limit, and whether they may run beside others of their kind."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+settings.register_profile("here", deadline=None, print_blob=True)  # a busy machine is no failure; a failure can be replayed
+settings.load_profile("here")
+
+
+class Folder(NamedTuple):
+    """How tests of one folder run."""
+
+    timeout_s: int
+    alone: bool = False  # they load both cores or keep real deadlines: one of them at a time
+
+
+FOLDERS = {
+    "architecture": Folder(timeout_s=600),
+    "containers": Folder(timeout_s=900, alone=True),
+    "integration": Folder(timeout_s=300, alone=True),
+    "simulation": Folder(timeout_s=1_800),
+    "spark": Folder(timeout_s=900, alone=True),
+    "store": Folder(timeout_s=120),
+    "transcripts": Folder(timeout_s=60),
+    "unit": Folder(timeout_s=120),
+}
+_TESTS = Path(__file__).parent
+
+
+class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes without types
+    """Hands tests to the workers one by one, and all that run alone to the same worker.
+
+    Not `--dist loadgroup`: with pytest 9.2 it forgets the groups and says nothing.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        _, name, *_ = nodeid.split("/")
+        return "alone" if FOLDERS[name].alone else nodeid
+
+
+def pytest_configure() -> None:
+    unknown = {path.relative_to(_TESTS).parts[0] for path in _TESTS.rglob("test_*.py")} - set(FOLDERS)
+    if unknown:
+        raise pytest.UsageError(f"FOLDERS in tests/conftest.py does not say how tests in {', '.join(sorted(unknown))} run")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolder:
+    return ByFolder(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name = item.path.relative_to(_TESTS).parts[0]
+        item.add_marker(name)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(FOLDERS[name].timeout_s))

@@ -1,0 +1,163 @@
+"""The tables and the topics of a broker through real gRPC: what one node holds, the other one reads."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
+from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.servicers.metadata import MetadataServicer
+from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicChanges, TopicReads
+from dittomq.doors.clock import OsClock
+from dittomq.doors.transport import GrpcTransport
+from dittomq.errors import InvalidField, NotMaster, OutOfReach, VersionChanged
+from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS
+from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
+from dittomq.metadata.tables import Ask, Table, sorted_rows
+from dittomq.metadata.topics import TopicConfig
+from dittomq.rpc.channel import Channels, call
+from dittomq.rpc.interceptors import CallInterceptor, Unobserved
+from dittomq.rpc.metadata_source import RemoteMetadata
+from tests.support.lanes import InlineLane
+from tests.support.metadata_node import FakeTopicStore, MetadataNode
+
+
+@asynccontextmanager
+async def serving(node: MetadataNode, changes: TopicChanges | None = None) -> AsyncIterator[str]:
+    """The address of a broker that answers from the node's tables."""
+    store = FakeTopicStore()
+    master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1)
+    server = grpc.aio.server(interceptors=[CallInterceptor(lambda: ("a/0", 1), OsClock(), random.Random(1), Unobserved())])
+    metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata), server)
+    reads = TopicReads("a/0", node.metadata, store, InlineLane())
+    admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+class Replacing:
+    """Makes the next table of other rows."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.rows = rows
+
+    def __call__(self, table: Table[Any]) -> Table[Any]:
+        return table.changed(self.rows, 5, 1_000)
+
+
+async def fill(node: MetadataNode) -> None:
+    rows: list[tuple[Any, list[Any]]] = [
+        (TOPICS, [TopicConfig(f"t{n:04}", n % 1_024, 4, 7, 3, True, {"+a": "b"}, "MULTI_TAG", {"x": [1, {2: "3"}]}) for n in range(2_001)]),
+        (GROUPS, [GroupConfig("g", False, False, False, True, 2, -1, 3, 0, {"c": "d"}, {"groupRetryPolicy": {"type": "CUSTOMIZED"}})]),
+        (CONSUMER_OFFSETS, [ConsumerOffset("t", "g", 0, 0), ConsumerOffset("t", "g", 1, 2**62)]),
+        (DELAY_OFFSETS, [DelayOffset(1, 0), DelayOffset(18, 9)]),
+    ]
+    for kind, new in rows:
+        await node.metadata.change(kind, Replacing(new))
+
+
+def test_a_slave_holds_its_masters_tables_field_by_field(tmp_path: Path) -> None:
+    async def story() -> None:
+        master, slave = MetadataNode.make(tmp_path / "a0"), MetadataNode.make(tmp_path / "a1", "a/1")
+        await fill(master)
+        async with serving(master) as address, Channels(GrpcTransport()) as channels:
+            puller = MetadataPuller(RemoteMetadata(channels, lambda: address), slave.metadata, slave.clock, drop)
+            await puller.pull_once()
+
+        for kind in KINDS:
+            assert puller.status[kind.name].problem == ""
+            assert slave.metadata.table(kind) == master.metadata.table(kind)
+
+    async def drop(name: str) -> None:
+        raise AssertionError(name)
+
+    (tmp_path / "a0").mkdir()
+    (tmp_path / "a1").mkdir()
+    asyncio.run(story())
+
+
+def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_changed(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = MetadataNode.make(tmp_path)
+        await fill(master)
+        async with serving(master) as address, Channels(GrpcTransport()) as channels:
+            remote = RemoteMetadata(channels, lambda: address)
+            first = await remote.fetch(TOPICS, Ask(page_size=10), 5)
+            equal = await remote.fetch(TOPICS, Ask(known=first.version), 5)
+            assert (equal.not_modified, equal.rows) == (True, ())
+
+            await master.metadata.lead(6)
+
+            with pytest.raises(VersionChanged):
+                await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), 5)
+            with pytest.raises(InvalidField, match="page_size"):
+                await remote.fetch(TOPICS, Ask(page_size=10_001), 5)
+
+    asyncio.run(story())
+
+
+def test_a_master_that_is_not_known_or_not_there_is_out_of_reach() -> None:
+    async def story() -> None:
+        async with Channels(GrpcTransport()) as channels:
+            with pytest.raises(OutOfReach, match="not known"):
+                await RemoteMetadata(channels, lambda: "").fetch(TOPICS, Ask(), 1)
+            with pytest.raises(OutOfReach):
+                await RemoteMetadata(channels, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
+
+    asyncio.run(story())
+
+
+def test_a_topic_is_created_described_listed_and_deleted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(MetadataNode.make(tmp_path)) as address, Channels(GrpcTransport()) as channels:
+            stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
+
+            async def ask(method: Any, request: object) -> Any:
+                return await call(method, request, who=address, deadline_s=5)
+
+            created = await ask(stub.CreateTopic, admin_pb2.CreateTopicRequest(topic=admin_pb2.Topic(name="orders")))
+            assert (created.created, created.topic.read_queues, created.topic.permission) == (True, 8, 6)
+            described = await ask(stub.GetTopic, admin_pb2.GetTopicRequest(name="orders"))
+            assert [queue.queue for queue in described.queues] == list(range(8))
+            listed = await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())
+            assert [topic.name for topic in listed.topics] == ["orders"]
+            await ask(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"))
+            assert not (await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())).topics
+
+    asyncio.run(story())
+
+
+def test_a_slave_names_its_master_on_the_wire(tmp_path: Path) -> None:
+    async def story() -> None:
+        slave = SlaveTopics("a/1", lambda: "10.0.0.7:10911")
+        async with serving(MetadataNode.make(tmp_path), slave) as address, Channels(GrpcTransport()) as channels:
+            stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
+            with pytest.raises(NotMaster) as refused:
+                await call(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"), who=address, deadline_s=5)
+            assert refused.value.master == "10.0.0.7:10911"
+
+    asyncio.run(story())
+
+
+def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = MetadataNode.make(tmp_path)
+        odd = [TopicConfig("\u0391\U0001f600", attributes={"ключ": "値"}, other_fields={"é": "\n\t\\"})]
+        await node.metadata.change(TOPICS, lambda table: table.changed(odd, 1, 1))
+        async with serving(node) as address, Channels(GrpcTransport()) as channels:
+            page = await RemoteMetadata(channels, lambda: address).fetch(TOPICS, Ask(), 5)
+            assert sorted_rows(page.rows) == node.metadata.table(TOPICS).rows
+
+    asyncio.run(story())

@@ -1,0 +1,259 @@
+"""A disk in memory, with what is written and what would survive.
+
+Bytes: a file has its written pages; for each page that changed since the last sync it remembers what the disk holds.
+A kill loses nothing. A power loss keeps, sector by sector, the old or the new bytes, as chance decides; the size of a
+file is metadata, old or new. A failed sync marks the pages clean although the disk does not have them: a later sync
+says nothing about them, and they may be lost by a power loss and even by a mere restart, when the cache is dropped.
+
+Names: each make, rename and removal is an operation in a journal. A sync of a folder makes the operations of that
+folder durable. A power loss keeps of the others a prefix, of the whole journal or folder by folder; a rename between
+two folders is atomic.
+"""
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+SECTOR = 512
+PAGE = 4_096
+_ZEROS = bytes(PAGE)
+
+
+class Inode:
+    """A file's bytes: pages as written, and the disk's own version of pages that differ from it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.disk_size = 0
+        self.pages: dict[int, bytearray] = {}
+        self.dirty: dict[int, bytes] = {}
+        self.lost: dict[int, bytes] = {}
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Bytes as written; zeros where nothing ever was."""
+        end = min(offset + length, self.size)
+        parts = []
+        while offset < end:
+            number, at = divmod(offset, PAGE)
+            count = min(PAGE - at, end - offset)
+            page = self.pages.get(number)
+            parts.append(_ZEROS[:count] if page is None else bytes(page[at : at + count]))
+            offset += count
+        return b"".join(parts)
+
+    def write(self, content: memoryview, offset: int, chance: random.Random) -> None:
+        """Put bytes in place; what the disk holds of them is undecided until a sync."""
+        done = 0
+        while done < len(content):
+            number, at = divmod(offset + done, PAGE)
+            count = min(PAGE - at, len(content) - done)
+            page = self._touch(number, chance)
+            page[at : at + count] = content[done : done + count]
+            done += count
+        self.size = max(self.size, offset + len(content))
+
+    def new_pages(self, length: int, offset: int) -> int:
+        """How many pages a write would add."""
+        return sum(1 for number in range(offset // PAGE, (offset + length - 1) // PAGE + 1) if number not in self.pages) if length else 0
+
+    def truncate(self, size: int, chance: random.Random) -> None:
+        """Set the size; bytes past it are zeros if the file grows again."""
+        if size < self.size:
+            for number in [number for number in self.pages if number >= size // PAGE]:
+                page = self._touch(number, chance)
+                keep = max(0, size - number * PAGE)
+                page[keep:] = bytes(PAGE - keep)
+        self.size = size
+
+    def sync(self) -> None:
+        """Everything written is on the disk."""
+        self.dirty.clear()
+        self.disk_size = self.size
+        for number in [number for number in self.pages if number * PAGE >= self.size]:
+            del self.pages[number]
+
+    def fail_sync(self) -> None:
+        """Pages are marked clean although the disk does not have them."""
+        self.lost.update(self.dirty)
+        self.dirty.clear()
+
+    def lose_power(self, chance: random.Random) -> None:
+        """Keep of each unsynced sector the old or the new bytes, and of the size the old or the new one."""
+        fate = chance.choice((0.0, 0.5, 0.9, 1.0))
+        for number, old in [*self.lost.items(), *self.dirty.items()]:
+            self._mix(number, old, fate, chance)
+        self.lost.clear()
+        self.dirty.clear()
+        size = self.size if chance.random() < fate else self.disk_size
+        self.size = max(self.size, size)
+        self.truncate(size, chance)
+        self.sync()
+
+    def drop_cache(self, chance: random.Random) -> None:
+        """Lose, of pages that a failed sync marked clean, what the disk never got."""
+        for number, old in self.lost.items():
+            self._mix(number, old, 0.5, chance)
+        self.lost.clear()
+
+    def _touch(self, number: int, chance: random.Random) -> bytearray:
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = bytearray(PAGE)
+        if number not in self.dirty:
+            self.dirty[number] = self.lost.pop(number, b"") or bytes(page)
+        elif chance.random() < 0.05:
+            self.dirty[number] = bytes(page)  # the kernel wrote it back meanwhile
+        return page
+
+    def _mix(self, number: int, old: bytes, fate: float, chance: random.Random) -> None:
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = bytearray(PAGE)
+        for at in range(0, PAGE, SECTOR):
+            if page[at : at + SECTOR] != old[at : at + SECTOR] and chance.random() >= fate:
+                page[at : at + SECTOR] = old[at : at + SECTOR]
+
+
+class Deed(Enum):
+    """What was done to a name."""
+
+    MADE = "made"
+    REMOVED = "removed"
+    RENAMED = "renamed"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One change of names. `inode` None: the name is a folder's. `target` only for a rename."""
+
+    deed: Deed
+    path: str
+    inode: Inode | None
+    target: str = ""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders whose names it changes."""
+        return (parent(self.path), parent(self.target)) if self.target else (parent(self.path),)
+
+
+class Names:
+    """A tree of names: folders, and files with their inodes. The root is ""."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Inode] = {}
+        self.folders: dict[str, None] = {"": None}
+
+    def apply(self, operation: Operation) -> None:
+        """Change the tree. A name may be here before its folder is: durable in a folder that is not."""
+        inode = operation.inode
+        match operation.deed:
+            case Deed.MADE:
+                self._put(operation.path, inode)
+            case Deed.REMOVED if inode is None:
+                self.folders.pop(operation.path, None)
+            case Deed.REMOVED:
+                if self.files.get(operation.path) is inode:
+                    del self.files[operation.path]
+            case Deed.RENAMED if inode is None:
+                self._move_folder(operation.path, operation.target)
+            case Deed.RENAMED:
+                if self.files.get(operation.path) is inode:
+                    del self.files[operation.path]
+                self._put(operation.target, inode)
+
+    def whole(self) -> "Names":
+        """Only what the root leads to."""
+        found = Names()
+        for path in sorted(self.folders):
+            if path and parent(path) in found.folders:
+                found.folders[path] = None
+        found.files.update((path, inode) for path, inode in self.files.items() if parent(path) in found.folders)
+        return found
+
+    def _put(self, path: str, inode: Inode | None) -> None:
+        if inode is None:
+            self.folders[path] = None
+        else:
+            self.files[path] = inode
+
+    def _move_folder(self, old: str, new: str) -> None:
+        if old not in self.folders:
+            return
+        for path in [path for path in self.folders if path == old or path.startswith(f"{old}/")]:
+            del self.folders[path]
+            self.folders[new + path[len(old) :]] = None
+        for path in [path for path in self.files if path.startswith(f"{old}/")]:
+            self.files[new + path[len(old) :]] = self.files.pop(path)
+
+
+class Disk:
+    """The names and files of one machine, as seen now and as they would survive. Outlives processes."""
+
+    def __init__(self, chance: random.Random, capacity_bytes: int = 1 << 40) -> None:
+        self.chance = chance
+        self.capacity_bytes = capacity_bytes
+        self.boot = 1
+        self.names = Names()
+        self._durable = Names()
+        self._journal: list[Operation] = []
+
+    def do(self, operation: Operation) -> None:
+        """Change a name; it survives once its folders are synced."""
+        self.names.apply(operation)
+        self._journal.append(operation)
+
+    def sync_folder(self, path: str) -> None:
+        """Make the changes of one folder's names durable."""
+        rest = []
+        for operation in self._journal:
+            if path in operation.folders:
+                self._durable.apply(operation)
+            else:
+                rest.append(operation)
+        self._journal = rest
+
+    def inodes(self) -> list[Inode]:
+        """Every file that has a name or may get its name back, once."""
+        found: dict[int, Inode] = {}
+        for inode in [*self.names.files.values(), *self._durable.files.values()]:
+            found.setdefault(id(inode), inode)
+        return list(found.values())
+
+    def used_bytes(self) -> int:
+        """Space taken by what has a name."""
+        return sum(len(inode.pages) for inode in self.names.files.values()) * PAGE
+
+    def drop_cache(self) -> None:
+        """A process was killed; some of the page cache goes before the next one looks."""
+        for inode in self.inodes():
+            if inode.lost and self.chance.random() < 0.5:
+                inode.drop_cache(self.chance)
+
+    def lose_power(self) -> None:
+        """Keep what was synced and, of the rest, what chance leaves; boot anew."""
+        for operation in self._survivors():
+            self._durable.apply(operation)
+        self._journal.clear()
+        for inode in self.inodes():
+            inode.lose_power(self.chance)
+        self.names = self._durable.whole()
+        self._durable = self.names.whole()
+        self.boot += 1
+
+    def _survivors(self) -> list[Operation]:
+        kept: list[Operation] = []
+        if self.chance.random() < 0.5:
+            return self._journal[: self.chance.randint(0, len(self._journal))]
+        stopped: dict[str, None] = {}
+        for operation in self._journal:
+            if any(folder in stopped for folder in operation.folders) or self.chance.random() < 0.2:
+                stopped.update(dict.fromkeys(operation.folders))
+            else:
+                kept.append(operation)
+        return kept
+
+
+def parent(path: str) -> str:
+    """The folder that holds a name."""
+    return path.rpartition("/")[0]

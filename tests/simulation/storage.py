@@ -1,0 +1,218 @@
+"""The storage door: one process's view of its machine's disk, with faults."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dittomq.commitlog.storage import File, HeldLock
+from dittomq.errors import StoreFailed, StoreLocked
+from tests.simulation.disk import PAGE, Deed, Disk, Inode, Operation, parent
+from tests.simulation.life import Life
+
+_SYNC_S = (0.000_05, 0.000_4)
+_BYTES_PER_S = 400e6
+
+
+@dataclass(slots=True)
+class Faults:
+    """What is wrong with a disk. They stay until they are taken back."""
+
+    slowness: float = 1.0
+    failing_syncs: int = 0
+    """So many of the next syncs fail."""
+    skips_syncs: bool = False
+    """Syncs say they are done and do nothing: a lie that checkers must notice."""
+    operations_to_live: int | None = None
+    """After so many further operations the process dies inside one."""
+
+
+class SimulatedStorage:
+    """A data directory for one life of a node. `die` ends that life."""
+
+    def __init__(self, disk: Disk, life: Life, faults: Faults, die: Callable[[], None]) -> None:
+        self.disk = disk
+        self.life = life
+        self.faults = faults
+        self._die = die
+        self._locks: dict[str, None] = {}
+        self._cost_s = 0.0
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        self.begin()
+        inode = self.disk.names.files.get(path)
+        if inode is None:
+            if not create or readonly:
+                raise FileNotFoundError(2, "No such file or directory", path)
+            self._demand_folder(path)
+            inode = Inode()
+            self.disk.do(Operation(Deed.MADE, path, inode))
+        return SimulatedFile(self, inode, path, readonly=readonly)
+
+    def exists(self, path: str) -> bool:
+        self.begin()
+        return path in self.disk.names.files or path in self.disk.names.folders
+
+    def list_folder(self, path: str) -> list[str]:
+        self.begin()
+        names = self.disk.names
+        return sorted(name.rpartition("/")[2] for name in [*names.files, *names.folders] if name and parent(name) == path)
+
+    def make_folder(self, path: str) -> None:
+        self.begin()
+        parts = path.split("/") if path else []
+        for depth in range(1, len(parts) + 1):
+            folder = "/".join(parts[:depth])
+            if folder not in self.disk.names.folders:
+                self.disk.do(Operation(Deed.MADE, folder, None))
+
+    def rename(self, old: str, new: str) -> None:
+        self.begin()
+        self._demand_folder(new)
+        inode = self.disk.names.files.get(old)
+        if inode is None and old not in self.disk.names.folders:
+            raise FileNotFoundError(2, "No such file or directory", old)
+        if inode is None and self._inside(new):
+            raise OSError(39, "Directory not empty", new)
+        self.disk.do(Operation(Deed.RENAMED, old, inode, new))
+
+    def unlink(self, path: str) -> None:
+        self.begin()
+        inode = self.disk.names.files.get(path)
+        if inode is None:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        self.disk.do(Operation(Deed.REMOVED, path, inode))
+
+    def remove_folder(self, path: str) -> None:
+        self.begin()
+        if path not in self.disk.names.folders:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        if self._inside(path):
+            raise OSError(39, "Directory not empty", path)
+        self.disk.do(Operation(Deed.REMOVED, path, None))
+
+    def sync_folder(self, path: str) -> None:
+        self.begin()
+        if path not in self.disk.names.folders:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        self.sync("fsync", path or ".")
+        if not self.faults.skips_syncs:
+            self.disk.sync_folder(path)
+
+    def free_bytes(self) -> int:
+        self.begin()
+        return max(0, self.disk.capacity_bytes - self.disk.used_bytes())
+
+    def boot_id(self) -> str:
+        self.begin()
+        return f"{self.life.name}-boot-{self.disk.boot}"
+
+    def lock(self, path: str) -> HeldLock:
+        self.open(path, create=True)
+        if path in self._locks:
+            raise StoreLocked(path)
+        self._locks[path] = None
+        return _Lock(self._locks, path)
+
+    # For its files and lanes.
+
+    def begin(self) -> None:
+        """Every operation asks first whether its process still lives; some die here."""
+        self.life.check()
+        left = self.faults.operations_to_live
+        if left is not None:
+            self.faults.operations_to_live = left - 1 if left else None
+            if left == 0:
+                self._die()
+                self.life.check()
+
+    def sync(self, operation: str, path: str) -> None:
+        """Spend the time of a sync; StoreFailed when this one is to fail."""
+        low, high = _SYNC_S
+        self.spend(low + (high - low) * self.disk.chance.random())
+        if self.faults.failing_syncs:
+            self.faults.failing_syncs -= 1
+            raise StoreFailed(operation, path, "[Errno 5] Input/output error")
+
+    def spend(self, seconds: float) -> None:
+        """Let the lane wait for the disk."""
+        self._cost_s += seconds * self.faults.slowness
+
+    def take_cost(self) -> float:
+        """Seconds that operations have cost since the last time this was asked."""
+        cost, self._cost_s = self._cost_s, 0.0
+        return cost
+
+    def _demand_folder(self, path: str) -> None:
+        if parent(path) not in self.disk.names.folders:
+            raise FileNotFoundError(2, "No such file or directory", path)
+
+    def _inside(self, folder: str) -> bool:
+        return any(name.startswith(f"{folder}/") for name in [*self.disk.names.files, *self.disk.names.folders])
+
+
+class SimulatedFile:
+    """An open file of one life."""
+
+    def __init__(self, storage: SimulatedStorage, inode: Inode, path: str, *, readonly: bool) -> None:
+        self._storage = storage
+        self._inode = inode
+        self._path = path
+        self._readonly = readonly
+        self._closed = False
+
+    def pread(self, length: int, offset: int) -> bytes:
+        self._begin()
+        return self._inode.read(length, offset)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        disk = self._storage.disk
+        if self._storage.faults.operations_to_live == 0 and not self._readonly:
+            self._inode.write(memoryview(data)[: disk.chance.randint(0, len(data))], offset, disk.chance)
+        self._begin()
+        if self._readonly:
+            raise StoreFailed("write", self._path, "[Errno 9] Bad file descriptor")
+        content = memoryview(data)
+        self._storage.spend(len(content) / _BYTES_PER_S)
+        wanted = self._inode.new_pages(len(content), offset) * PAGE
+        room = disk.capacity_bytes - disk.used_bytes() if wanted else 0
+        if wanted > room:
+            fits = disk.chance.randint(0, len(content) - 1)
+            while self._inode.new_pages(fits, offset) * PAGE > room:
+                fits //= 2
+            self._inode.write(content[:fits], offset, disk.chance)
+            raise StoreFailed("write", self._path, "[Errno 28] No space left on device")
+        self._inode.write(content, offset, disk.chance)
+
+    def fdatasync(self) -> None:
+        self._begin()
+        try:
+            self._storage.sync("fdatasync", self._path)
+        except StoreFailed:
+            self._inode.fail_sync()
+            raise
+        if not self._storage.faults.skips_syncs:
+            self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._begin()
+        self._inode.truncate(size, self._storage.disk.chance)
+
+    def size(self) -> int:
+        self._begin()
+        return self._inode.size
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _begin(self) -> None:
+        self._storage.begin()
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+
+
+class _Lock:
+    def __init__(self, held: dict[str, None], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.pop(self._path, None)

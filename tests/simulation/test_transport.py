@@ -1,0 +1,344 @@
+"""Generated stubs and servicers over the simulated network."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as messaging
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc as messaging_grpc
+from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
+from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc as pb_grpc
+from dittomq.broker.doors import BrokerDoors
+from tests.simulation.echo import PORT, EchoServer
+from tests.simulation.streams import WINDOW_BYTES
+from tests.simulation.world import Power, World
+
+Story = Callable[[grpc.aio.Channel, World, EchoServer], Awaitable[Any]]
+
+
+def play(story: Story, *interceptors: grpc.aio.ServerInterceptor, expect_findings: int = 0) -> Any:
+    """Run a client's story against an echo server on another machine."""
+    world = World(1)
+    echo = EchoServer(interceptors)
+    result = []
+
+    async def client(doors: BrokerDoors, _: asyncio.Event) -> None:
+        async with doors.transport.channel(f"server:{PORT}") as channel:
+            result.append(await story(channel, world, echo))
+
+    async def whole() -> None:
+        world.node("server", echo.serve).start()
+        await asyncio.sleep(0.1)
+        node = world.node("client", client)
+        node.start()
+        async with asyncio.timeout(300):
+            while node.running:
+                await asyncio.sleep(0.1)
+
+    world.run(whole())
+    world.close()
+    assert len(world.findings) == expect_findings, world.findings
+    return result[0]
+
+
+def pull(topic: str = "t", offset: int = 0) -> Any:
+    return messaging.PullRequest(topic=topic, offset=offset)
+
+
+def ack(offset: int, answer_bytes: int = 0) -> Any:
+    return pb.ReplicateRequest(ack=pb.Ack(received_offset=offset, flushed_offset=answer_bytes))
+
+
+def test_a_unary_call_brings_response_and_metadata() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> tuple[Any, ...]:
+        call = messaging_grpc.MessagingServiceStub(channel).Pull(pull(offset=41), timeout=3)
+        response = await call
+        return response.next_offset, await call.code(), (await call.initial_metadata())["node"], (await call.trailing_metadata())["epoch"]
+
+    assert play(story) == (42, grpc.StatusCode.OK, "a/0", "7")
+
+
+def test_an_abort_arrives_with_its_code_and_sentence() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await messaging_grpc.MessagingServiceStub(channel).Pull(pull("refuse"))
+        return raised.value.code(), raised.value.details()
+
+    assert play(story) == (grpc.StatusCode.NOT_FOUND, "no such topic")
+
+
+def test_a_handler_s_mistake_is_unknown_to_the_caller_and_a_finding_to_us() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await messaging_grpc.MessagingServiceStub(channel).Pull(pull("mistake"))
+        return raised.value.code()
+
+    assert play(story, expect_findings=1) is grpc.StatusCode.UNKNOWN
+
+
+def test_an_unknown_method_is_unimplemented() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await channel.unary_unary("/none/None")(b"")
+        return raised.value.code()
+
+    assert play(story) is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_deadline_ends_the_call_on_both_sides_at_its_time() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        began = world.loop.time()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await messaging_grpc.MessagingServiceStub(channel).Pull(pull("slow"), timeout=2)
+        return raised.value.code(), round(world.loop.time() - began, 6)
+
+    assert play(story) == (grpc.StatusCode.DEADLINE_EXCEEDED, 2.0)
+
+
+def test_a_deadline_also_counts_while_nobody_answers_the_dial() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        world.network.silence("client", "server")
+        began = world.loop.time()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await messaging_grpc.MessagingServiceStub(channel).Pull(pull(), timeout=2)
+        return raised.value.code(), round(world.loop.time() - began, 6)
+
+    assert play(story) == (grpc.StatusCode.DEADLINE_EXCEEDED, 2.0)
+
+
+def test_a_server_stream_ends_after_its_last_message() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        request = pb.FetchRangeRequest(start_offset=3, end_offset=6)
+        return [response.offset async for response in pb_grpc.ReplicationServiceStub(channel).FetchRange(request, timeout=3)]
+
+    assert play(story) == [3, 4, 5]
+
+
+def test_messages_before_an_abort_are_read_before_it_is_raised() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        request = pb.FetchRangeRequest(cluster="refused", start_offset=0, end_offset=2)
+        got = []
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            async for response in pb_grpc.ReplicationServiceStub(channel).FetchRange(request):
+                got.append(response.offset)  # noqa: PERF401  # a comprehension would lose them
+        trailing = raised.value.trailing_metadata()
+        return got, raised.value.code(), trailing["where"], trailing["proof-bin"]
+
+    assert play(story) == ([0, 1], grpc.StatusCode.DATA_LOSS, "here", b"\x00\xff")
+
+
+def test_a_stream_both_ways_by_write_and_read() -> None:
+    async def story(channel: grpc.aio.Channel, _: World, echo: EchoServer) -> Any:
+        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        offsets = []
+        for offset in (5, 6):
+            await call.write(ack(offset))
+            offsets.append((await call.read()).chunk.offset)
+        await call.done_writing()
+        end = await call.read()
+        return offsets, end is grpc.aio.EOF, await call.code(), echo.replication.ended
+
+    assert play(story) == ([5, 6], True, grpc.StatusCode.OK, ["client is done"])
+
+
+def test_a_stream_both_ways_by_iterators() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        async def requests() -> AsyncIterator[Any]:
+            for offset in (1, 2, 3):
+                yield ack(offset)
+
+        return [response.chunk.offset async for response in pb_grpc.ReplicationServiceStub(channel).Replicate(requests())]
+
+    assert play(story) == [1, 2, 3]
+
+
+def test_two_styles_on_one_call_are_refused() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> None:
+        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        await call.write(ack(1))
+        await call.read()
+        with pytest.raises(grpc.aio.UsageError):
+            call.__aiter__()
+
+    play(story)
+
+
+def test_cancelling_a_call_cancels_its_handler() -> None:
+    async def story(channel: grpc.aio.Channel, _: World, echo: EchoServer) -> Any:
+        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        await call.write(ack(1))
+        await call.read()
+        assert call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call.read()
+        await asyncio.sleep(0.1)
+        return await call.code(), call.cancelled(), echo.replication.ended
+
+    assert play(story) == (grpc.StatusCode.CANCELLED, True, ["cancelled True"])
+
+
+def test_cancelling_who_waits_for_an_answer_cancels_the_call() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        call = messaging_grpc.MessagingServiceStub(channel).Pull(pull("slow"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await call
+        return call.cancelled()
+
+    assert play(story) is True
+
+
+def test_a_reader_that_does_not_read_stops_its_writer() -> None:
+    async def story(channel: grpc.aio.Channel, _: World, echo: EchoServer) -> Any:
+        call = pb_grpc.ReplicationServiceStub(channel).FetchRange(pb.FetchRangeRequest(cluster="forever"))
+        await call.read()
+        await asyncio.sleep(60)
+        written = len(echo.replication.seen)
+        await call.read()
+        await asyncio.sleep(60)
+        call.cancel()
+        return written, len(echo.replication.seen)
+
+    fits = WINDOW_BYTES // 10_000
+    assert play(story) == (fits + 1, fits + 2)
+
+
+def test_a_cut_breaks_the_call_and_loses_what_was_on_its_way() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, echo: EchoServer) -> Any:
+        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        await call.write(ack(1))
+        await call.read()
+        await call.write(ack(2))
+        world.network.cut("client", "server")
+        await asyncio.sleep(0)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call.read()
+        await asyncio.sleep(1)
+        return raised.value.code(), echo.replication.ended
+
+    assert play(story) == (grpc.StatusCode.UNAVAILABLE, ["cancelled True"])
+
+
+def test_a_silent_link_breaks_a_call_by_keepalive_on_both_sides() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, echo: EchoServer) -> Any:
+        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        await call.write(ack(1))
+        await call.read()
+        world.network.silence("server", "client")
+        began = world.loop.time()
+        await call.write(ack(2))
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call.read()
+        waited = world.loop.time() - began
+        await asyncio.sleep(20)
+        return 10 <= waited <= 20, echo.replication.seen, echo.replication.ended
+
+    assert play(story) == (True, [1, 2], ["cancelled True"])
+
+
+def test_what_waited_in_a_short_silence_arrives_afterwards() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        await call.write(ack(1))
+        await call.read()
+        world.network.silence("client", "server")
+        await call.write(ack(2))
+        await asyncio.sleep(5)
+        world.network.heal_all()
+        return (await call.read()).chunk.offset
+
+    assert play(story) == 2
+
+
+@pytest.mark.parametrize(("power", "least_s", "most_s"), [(Power.KILL, 0, 1), (Power.LOSS, 10, 20)])
+def test_a_dead_server_is_noticed_at_once_or_by_keepalive(power: Power, least_s: float, most_s: float) -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        await call.write(ack(1))
+        await call.read()
+        began = world.loop.time()
+        world.nodes["server"].crash(power)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call.read()
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        return world.loop.time() - began
+
+    assert least_s < play(story) < most_s
+
+
+def test_a_channel_finds_a_restarted_server_again() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        stub = messaging_grpc.MessagingServiceStub(channel)
+        await stub.Pull(pull())
+        world.nodes["server"].crash(Power.KILL)
+        await asyncio.sleep(1)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stub.Pull(pull())
+        world.nodes["server"].start()
+        await asyncio.sleep(5)
+        return raised.value.code(), (await stub.Pull(pull(offset=1))).next_offset
+
+    assert play(story) == (grpc.StatusCode.UNAVAILABLE, 2)
+
+
+def test_a_stopped_server_lets_calls_end_within_its_grace_then_aborts_them() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        stub = messaging_grpc.MessagingServiceStub(channel)
+        began = world.loop.time()
+        call = stub.Pull(pull("slow"))
+        await asyncio.sleep(0.1)
+        await world.nodes["server"].stop()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call
+        return raised.value.code(), round(world.loop.time() - began, 1)
+
+    assert play(story) == (grpc.StatusCode.UNAVAILABLE, 1.1)
+
+
+def test_a_taken_port_is_refused() -> None:
+    world = World(1)
+
+    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
+        doors.transport.server((), ()).add_insecure_port("0.0.0.0:1")
+        with pytest.raises(RuntimeError, match="address in use"):
+            doors.transport.server((), ()).add_insecure_port("0.0.0.0:1")
+        assert doors.transport.server((), ()).add_insecure_port("0.0.0.0:0") > 0
+
+    async def story() -> None:
+        node = world.node("n", serve)
+        node.start()
+        await asyncio.sleep(1)
+
+    world.run(story())
+    world.close()
+    assert world.findings == []
+
+
+class _Stamp(grpc.aio.ServerInterceptor):
+    def __init__(self, name: str, order: list[str]) -> None:
+        self._name = name
+        self._order = order
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        self._order.append(f"{self._name} {handler_call_details.method.rpartition('/')[2]}")
+        handler = await continuation(handler_call_details)
+
+        async def behavior(request: Any, context: Any) -> Any:
+            context.set_trailing_metadata((("by", self._name),))
+            return await handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(behavior, handler.request_deserializer, handler.response_serializer)
+
+
+def test_interceptors_run_in_order_around_the_handler() -> None:
+    order: list[str] = []
+
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        return (await messaging_grpc.MessagingServiceStub(channel).Pull(pull(), metadata=(("who", "me"),))).next_offset
+
+    assert play(story, _Stamp("outer", order), _Stamp("inner", order)) == 1
+    assert order == ["outer Pull", "inner Pull"]

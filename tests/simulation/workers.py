@@ -1,0 +1,152 @@
+"""The workers door: the steps that threads run in production, with virtual time passing between them.
+
+A crash can fall between any two steps. What a step costs is what its disk says, plus a little.
+"""
+
+import asyncio
+import contextlib
+import functools
+import random
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from dittomq.doors.workers import Lane
+from tests.simulation.life import Life, SimCrashed
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+_STEP_S = (0.000_005, 0.000_3)
+
+
+class _Job:
+    """Steps on their way. `outcome` is what the last step brought and nobody was told yet."""
+
+    def __init__(self, steps: Generator[Any, None, Any], progress: Callable[[Any], None] | None, waiter: asyncio.Future[Any]) -> None:
+        self.ended = False
+        self._steps = steps
+        self._progress = progress
+        self._waiter = waiter
+        self._outcome: Callable[[], None] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        return not self._waiter.cancelled()
+
+    def step(self) -> None:
+        """Run one step."""
+        try:
+            value = next(self._steps)
+        except StopIteration as end:
+            self.ended = True
+            self._outcome = functools.partial(self._tell, self._waiter.set_result, end.value)
+        except BaseException as error:  # noqa: BLE001  # as a thread pool does: whoever waits gets it
+            self.ended = True
+            self._outcome = functools.partial(self._tell, self._waiter.set_exception, error)
+        else:
+            if self._progress is not None:
+                self._outcome = functools.partial(self._progress, value)
+
+    def report(self) -> None:
+        """Tell what the last step brought."""
+        outcome, self._outcome = self._outcome, None
+        if outcome is not None:
+            outcome()
+
+    def drop(self) -> None:
+        """The process is gone."""
+        with contextlib.suppress(SimCrashed):
+            self._steps.close()
+
+    def _tell(self, setter: Callable[[Any], None], value: object) -> None:
+        if not self._waiter.done():
+            setter(value)
+
+
+class SimulatedLane:
+    """Runs up to `width` generators of steps at a time, in the order of the calls."""
+
+    def __init__(self, workers: "SimulatedWorkers", width: int) -> None:
+        self._workers = workers
+        self._width = width
+        self._waiting: deque[_Job] = deque()
+        self._running: list[_Job] = []
+
+    async def run(self, steps: Generator[P, None, R], progress: Callable[[P], None] | None = None) -> R:
+        self._workers.life.check()
+        if self._workers.closed:
+            raise RuntimeError("cannot schedule new work after the workers were closed")
+        waiter: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        job = _Job(steps, progress, waiter)
+        self._waiting.append(job)
+        if len(self._running) < self._width:
+            self._start_next()
+        return await waiter
+
+    async def call(self, work: Callable[[], R]) -> R:
+        def one_step() -> Generator[None, None, R]:
+            return work()
+            yield
+
+        return await self.run(one_step())
+
+    def finish_now(self) -> None:
+        """Run everything to its end without letting time pass, as a thread pool does that is waited for."""
+        for job in [*self._running, *self._waiting]:
+            job.report()
+            while not job.ended:
+                job.step()
+                job.report()
+        self._running.clear()
+        self._waiting.clear()
+
+    def _start_next(self) -> None:
+        while self._waiting:
+            job = self._waiting.popleft()
+            if job.wanted:  # a thread pool, too, drops what was cancelled before it began
+                self._running.append(job)
+                self._workers.life.spawn(self._drive(job))
+                return
+
+    async def _drive(self, job: _Job) -> None:
+        try:
+            await self._workers.pause()
+            while job in self._running and not job.ended:
+                job.step()
+                await self._workers.pause()
+                job.report()
+        except asyncio.CancelledError:
+            job.drop()
+            raise
+        if job in self._running:
+            self._running.remove(job)
+            self._start_next()
+
+
+class SimulatedWorkers:
+    """Lanes of one process. `take_cost` says how many seconds the last steps spent on the disk."""
+
+    def __init__(self, life: Life, chance: random.Random, take_cost: Callable[[], float]) -> None:
+        self.life = life
+        self.closed = False
+        self._chance = chance
+        self._take_cost = take_cost
+        self._lanes: list[SimulatedLane] = []
+
+    def lane(self, name: str, width: int = 1) -> Lane:
+        self.life.check()
+        lane = SimulatedLane(self, width)
+        self._lanes.append(lane)
+        return lane
+
+    def close(self) -> None:
+        self.life.check()
+        self.closed = True
+        for lane in reversed(self._lanes):
+            lane.finish_now()
+
+    async def pause(self) -> None:
+        """Let the time of a step pass."""
+        low, high = _STEP_S
+        await asyncio.sleep(low + (high - low) * self._chance.random() + self._take_cost())

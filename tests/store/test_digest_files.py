@@ -1,0 +1,166 @@
+"""Digest files and their comparison, on stores that RocketMQ wrote and on logs of our own."""
+
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from dittomq.commitlog.compare import Comparison, Outcome, Side, compare
+from dittomq.commitlog.digest_file import NotADigestFile, Range, StoreDigest, digest_store, from_bytes, to_bytes
+from dittomq.commitlog.storage import OsStorage
+from dittomq.errors import InvalidField, UnreadableStore
+from tests.support.synthetic_log import SyntheticLog
+
+VECTORS = Path("/work/shared/vectors")
+SEGMENT = 512 * 1024
+
+
+def digest(store: Path, asked: Range | None = None) -> StoreDigest:
+    return digest_store(OsStorage(store), str(store), asked)  # noqa: TID251  # real files are what is tested
+
+
+def compared(first: Path, second: Path, asked: Range | None = None) -> Comparison:
+    sides = [Side(name, from_bytes(to_bytes(digest(store, asked)), name)) for name, store in (("A", first), ("B", second))]
+    return compare(*sides)
+
+
+def vector(name: str, folder: Path) -> Path:
+    archive = VECTORS / name / "store.tar.xz"
+    if not archive.exists():
+        pytest.skip("the vectors of RocketMQ stores are not on this machine")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data", members=[member for member in tar if "/commitlog" in member.name])
+    return folder
+
+
+def store_of(log: SyntheticLog, folder: Path, segments: range | None = None) -> Path:
+    (folder / "commitlog").mkdir(parents=True)
+    for number in segments or range(-(-len(log.data) // SEGMENT) + 1):
+        piece = bytes(log.data[number * SEGMENT : (number + 1) * SEGMENT]).ljust(SEGMENT, b"\0")
+        (folder / "commitlog" / f"{number * SEGMENT:020d}").write_bytes(piece)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def log() -> SyntheticLog:
+    return SyntheticLog(SEGMENT).fill(random.Random(3), 4_000)
+
+
+def damage(store: Path, position: int, data: bytes) -> None:
+    with (store / "commitlog" / f"{position - position % SEGMENT:020d}").open("r+b") as file:
+        file.seek(position % SEGMENT)
+        file.write(data)
+
+
+def test_the_one_leaf_that_differs_between_rocketmqs_own_copies_is_found(tmp_path: Path) -> None:
+    stores = vector("diverged-5.3.3", tmp_path)
+
+    result = compared(stores / "master", stores / "slave")
+
+    assert result.outcome is Outcome.DIFFERS
+    assert result.differing_leaves == 1
+    (found,) = result.differing
+    assert found.start <= 1_319_112 < found.end
+    assert found.start == 1_048_576
+    assert result.next_command == f"dittomq log digest STORE --bytes {found.start:,}..{found.end:,} -o FILE"
+
+
+def test_a_closer_look_names_the_record_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    stores = vector("diverged-5.3.3", tmp_path)
+    asked = Range(1_048_576, 1_572_864)
+
+    result = compared(stores / "master", stores / "slave", asked)
+
+    (record,) = result.records
+    assert record.name.start == 1_318_151
+    assert record.name.topic
+    assert "B: its properties end in zeros: it is torn" in record.blame
+    assert result.differing_leaves == 1
+    assert result.differing[0].start <= 1_319_112 < result.differing[0].end
+    assert result.next_command == ""
+
+
+@pytest.mark.parametrize("name", ["plain-5.3.3", "plain-4.9.7", "crc-5.3.3", "ipv6-5.3.3", "queues-5.3.3", "controller-5.3.3"])
+def test_equal_copies_of_rocketmq_pass(name: str, tmp_path: Path) -> None:
+    stores = vector(name, tmp_path)
+
+    result = compared(stores / "master", stores / "slave")
+
+    assert result.outcome is Outcome.PASS, result.headline
+    assert result.compared_bytes > 0
+
+
+@pytest.mark.parametrize("name", ["killed-5.3.3", "killed-4.9.7"])
+def test_a_slave_that_was_killed_inside_a_record_lags_and_does_not_differ(name: str, tmp_path: Path) -> None:
+    stores = vector(name, tmp_path)
+
+    result = compared(stores / "master", stores / "slave")
+
+    assert result.outcome is Outcome.PASS, result.headline
+    assert any("newer bytes" in sentence for sentence in result.normal)
+
+
+def test_equal_stores_pass_and_what_is_left_out_on_purpose_does_not_matter(log: SyntheticLog, tmp_path: Path) -> None:
+    first, second = store_of(log, tmp_path / "a"), store_of(log, tmp_path / "b")
+    damage(second, SEGMENT - 1, b"x")  # behind the end-of-file mark
+    damage(second, len(log.data) + 5, b"rubbish")  # behind the last record
+
+    result = compared(first, second)
+
+    assert result.outcome is Outcome.PASS, result.headline
+    assert result.compared_bytes > len(log.data) * 0.99
+
+
+def test_a_flipped_byte_in_any_record_differs_in_its_leaf_only(log: SyntheticLog, tmp_path: Path) -> None:
+    first, second = store_of(log, tmp_path / "a"), store_of(log, tmp_path / "b")
+    record = log.records[2_000]
+    for position in (record.start, record.start + 5, record.start + 30, record.body_start, record.end - 1):
+        damage(second, position, bytes([log.data[position] ^ 0x11]))
+
+        result = compared(first, second)
+
+        assert [piece.start <= position < piece.end for piece in result.differing] == [True]
+        damage(second, position, bytes([log.data[position]]))
+
+
+def test_a_store_that_joined_late_is_compared_from_its_first_byte(log: SyntheticLog, tmp_path: Path) -> None:
+    first, second = store_of(log, tmp_path / "a"), store_of(log, tmp_path / "b", range(2, -(-len(log.data) // SEGMENT)))
+
+    result = compared(first, second)
+
+    assert result.outcome is Outcome.PASS
+    assert f"A holds {2 * SEGMENT:,} older bytes" in result.normal[0]
+
+
+def test_a_segment_missing_in_the_middle_differs(log: SyntheticLog, tmp_path: Path) -> None:
+    first, second = store_of(log, tmp_path / "a"), store_of(log, tmp_path / "b")
+    (second / "commitlog" / f"{SEGMENT:020d}").unlink()
+
+    result = compared(first, second)
+
+    assert result.outcome is Outcome.DIFFERS
+    assert result.differing[0].start == SEGMENT
+
+
+def test_a_damaged_digest_file_is_not_a_damaged_store(log: SyntheticLog, tmp_path: Path) -> None:
+    data = bytearray(to_bytes(digest(store_of(log, tmp_path / "a"))))
+    at = data.index(b'"segments"') + 60
+    data[at] = ord("A") if data[at] != ord("A") else ord("B")
+
+    with pytest.raises(NotADigestFile):
+        from_bytes(bytes(data), "a.dmd")
+    with pytest.raises(NotADigestFile):
+        from_bytes(b"\xff\x00 not json", "a.dmd")
+
+
+def test_files_made_with_different_ranges_are_refused(log: SyntheticLog, tmp_path: Path) -> None:
+    store = store_of(log, tmp_path / "a")
+
+    with pytest.raises(InvalidField, match="make both with the same"):
+        compare(Side("A", digest(store)), Side("B", digest(store, Range(0, 100))))
+
+
+def test_a_folder_without_a_log_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableStore, match="commitlog"):
+        digest(tmp_path)

@@ -1,0 +1,354 @@
+"""A slave's tables are some version of its master's: whole, never older than one it has shown, with nothing that was deleted."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.commitlog.storage import OsStorage
+from dittomq.errors import OutOfReach, StoreFailed
+from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS, TableKind
+from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
+from dittomq.metadata.tables import Ask, Page, R, Table, answer, sorted_rows
+from dittomq.metadata.topics import TopicConfig
+from dittomq.routes import DataVersion
+from tests.support.failing_storage import CrashingStorage
+from tests.support.metadata_node import MetadataNode, run
+
+
+class FakeMaster:
+    """Answers pages as a broker does. `before` runs before each answer and may change a table or fail the call."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Table[Any]] = {}
+        self.asked: list[tuple[float, str, Ask]] = []
+        self.before: Callable[[str, Ask], None] = lambda *_: None
+        self.page_size = 0
+
+    def put(self, kind: TableKind[R], rows: list[R], version: DataVersion) -> None:
+        self.tables[kind.name] = Table(version, sorted_rows(rows))
+
+    def topics(self, *names: str, counter: int, epoch: int = 1) -> None:
+        self.put(TOPICS, [TopicConfig(name) for name in names], DataVersion(epoch, 1_000, counter))
+
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+        self.asked.append((asyncio.get_running_loop().time(), kind.name, ask))
+        await asyncio.sleep(0.001)
+        self.before(kind.name, ask)
+        table: Table[R] = self.tables.get(kind.name, Table())
+        return answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token))
+
+
+class Slave:
+    """A slave's tables and their puller."""
+
+    def __init__(self, folder: Path, master: FakeMaster, storage: CrashingStorage | None = None) -> None:
+        self.node = MetadataNode.make(folder, "a/1", storage)
+        self.dropped: list[str] = []
+        self.puller = MetadataPuller(master, self.node.metadata, self.node.clock, self._drop)
+
+    async def _drop(self, name: str) -> None:
+        self.dropped.append(name)
+
+
+@contextlib.asynccontextmanager
+async def running(slave: Slave) -> AsyncIterator[None]:
+    task = asyncio.create_task(slave.puller.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+def test_all_four_tables_arrive_and_are_on_the_disk(tmp_path: Path) -> None:
+    async def story() -> None:
+        master, version = FakeMaster(), DataVersion(2, 1_000, 7)
+        master.put(TOPICS, [TopicConfig("orders", 4, 4, other_fields={"x": {1: 2}})], version)
+        master.put(GROUPS, [GroupConfig("billing", retry_max_times=3)], version)
+        master.put(CONSUMER_OFFSETS, [ConsumerOffset("orders", "billing", 3, 40)], version)
+        master.put(DELAY_OFFSETS, [DelayOffset(1, 5)], version)
+        slave = Slave(tmp_path, master)
+
+        await slave.puller.pull_once()
+
+        again = MetadataNode.make(tmp_path)
+        await again.metadata.load()
+        for kind in KINDS:
+            assert again.metadata.table(kind) == slave.node.metadata.table(kind) == master.tables[kind.name]
+
+    run(story())
+
+
+def test_the_first_round_comes_after_3_s_and_the_next_ones_every_10_s(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        slave = Slave(tmp_path, master)
+        async with running(slave):
+            await asyncio.sleep(30)
+
+        times = [round(at, 1) for at, kind, _ in master.asked if kind == TOPICS.name]
+        assert times == [3.0, 13.0, 23.0]
+
+    run(story())
+
+
+def test_a_woken_puller_pulls_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1)
+        slave = Slave(tmp_path, master)
+        async with running(slave):
+            await asyncio.sleep(4)
+            master.topics("orders", "paid", counter=2)
+            slave.puller.wake()
+            await asyncio.sleep(0.1)
+            assert slave.node.topics == ["orders", "paid"]
+
+    run(story())
+
+
+def test_equal_versions_move_no_rows_and_write_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1)
+        slave = Slave(tmp_path, master)
+        await slave.puller.pull_once()
+        written = (tmp_path / "config" / "topics.json").stat().st_mtime_ns
+        changes = len(slave.node.heard.changes)
+
+        await slave.puller.pull_once()
+
+        assert master.asked[-4:][0][2].known == DataVersion(1, 1_000, 1)
+        assert (tmp_path / "config" / "topics.json").stat().st_mtime_ns == written
+        assert len(slave.node.heard.changes) == changes
+
+    run(story())
+
+
+@pytest.mark.parametrize("count", [1, 2_000, 2_001, 4_001])
+def test_every_topic_arrives_also_the_one_alone_on_the_last_page(tmp_path: Path, count: int) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics(*(f"t{number:05}" for number in range(count)), counter=1)
+        slave = Slave(tmp_path, master)
+
+        await slave.puller.pull_once()
+
+        assert slave.node.topics == [f"t{number:05}" for number in range(count)]
+        assert slave.dropped == []
+
+    run(story())
+
+
+def test_deletions_arrive_and_empty_the_queues(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", "paid", "sent", counter=1)
+        slave = Slave(tmp_path, master)
+        await slave.puller.pull_once()
+
+        master.topics("paid", counter=2)
+        await slave.puller.pull_once()
+
+        assert slave.node.topics == ["paid"]
+        assert slave.dropped == ["orders", "sent"]
+
+    run(story())
+
+
+def test_a_reader_never_sees_a_mix_or_an_empty_window(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.page_size = 7
+        whole: dict[DataVersion, list[str]] = {DataVersion(): []}
+
+        def publish(counter: int) -> None:
+            master.topics(*(f"v{counter}-{number}" for number in range(50)), counter=counter)
+            table = master.tables[TOPICS.name]
+            whole[table.version] = list(table.rows)
+
+        publish(1)
+        slave = Slave(tmp_path, master)
+        seen: list[DataVersion] = []
+
+        async def read() -> None:
+            for turn in itertools.count():
+                table = slave.node.metadata.table(TOPICS)
+                assert list(table.rows) == whole[table.version]
+                if not seen or seen[-1] != table.version:
+                    seen.append(table.version)
+                await asyncio.sleep(0 if turn % 50 else 0.0001)
+
+        reader = asyncio.create_task(read())
+        for counter in range(2, 12):
+            await slave.puller.pull_once()
+            publish(counter)
+        reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reader
+
+        assert len(seen) >= 10
+        assert seen == sorted(seen, key=lambda version: version.counter)
+
+    run(story())
+
+
+def test_a_table_that_moves_on_between_pages_is_pulled_again_from_its_first_page(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.page_size = 2
+        master.topics("a", "b", "c", "d", "e", counter=1)
+
+        def move_on(kind: str, ask: Ask) -> None:
+            if kind == TOPICS.name and ask.page_token and master.tables[kind].version.counter < 3:
+                master.topics("a", "c", "e", "g", counter=master.tables[kind].version.counter + 1)
+
+        master.before = move_on
+        slave = Slave(tmp_path, master)
+
+        await slave.puller.pull_once()
+
+        assert slave.node.topics == ["a", "c", "e", "g"]
+        assert slave.node.metadata.table(TOPICS).version.counter == 3
+
+    run(story())
+
+
+def test_a_table_that_moves_on_again_and_again_is_left_for_the_next_round(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.page_size = 1
+        master.topics("a", "b", counter=1)
+        master.put(GROUPS, [GroupConfig("billing")], DataVersion(1, 1_000, 1))
+
+        def move_on(kind: str, ask: Ask) -> None:
+            if kind == TOPICS.name and ask.page_token:
+                master.topics("a", "b", counter=master.tables[kind].version.counter + 1)
+
+        master.before = move_on
+        slave = Slave(tmp_path, master)
+
+        await slave.puller.pull_once()
+
+        assert slave.node.topics == []
+        assert "changed while it was read" in slave.puller.status[TOPICS.name].problem
+        assert list(slave.node.metadata.table(GROUPS).rows) == ["billing"]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "older", [DataVersion(1, 9_000, 9), DataVersion(2, 9_000, 4), DataVersion(2, 999, 5)], ids=["epoch", "counter", "timestamp"]
+)
+def test_a_table_older_than_the_one_held_is_discarded(tmp_path: Path, older: DataVersion) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.put(TOPICS, [TopicConfig("new")], DataVersion(2, 1_000, 5))
+        slave = Slave(tmp_path, master)
+        await slave.puller.pull_once()
+
+        master.put(TOPICS, [TopicConfig("old")], older)
+        await slave.puller.pull_once()
+
+        assert slave.node.topics == ["new"]
+        assert slave.dropped == []
+
+    run(story())
+
+
+def test_a_table_held_from_before_a_restart_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("new", counter=5)
+        await Slave(tmp_path, master).puller.pull_once()
+
+        master.topics("old", counter=4)
+        slave = Slave(tmp_path, master)
+        await slave.node.metadata.load()
+        await slave.puller.pull_once()
+
+        assert slave.node.topics == ["new"]
+
+    run(story())
+
+
+def test_a_call_that_fails_is_tried_again_in_the_same_round(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1)
+        failures = ["one", "two"]
+
+        def fail(kind: str, ask: Ask) -> None:
+            if failures:
+                raise OutOfReach("a/0", failures.pop())
+
+        master.before = fail
+        slave = Slave(tmp_path, master)
+
+        await slave.puller.pull_once()
+
+        assert slave.node.topics == ["orders"]
+        assert slave.puller.status[TOPICS.name].problem == ""
+
+    run(story())
+
+
+def test_one_table_that_cannot_be_had_keeps_no_other_from_arriving(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.put(DELAY_OFFSETS, [DelayOffset(1, 5)], DataVersion(1, 1_000, 1))
+
+        def fail(kind: str, ask: Ask) -> None:
+            if kind == TOPICS.name:
+                raise OutOfReach("a/0", "connection refused")
+            if kind == GROUPS.name:
+                raise StoreFailed("fdatasync", "config/x", "the disk of the master, not ours")
+
+        master.before = fail
+        slave = Slave(tmp_path, master)
+
+        await slave.puller.pull_once()
+
+        assert list(slave.node.metadata.table(DELAY_OFFSETS).rows) == [1]
+        assert "connection refused" in slave.puller.status[TOPICS.name].problem
+        assert slave.puller.status[TOPICS.name].last_success_s is None
+        assert slave.puller.status[DELAY_OFFSETS.name].last_success_s is not None
+
+    run(story())
+
+
+def test_a_disk_that_fails_on_the_slave_ends_the_puller(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1)
+        storage = CrashingStorage(OsStorage(tmp_path))
+        slave = Slave(tmp_path, master, storage)
+        storage.failing = "fdatasync"
+
+        with pytest.raises(StoreFailed):
+            await slave.puller.run()
+
+    run(story())
+
+
+def test_a_full_disk_keeps_the_old_table_and_the_puller_goes_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1)
+        storage = CrashingStorage(OsStorage(tmp_path))
+        slave = Slave(tmp_path, master, storage)
+        storage.free = 0
+        async with running(slave):
+            await asyncio.sleep(4)
+            assert slave.node.topics == []
+            assert "bytes left" in slave.puller.status[TOPICS.name].problem
+            storage.free = None
+            await asyncio.sleep(10)
+            assert slave.node.topics == ["orders"]
+
+    run(story())

@@ -1,0 +1,194 @@
+"""Topics of a master and of a slave: created, described, listed, deleted; changes are durable before they are answered."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicReads
+from dittomq.errors import InvalidField, NotMaster, NotReady, TopicExists, TopicNotFound, VersionChanged
+from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.topics import QueueStatus, TopicConfig
+from tests.support.lanes import InlineLane
+from tests.support.metadata_node import FakeTopicStore, MetadataNode, run
+
+
+class Master:
+    """A master's topics over a folder, epoch 3."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = MetadataNode.make(folder)
+        self.store = FakeTopicStore()
+        self.reads = TopicReads("a/0", self.node.metadata, self.store, InlineLane())
+        self.topics = MasterTopics("a/0", self.node.metadata, self.store, InlineLane(), self.node.clock, lambda: 3)
+
+
+async def names_on_disk(folder: Path) -> list[str]:
+    again = MetadataNode.make(folder)
+    await again.metadata.load()
+    return again.topics
+
+
+def test_a_created_topic_is_on_the_disk_when_the_call_returns(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+
+        assert await master.topics.create(TopicConfig("orders", 4, 4), validate_only=False) == (TopicConfig("orders", 4, 4), True)
+
+        assert await names_on_disk(tmp_path) == ["orders"]
+        version = master.node.metadata.table(TOPICS).version
+        assert (version.state_version, version.counter) == (3, 1)
+        assert master.node.heard.changes == [("topics", version)]
+
+    run(story())
+
+
+def test_creating_what_exists_with_equal_settings_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders"), validate_only=False)
+        version = master.node.metadata.table(TOPICS).version
+
+        assert await master.topics.create(TopicConfig("orders"), validate_only=False) == (TopicConfig("orders"), False)
+        assert master.node.metadata.table(TOPICS).version == version
+
+    run(story())
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_creating_what_exists_with_other_settings_names_the_field(tmp_path: Path, validate_only: bool) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 4, 4), validate_only=False)
+
+        with pytest.raises(TopicExists, match='topic "orders" exists with write_queues 4, not 8'):
+            await master.topics.create(TopicConfig("orders", 4, 8), validate_only=validate_only)
+
+    run(story())
+
+
+def test_validate_only_checks_and_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+
+        assert await master.topics.create(TopicConfig("orders"), validate_only=True) == (TopicConfig("orders"), True)
+        with pytest.raises(InvalidField):
+            await master.topics.create(TopicConfig("../x"), validate_only=True)
+        with pytest.raises(TopicNotFound):
+            await master.topics.delete("orders", validate_only=True)
+        await master.topics.create(TopicConfig("orders"), validate_only=False)
+        await master.topics.delete("orders", validate_only=True)
+
+        assert master.node.topics == ["orders"]
+        assert master.store.deleted == []
+
+    run(story())
+
+
+def test_a_deleted_topic_is_gone_from_table_disk_and_queues(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        await master.topics.create(TopicConfig("other"), validate_only=False)
+        master.store.ranges["orders", 0] = (0, 7)
+
+        await master.topics.delete("orders", validate_only=False)
+
+        assert await names_on_disk(tmp_path) == ["other"]
+        assert master.store.deleted == ["orders"]
+        with pytest.raises(TopicNotFound):
+            await master.reads.get("orders")
+        with pytest.raises(TopicNotFound):
+            await master.topics.delete("orders", validate_only=False)
+
+    run(story())
+
+
+def test_a_topic_made_again_continues_the_queue_offsets(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        master.store.ranges["orders", 0] = (0, 7)
+        await master.topics.delete("orders", validate_only=False)
+
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+
+        assert await master.reads.get("orders") == (TopicConfig("orders", 1, 1), [QueueStatus(0, 7, 7)])
+
+    run(story())
+
+
+def test_a_topic_is_described_with_what_each_queue_holds(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 3, 2), validate_only=False)
+        master.store.ranges["orders", 1] = (5, 9)
+
+        _, queues = await master.reads.get("orders")
+
+        assert queues == [QueueStatus(0, 0, 0), QueueStatus(1, 5, 9), QueueStatus(2, 0, 0)]
+
+    run(story())
+
+
+def test_a_list_that_moves_on_between_two_pages_must_be_started_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        for name in "abc":
+            await master.topics.create(TopicConfig(name), validate_only=False)
+        first = master.reads.list(2, "")
+        assert [row.name for row in master.reads.list(2, first.next_token).rows] == ["c"]
+
+        await master.topics.create(TopicConfig("d"), validate_only=False)
+
+        with pytest.raises(VersionChanged):
+            master.reads.list(2, first.next_token)
+
+    run(story())
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 128, "a\x00"])
+def test_a_hostile_name_is_refused_by_every_call(tmp_path: Path, name: str) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        with pytest.raises(InvalidField):
+            await master.topics.create(TopicConfig(name), validate_only=False)
+        with pytest.raises(InvalidField):
+            await master.topics.delete(name, validate_only=False)
+        with pytest.raises(InvalidField):
+            await master.reads.get(name)
+
+    run(story())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_master_that_does_not_lead_changes_nothing(tmp_path: Path, validate_only: bool) -> None:
+    def not_leading() -> int:
+        raise NotReady("a/0", "recovering, waits for a/1")
+
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders"), validate_only=False)
+        waiting = replace(master.topics, epoch=not_leading)
+
+        with pytest.raises(NotReady):
+            await waiting.create(TopicConfig("paid"), validate_only=validate_only)
+        with pytest.raises(NotReady):
+            await waiting.delete("orders", validate_only=validate_only)
+
+        assert master.node.topics == ["orders"]
+        assert master.store.deleted == []
+
+    run(story())
+
+
+def test_a_slave_changes_nothing_and_names_its_master() -> None:
+    async def story() -> None:
+        slave = SlaveTopics("a/1", lambda: "10.0.0.7:10911")
+        with pytest.raises(NotMaster, match=r"send it to the master at 10\.0\.0\.7:10911"):
+            await slave.create(TopicConfig("orders"), validate_only=False)
+        with pytest.raises(NotMaster):
+            await slave.delete("orders", validate_only=False)
+
+    run(story())

@@ -1,0 +1,179 @@
+"""Copies served over real gRPC by the product's own audit code, and a nameserver that lists them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+import grpc.aio
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
+from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
+from dittomq.broker.auditing import Auditing
+from dittomq.commitlog.digest import leaf_digest
+from dittomq.copies import LEAF_BYTES, CopyDescription
+from dittomq.doors.workers import ThreadWorkers
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import DataVersion
+from dittomq.wire import audit as wire
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class BytesStore:
+    """A store that is a byte string. Reads of bytes in `bad` fail as a disk does."""
+
+    def __init__(self, data: bytes, segment_bytes: int) -> None:
+        self.data = data
+        self.segment_bytes = segment_bytes
+        self.min_offset = PhysicalOffset(0)
+        self.bad: range = range(0)
+
+    @property
+    def end(self) -> PhysicalOffset:
+        return PhysicalOffset(len(self.data))
+
+    def segment_of(self, offset: PhysicalOffset) -> tuple[PhysicalOffset, PhysicalOffset]:
+        start = offset - offset % self.segment_bytes
+        return PhysicalOffset(start), PhysicalOffset(start + self.segment_bytes)
+
+    def leaf_digests(self, start: PhysicalOffset, end: PhysicalOffset, salt: int = 0) -> list[bytes]:
+        return [leaf_digest(self.read(PhysicalOffset(at), min(LEAF_BYTES, end - at)), salt) for at in range(start, end, LEAF_BYTES)]
+
+    def read(self, start: PhysicalOffset, length: int) -> bytes:
+        if self.bad and start < self.bad.stop and self.bad.start < start + length:
+            raise OSError(5, "Input/output error")
+        return self.data[start : start + length]
+
+
+@dataclass(slots=True)
+class ServedCopy:
+    """One node. `before_describe` is called with the number of the call, to change what it says."""
+
+    description: CopyDescription
+    store: BytesStore
+    reachable: bool = True
+    before_describe: Callable[[int, "ServedCopy"], None] = lambda number, copy: None
+    described: int = 0
+    addresses: list[str] = field(default_factory=list)
+
+
+def served(node: str, data: bytes, segment_bytes: int) -> ServedCopy:
+    """A copy that holds `data`, all of it flushed and confirmed, all of it written in epoch 1."""
+    end = PhysicalOffset(len(data))
+    description = CopyDescription(
+        node=node,
+        cluster="test",
+        replica_uuid=node,
+        role="SYNC_MASTER" if node.endswith("/0") else "SLAVE",
+        lineage=(LineageEntry(Epoch(1), 0, 99, PhysicalOffset(0)),),
+        generation=0,
+        min_offset=PhysicalOffset(0),
+        end=end,
+        flushed=end,
+        confirmed=end,
+        segment_bytes=segment_bytes,
+        topic_version=DataVersion(),
+        version="test",
+    )
+    return ServedCopy(description, BytesStore(data, segment_bytes))
+
+
+class AuditedCluster:
+    """Serves copies from a thread of its own until the block ends; `nameserver` is where to ask."""
+
+    def __init__(self, copies: list[ServedCopy], slaves_expected: int | None = None) -> None:
+        self.copies = copies
+        self.slaves_expected = len(copies) - 1 if slaves_expected is None else slaves_expected
+        self.nameserver = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._servers: list[grpc.aio.Server] = []
+        self._workers = ThreadWorkers()  # noqa: TID251  # real threads, as a broker has
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+        self._workers.close()
+
+    async def _start(self) -> None:
+        for copy in self.copies:
+            server = grpc.aio.server()
+            audit_pb2_grpc.add_AuditServiceServicer_to_server(_Audit(copy, self._workers), server)
+            admin_pb2_grpc.add_BrokerServiceServicer_to_server(_Admin(self), server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            copy.addresses = [f"127.0.0.1:{port}"]
+            if copy.reachable:
+                await server.start()
+                self._servers.append(server)
+            else:
+                await server.stop(None)
+        names = grpc.aio.server()
+        naming_pb2_grpc.add_NameServerServiceServicer_to_server(_Names(self.copies), names)
+        self.nameserver = f"127.0.0.1:{names.add_insecure_port('127.0.0.1:0')}"
+        await names.start()
+        self._servers.append(names)
+
+    async def _stop(self) -> None:
+        for server in self._servers:
+            await server.stop(None)
+
+
+class _Names(naming_pb2_grpc.NameServerServiceServicer):
+    def __init__(self, copies: list[ServedCopy]) -> None:
+        self._copies = copies
+
+    async def ListBrokers(self, request: naming_pb2.ListBrokersRequest, context: Context) -> naming_pb2.ListBrokersResponse:
+        nodes = []
+        for copy in self._copies:
+            broker, _, number = copy.description.node.partition("/")
+            nodes.append(naming_pb2.Node(cluster="test", broker=broker, broker_id=int(number), address=copy.addresses[0]))
+        return naming_pb2.ListBrokersResponse(nodes=nodes)
+
+
+class _Admin(admin_pb2_grpc.BrokerServiceServicer):
+    def __init__(self, cluster: AuditedCluster) -> None:
+        self._cluster = cluster
+
+    async def GetHaStatus(self, request: admin_pb2.GetHaStatusRequest, context: Context) -> admin_pb2.GetHaStatusResponse:
+        return admin_pb2.GetHaStatusResponse(replicas_expected=self._cluster.slaves_expected)
+
+
+class _Audit(audit_pb2_grpc.AuditServiceServicer):
+    def __init__(self, copy: ServedCopy, workers: ThreadWorkers) -> None:
+        self._copy = copy
+        self._auditing = Auditing(copy.store, workers.lane("audit"), self._describe)
+
+    def _describe(self) -> CopyDescription:
+        self._copy.described += 1
+        self._copy.before_describe(self._copy.described, self._copy)
+        return self._copy.description
+
+    async def Describe(self, request: audit_pb2.DescribeRequest, context: Context) -> audit_pb2.DescribeResponse:
+        return wire.describe_response(await self._auditing.describe())
+
+    async def DigestRange(self, request: audit_pb2.DigestRangeRequest, context: Context) -> AsyncIterator[audit_pb2.DigestRangeResponse]:
+        start, end = PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)
+        async for digests in self._auditing.digests(start, end, request.salt, request.leaves):
+            yield wire.digest_range_response(digests)
+
+    async def ReadRange(self, request: audit_pb2.ReadRangeRequest, context: Context) -> AsyncIterator[audit_pb2.ReadRangeResponse]:
+        async for piece in self._auditing.read(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)):
+            yield wire.read_range_response(piece.start, piece.data)
+
+
+def with_new_epoch(copy: ServedCopy) -> None:
+    """Let a copy open another epoch at its end."""
+    entry = LineageEntry(Epoch(2), 0, 100, copy.description.end)
+    copy.description = replace(copy.description, lineage=(*copy.description.lineage, entry))

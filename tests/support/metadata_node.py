@@ -1,0 +1,84 @@
+"""One node's tables on a real folder, without threads, with a clock that counts."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dittomq.broker.config_files import ConfigFiles
+from dittomq.broker.metadata import Metadata
+from dittomq.commitlog.storage import OsStorage, Storage
+from dittomq.metadata.formats import TOPICS, TableKind
+from dittomq.metadata.tables import Table
+from dittomq.routes import DataVersion
+from tests.simulation.loop import SimulatedLoop
+from tests.support.lanes import InlineLane
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run under virtual time."""
+    loop = SimulatedLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+class LoopClock:
+    """The running loop's time, also as wall time."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.monotonic() * 1_000)
+
+
+@dataclass
+class Heard:
+    """Remembers what a listener is told."""
+
+    changes: list[tuple[str, DataVersion]] = field(default_factory=list)
+
+    def __call__(self, kind: TableKind[Any], table: Table[Any]) -> None:
+        self.changes.append((kind.name, table.version))
+
+
+@dataclass
+class MetadataNode:
+    """Tables in `folder`; `make` must run on the loop."""
+
+    metadata: Metadata
+    heard: Heard
+    clock: LoopClock
+
+    @classmethod
+    def make(cls, folder: Path, node: str = "a/0", storage: Storage | None = None) -> "MetadataNode":
+        heard, clock = Heard(), LoopClock()
+        files = ConfigFiles(storage or OsStorage(folder), node)
+        return cls(Metadata(files, InlineLane(), clock, heard), heard, clock)
+
+    @property
+    def topics(self) -> list[str]:
+        """Names in the topic table."""
+        return list(self.metadata.table(TOPICS).rows)
+
+
+class FakeTopicStore:
+    """Queues in memory; deletion raises their minimum."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        self.deleted: list[str] = []
+
+    def queue_range(self, topic: str, queue: int) -> tuple[int, int]:
+        return self.ranges.get((topic, queue), (0, 0))
+
+    def delete_topic(self, topic: str) -> None:
+        self.deleted.append(topic)
+        for key, (_, end) in list(self.ranges.items()):
+            if key[0] == topic:
+                self.ranges[key] = (end, end)

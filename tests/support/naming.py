@@ -1,0 +1,37 @@
+"""Registrations for tests."""
+
+from dataclasses import replace
+
+from dittomq.offsets import Epoch
+from dittomq.routes import DataVersion, NodeState, Registration, Role, TopicQueues
+
+UUID_A = "a" * 32
+UUID_B = "b" * 32
+
+
+def orders(queues: int = 8, permission: int = 6) -> TopicQueues:
+    return TopicQueues("orders", queues, queues, permission)
+
+
+def master(uuid: str = UUID_A, *, host: str = "a-0", epoch: int = 7, broker: str = "a") -> Registration:
+    """Node a/0, which serves and holds the topic "orders"."""
+    return Registration(
+        cluster="dittomq",
+        broker=broker,
+        broker_id=0,
+        replica_uuid=uuid,
+        epoch=Epoch(epoch),
+        role=Role.SYNC_MASTER,
+        state=NodeState.SERVING,
+        addresses={"default": f"{host}:10911"},
+        replication_addresses={"default": f"{host}:10912"},
+        permission=6,
+        topics=(orders(),),
+        data_version=DataVersion(1, 2, 3),
+        registration_period_ms=10_000,
+    )
+
+
+def slave(uuid: str = UUID_B, *, host: str = "a-1", broker_id: int = 1, epoch: int = 7) -> Registration:
+    """Node a/1, which follows it."""
+    return replace(master(uuid, host=host, epoch=epoch), broker_id=broker_id, role=Role.SLAVE)

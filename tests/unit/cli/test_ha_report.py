@@ -1,0 +1,108 @@
+"""What all nodes said, put together."""
+
+from dataclasses import replace
+
+from dittomq.cli.ha_report import build_report, report_document, report_lines
+from dittomq.errors import OutOfReach
+from dittomq.ha_status import HaStatus, NodeView
+from dittomq.offsets import Epoch
+from dittomq.routes import DataVersion, Node, NodeState, Role
+
+NOW_MS = 1_800_000_000_000
+MASTER_VIEW = NodeView("a/0", "master", "leading", received=1000, flushed=1000, applied=1000, applied_lag_bytes=0)
+SLAVE_VIEW = NodeView(
+    "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, proven_equal=1000, since_ms=NOW_MS - 9 * 86_400_000
+)
+LEADER = HaStatus(
+    "a/0", "prod", "a", 7, "SYNC_MASTER", 2, 2, 1, 0, 1000, 1000, 1000, 1000, True, False, None, 0, "", (MASTER_VIEW, SLAVE_VIEW)
+)
+FOLLOWER = replace(LEADER, node="a/1", role="SLAVE", nodes=(replace(SLAVE_VIEW, state="following"),))
+
+
+def registered(broker_id: int, broker: str = "a") -> Node:
+    role = Role.SLAVE if broker_id else Role.SYNC_MASTER
+    address = f"127.0.0.1:{10911 + 10 * broker_id}"
+    return Node(
+        "prod", broker, broker_id, role, NodeState.SERVING, Epoch(7), address, address, NOW_MS, DataVersion(), "u", {"default": address}
+    )
+
+
+BOTH = [registered(0), registered(1)]
+
+
+def test_a_group_that_works_needs_no_attention_and_reads_as_documented() -> None:
+    report = build_report(BOTH, {"a/0": LEADER, "a/1": FOLLOWER})
+
+    assert not report.needs_attention
+    assert report.in_sync
+    assert report_lines(report, NOW_MS) == [
+        "prod · 1 broker group · all in order",
+        "a  epoch 7  SYNC_MASTER  asks 2 flushed copies, has 2  confirmed 1,000  writes accepted",
+        "   NODE  ROLE    STATE        RECEIVED LAG    FLUSHED LAG     APPLIED LAG  PROVEN EQUAL UP TO",
+        "   a/0   master  leading      -               -               0 B          -",
+        "   a/1   slave   in sync 9 d  0 B      0.0 s  1.2 KiB  0.2 s  1.2 KiB      1,000",
+    ]
+
+
+def test_what_nobody_knows_is_printed_as_unknown() -> None:
+    silent = replace(LEADER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "catching up")))
+
+    lines = report_lines(build_report(BOTH, {"a/0": silent, "a/1": FOLLOWER}), NOW_MS)
+
+    assert lines[-1].split() == ["a/1", "slave", "catching", "up", "unknown", "unknown", "unknown", "not", "yet", "compared"]
+
+
+def test_a_node_that_does_not_answer_needs_attention_even_where_its_master_still_counts_it() -> None:
+    report = build_report(BOTH, {"a/0": LEADER, "a/1": OutOfReach("a/1", "connection refused")})
+
+    assert report.needs_attention
+    assert "a/1 does not answer: connection refused" in report_lines(report, NOW_MS)[-1]
+
+
+def test_a_group_whose_master_is_silent_says_that_no_writes_are_taken() -> None:
+    report = build_report(BOTH, {"a/0": OutOfReach("a/0", "connection refused"), "a/1": FOLLOWER})
+
+    assert report.needs_attention
+    assert report_lines(report, NOW_MS)[1] == "a  NO MASTER ANSWERS  no writes; slaves serve reads"
+
+
+def test_a_master_that_is_no_longer_registered_is_missed() -> None:
+    report = build_report([registered(1)], {"a/1": FOLLOWER})
+
+    assert report.needs_attention
+    assert not report.in_sync
+
+
+def test_a_degraded_group_says_since_when_and_how_much() -> None:
+    degraded = replace(LEADER, degraded=True, in_sync_now=1, degraded_since_ms=NOW_MS, degraded_bytes=3_240_118)
+
+    headline = report_lines(build_report(BOTH, {"a/0": degraded, "a/1": FOLLOWER}), NOW_MS)[1]
+
+    assert "has 1" in headline
+    assert headline.endswith("3,240,118 bytes on fewer copies than asked")
+
+
+def test_a_slave_that_catches_up_shows_its_speed_and_why_it_was_dropped() -> None:
+    view = replace(
+        SLAVE_VIEW, state="catching up", received_lag_bytes=150 * 2**20, transfer_bytes_per_s=10 * 2**20, last_drop_reason="no ack for 20 s"
+    )
+
+    line = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": FOLLOWER}), NOW_MS)[-1]
+
+    assert line.endswith(" · 10.0 MiB/s, about 15 s to go, dropped: no ack for 20 s")
+
+
+def test_a_configured_slave_that_nobody_has_seen_is_missed() -> None:
+    report = build_report(BOTH, {"a/0": replace(LEADER, replicas_expected=2), "a/1": FOLLOWER})
+
+    assert report.needs_attention
+    assert not report.in_sync
+
+
+def test_the_document_keeps_unknown_as_null() -> None:
+    document = report_document(build_report(BOTH, {"a/0": LEADER, "a/1": OutOfReach("a/1", "x")}))
+
+    groups = document["groups"]
+    assert isinstance(groups, list)
+    assert groups[0]["nodes"][0]["proven_equal"] is None
+    assert groups[0]["leader"]["confirmed"] == 1000

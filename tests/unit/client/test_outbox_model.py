@@ -1,0 +1,224 @@
+"""The outbox against a model broker that stores what is next, with streams that break, answers that are lost, and frames that arrive
+after their stream has ended for the producer."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dittomq.client.frames import Batch, Frame
+from dittomq.client.outbox import Outbox, OutboxOptions
+from dittomq.client.outbox_events import (
+    Abandoned,
+    EndStream,
+    Event,
+    FrameRefused,
+    FrameStored,
+    HandBack,
+    Offered,
+    SendFrame,
+    SettleNotStored,
+    SettleStored,
+    SettleUnknown,
+    StreamEnded,
+    StreamOpened,
+    Ticked,
+)
+from dittomq.errors import NotReady, OutOfReach, Refused, SequenceGap, TopicNotFound
+from dittomq.message import Message
+from tests.support.frame_receipts import receipt_for
+
+BROKEN = OutOfReach("a/0", "it broke")
+
+
+class ModelBroker:
+    """Stores a frame when its sequence is next, answers what it has, refuses gaps."""
+
+    def __init__(self) -> None:
+        self.log: list[bytes] = []
+        self.next: dict[str, int] = {}
+
+    def take(self, frame: Frame, refusal: Refused | None) -> Event:
+        messages, _ = frame.content()
+        expected = self.next.get(frame.producer_id, 0)
+        if frame.first_sequence < expected:
+            assert frame.first_sequence + len(messages) <= expected, "a frame was cut differently when it was sent again"
+            return FrameStored(frame.frame_id, receipt_for(frame))
+        if refusal is not None:
+            return FrameRefused(frame.frame_id, refusal, None)
+        if frame.first_sequence > expected:
+            return FrameRefused(frame.frame_id, SequenceGap(frame.producer_id, expected, frame.first_sequence), None)
+        self.log += [message.body for message in messages]
+        self.next[frame.producer_id] = expected + len(messages)
+        return FrameStored(frame.frame_id, receipt_for(frame))
+
+
+@dataclass
+class Wire:
+    """One stream: frames on their way out, answers on their way back."""
+
+    out: deque[Frame] = field(default_factory=deque)
+    back: deque[Event] = field(default_factory=deque)
+
+
+class Run:
+    """Drives an outbox through the choices of one example."""
+
+    def __init__(self) -> None:
+        self.outbox = Outbox("a", "p", OutboxOptions(timeout_s=3, retry_s=10, grace_s=2, max_frames=3))
+        self.broker = ModelBroker()
+        self.now = 0.0
+        self.stream: Wire | None = None
+        self.ended: list[Wire] = []  # old streams whose frames may still arrive
+        self.offered = 0
+        self.stored: list[bytes] = []
+        self.absent: list[bytes] = []
+        self.unknown: list[bytes] = []
+
+    def feed(self, event: Event) -> None:
+        for command in self.outbox.handle(event, self.now):
+            match command:
+                case SendFrame(frame):
+                    assert self.stream is not None
+                    self.stream.out.append(frame)
+                case EndStream(problem):
+                    self.break_stream(problem)
+                case SettleStored(batch, receipt, places):
+                    assert [receipt.receipt(place).queue for place in places] == list(batch.queues)
+                    self.stored += [message.body for message in batch.messages]
+                case SettleNotStored(batch):
+                    self.absent += [message.body for message in batch.messages]
+                case SettleUnknown(batch):
+                    self.unknown += [message.body for message in batch.messages]
+                case HandBack(batch):
+                    self.feed(Offered(batch))
+
+    def offer(self, count: int, *, bound: bool) -> None:
+        messages = [Message("t", b"%d" % (self.offered + at)) for at in range(count)]
+        self.offered += count
+        queues = [at % 2 for at in range(count)]
+        self.feed(Offered(Batch(messages, queues, count * 400_000, bound, self.now, self.now + 13)))
+
+    def open(self) -> None:
+        if self.stream is None and self.outbox.wants_stream:
+            self.stream = Wire()
+            self.feed(StreamOpened())
+
+    def fail_to_open(self) -> None:
+        if self.stream is None and self.outbox.wants_stream:
+            self.feed(StreamEnded(BROKEN))
+
+    def break_stream(self, problem: Exception = BROKEN) -> None:
+        if self.stream is not None:
+            self.ended.append(self.stream)
+            self.stream = None
+            self.feed(StreamEnded(problem))  # type: ignore[arg-type]
+
+    def deliver(self, refusal: Refused | None) -> None:
+        if self.stream is not None and self.stream.out:
+            self.stream.back.append(self.broker.take(self.stream.out.popleft(), refusal))
+
+    def deliver_late(self, which: int) -> None:
+        late = [wire for wire in self.ended if wire.out]
+        if late:
+            self.broker.take(late[which % len(late)].out.popleft(), None)
+
+    def answer(self, which: int) -> None:
+        if self.stream is not None and self.stream.back:
+            at = which % len(self.stream.back)
+            event = self.stream.back[at]
+            del self.stream.back[at]
+            self.feed(event)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.feed(Ticked())
+
+
+REFUSALS = st.sampled_from([None, None, None, NotReady("a/0", "it drains"), TopicNotFound("t", "a")])
+STEPS = st.one_of(
+    st.tuples(st.just("offer"), st.integers(1, 4), st.booleans()),
+    st.tuples(st.just("deliver"), REFUSALS),
+    st.tuples(st.just("answer"), st.integers(0, 3)),
+    st.tuples(st.just("open")),
+    st.tuples(st.just("break_stream")),
+    st.tuples(st.just("fail_to_open")),
+    st.tuples(st.just("deliver_late"), st.integers(0, 3)),
+    st.tuples(st.just("wait"), st.sampled_from([0.5, 4.0, 12.0])),
+)
+
+
+def play(run: Run, steps: list[tuple[object, ...]]) -> None:
+    for name, *arguments in steps:
+        match name:
+            case "offer":
+                run.offer(arguments[0], bound=arguments[1])  # type: ignore[arg-type]
+            case "deliver":
+                run.deliver(arguments[0])  # type: ignore[arg-type]
+            case "answer":
+                run.answer(arguments[0])  # type: ignore[arg-type]
+            case "deliver_late":
+                run.deliver_late(arguments[0])  # type: ignore[arg-type]
+            case "wait":
+                run.wait(arguments[0])  # type: ignore[arg-type]
+            case _:
+                getattr(run, str(name))()
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(STEPS, max_size=60))
+def test_what_the_producer_is_told_is_true_and_nothing_is_stored_twice(steps: list[tuple[object, ...]]) -> None:
+    run = Run()
+
+    play(run, steps)
+    run.feed(Abandoned())
+    for wire in [*run.ended, *([run.stream] if run.stream else [])]:
+        for frame in wire.out:
+            run.broker.take(frame, None)
+
+    assert len(set(run.broker.log)) == len(run.broker.log)
+    assert set(run.stored) <= set(run.broker.log)
+    assert not set(run.absent) & set(run.broker.log)
+    assert sorted(run.stored + run.absent + run.unknown) == sorted(b"%d" % at for at in range(run.offered))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEPS, max_size=60))
+def test_once_the_broker_answers_again_everything_is_settled(steps: list[tuple[object, ...]]) -> None:
+    run = Run()
+
+    play(run, steps)
+    for _ in range(200):
+        run.open()
+        run.deliver(None)
+        run.answer(0)
+        run.wait(0.1)
+
+    assert not run.outbox.wants_stream
+    assert len(run.stored) + len(run.absent) + len(run.unknown) == run.offered
+
+
+def test_a_frame_that_arrives_late_behind_a_refused_one_is_not_stored_beside_its_second_copy() -> None:
+    run = Run()
+    gone = TopicNotFound("t", "a")
+
+    play(
+        run,
+        [
+            ("offer", 3, True),
+            ("offer", 3, True),
+            ("open",),
+            ("deliver", gone),
+            ("answer", 0),  # the first frame is refused, the second one is still on its way
+            ("break_stream",),
+            ("open",),
+            ("deliver", None),  # the second frame again, under numbers of its own
+            ("deliver_late", 0),
+            ("answer", 0),
+        ],
+    )
+
+    assert run.absent == [b"0", b"1", b"2"]
+    assert run.stored == [b"3", b"4", b"5"]
+    assert run.broker.log == [b"3", b"5", b"4"]  # by queue

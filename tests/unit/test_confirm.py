@@ -1,0 +1,180 @@
+"""What is confirmed, who is in sync, and when a group degrades."""
+
+from dataclasses import replace
+
+from dittomq.message import Ack
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm import Confirm, ConfirmRules, Degrade
+
+RULES = ConfirmRules(
+    sync_master=True,
+    sync_flush=True,
+    release_flushed=True,
+    in_sync_replicas=2,
+    min_in_sync_replicas=1,
+    max_gap_bytes=1_000,
+    max_lag_s=15.0,
+)
+
+
+def at(offset: int) -> PhysicalOffset:
+    return PhysicalOffset(offset)
+
+
+def confirm(rules: ConfirmRules = RULES, members: tuple[str, ...] = ("a/1",)) -> Confirm:
+    return Confirm(rules, end=at(0), confirmed=at(0), members=members, now=0.0)
+
+
+def test_the_masters_own_flush_confirms_nothing_while_a_member_has_not_acknowledged() -> None:
+    group = confirm()
+
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+
+    assert group.confirmed == 0
+
+
+def test_the_faster_of_two_slaves_is_enough_for_two_copies() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+
+    group.slave_at("a/2", received=at(90), flushed=at(80), now=1.0)
+    group.slave_at("a/1", received=at(50), flushed=at(40), now=1.0)
+
+    assert group.confirmed == 80
+    assert group.level_end(Ack.REPLICA_RECEIVED) == 90
+    assert group.level_end(Ack.REPLICA_FLUSHED) == 80
+
+
+def test_what_a_slave_received_and_did_not_flush_is_not_confirmed() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+
+    group.slave_at("a/1", received=at(100), flushed=at(0), now=1.0)
+
+    assert group.confirmed == 0
+
+
+def test_release_level_received_counts_what_was_received() -> None:
+    group = confirm(replace(RULES, release_flushed=False))
+    group.master_at(written=at(100), flushed=at(70), now=1.0)
+
+    group.slave_at("a/1", received=at(100), flushed=at(0), now=1.0)
+
+    assert group.confirmed == 70  # the master's own flush still bounds it
+
+
+def test_confirmed_never_goes_back_when_a_slave_comes_back_with_less() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+    group.slave_at("a/1", received=at(100), flushed=at(100), now=1.0)
+
+    group.slave_at("a/1", received=at(10), flushed=at(10), now=2.0)
+
+    assert group.confirmed == 100
+
+
+def test_two_missed_deadlines_degrade_the_group_only_after_the_range_is_recorded() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+    group.deadline_missed(at(100), now=4.0)
+    assert group.degrade is Degrade.NO
+
+    group.deadline_missed(at(100), now=7.0)
+
+    assert group.degrade is Degrade.RECORDING
+    assert group.confirmed == 0
+    group.degrade_recorded(now=7.0)
+    assert group.confirmed == 100
+
+
+def test_a_degraded_group_recovers_when_a_slave_has_caught_up() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+    group.deadline_missed(at(100), now=4.0)
+    group.deadline_missed(at(100), now=7.0)
+    group.degrade_recorded(now=7.0)
+
+    group.slave_at("a/1", received=at(100), flushed=at(100), now=8.0)
+
+    assert group.degrade is Degrade.NO
+    assert group.in_sync == ("a/1",)
+
+
+def test_a_group_below_its_floor_takes_no_writes_and_confirms_nothing() -> None:
+    group = confirm(replace(RULES, min_in_sync_replicas=2), members=())
+
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+
+    assert not group.has_room_for_writes()
+    assert group.confirmed == 0
+
+
+def test_a_member_of_the_last_run_counts_as_in_sync_until_it_misses_two_deadlines() -> None:
+    group = confirm()
+
+    group.tick(now=1_000.0)
+
+    assert group.in_sync == ("a/1",)
+
+
+def test_a_slave_that_does_not_catch_up_leaves_after_the_lag_limit() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=0.0)
+    group.slave_at("a/1", received=at(100), flushed=at(100), now=0.0)
+    group.master_at(written=at(200), flushed=at(200), now=1.0)
+
+    group.slave_at("a/1", received=at(150), flushed=at(150), now=10.0)
+    group.tick(now=16.0)
+
+    assert group.in_sync == ()
+    view = group.view("a/1")
+    assert view is not None
+    assert "not caught up" in view.why_left
+
+
+def test_an_idle_equal_slave_that_answers_stays_in_sync() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=0.0)
+
+    for now in range(0, 600, 5):
+        group.slave_at("a/1", received=at(100), flushed=at(100), now=float(now))
+        group.tick(now=now + 4.9)
+
+    assert group.in_sync == ("a/1",)
+
+
+def test_a_gap_at_the_limit_leaves_and_one_byte_less_does_not() -> None:
+    group = confirm()
+    group.slave_at("a/1", received=at(0), flushed=at(0), now=0.0)
+
+    group.master_at(written=at(999), flushed=at(999), now=1.0)
+    assert group.in_sync == ("a/1",)
+    group.master_at(written=at(1_000), flushed=at(1_000), now=1.0)
+
+    assert group.in_sync == ()
+
+
+def test_an_async_master_confirms_by_its_own_disk_alone() -> None:
+    rules = replace(RULES, sync_master=False, in_sync_replicas=1)
+    group = confirm(rules, members=())
+
+    group.master_at(written=at(100), flushed=at(60), now=1.0)
+
+    assert group.confirmed == 60
+    assert confirm_async_flush() == 100
+
+
+def confirm_async_flush() -> int:
+    group = confirm(replace(RULES, sync_master=False, sync_flush=False, in_sync_replicas=1), members=())
+    group.master_at(written=at(100), flushed=at(60), now=1.0)
+    return group.confirmed
+
+
+def test_copies_name_each_slave_that_holds_the_end_and_how() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+    group.slave_at("a/2", received=at(100), flushed=at(100), now=1.0)
+    group.slave_at("a/1", received=at(100), flushed=at(50), now=1.0)
+    group.slave_at("a/3", received=at(50), flushed=at(50), now=1.0)
+
+    assert group.copies(at(100)) == (("a/1", False), ("a/2", True))

@@ -1,0 +1,169 @@
+"""Who may lead: each row of the rules in `dittomq.replication.leadership`."""
+
+from dataclasses import replace
+
+from dittomq.lineage import Lineage, LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import PROTOCOL_VERSION, Hello
+from dittomq.replication.leadership import Lead, Leadership, LeadershipRules, OwnLog, Refuse, Stopped, TakeOver, Wait
+
+RULES = LeadershipRules(replicas_expected=2, in_sync_replicas=2, sync_flush=True, recover_wait_s=5.0)
+ONE: Lineage = (LineageEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
+TWO: Lineage = (*ONE, LineageEntry(Epoch(2), 0, 22, PhysicalOffset(500)))
+
+
+def own(stopped: Stopped, end: int = 900, lineage: Lineage = ONE) -> OwnLog:
+    return OwnLog("a/0", stopped, PhysicalOffset(end), lineage)
+
+
+EMPTY = own(Stopped.EMPTY, end=0, lineage=())
+
+
+def hello(broker_id: int, end: int, lineage: Lineage = ONE, confirmed: int = 0) -> Hello:
+    return Hello(
+        cluster="c",
+        broker="a",
+        broker_id=broker_id,
+        replica_uuid=f"u{broker_id}",
+        protocol_version=PROTOCOL_VERSION,
+        min_offset=PhysicalOffset(0),
+        end=PhysicalOffset(end),
+        flushed=PhysicalOffset(end),
+        confirmed=PhysicalOffset(confirmed),
+        lineage=lineage,
+        digests=(),
+        verified_equal=PhysicalOffset(0),
+        replication_address=f"a-{broker_id}:10912",
+        segment_bytes=65_536,
+    )
+
+
+def test_a_whole_log_leads_at_once_with_the_next_epoch() -> None:
+    assert Leadership(RULES, own(Stopped.WHOLE), 0.0).decide(0.0) == Lead(Epoch(2), "")
+
+
+def test_a_master_without_slaves_never_waits() -> None:
+    rules = replace(RULES, replicas_expected=0, in_sync_replicas=1)
+
+    assert isinstance(Leadership(rules, EMPTY, 0.0).decide(0.0), Lead)
+
+
+def test_the_epoch_is_above_what_slaves_and_nameservers_know() -> None:
+    leadership = Leadership(RULES, own(Stopped.WHOLE), 0.0)
+    leadership.epoch_known(Epoch(7))
+
+    assert leadership.decide(0.0) == Lead(Epoch(8), "")
+
+
+def test_after_power_loss_a_flushing_master_waits_for_slaves_and_then_leads_alone() -> None:
+    leadership = Leadership(RULES, own(Stopped.POWER_LOSS), 0.0)
+
+    assert isinstance(leadership.decide(4.9), Wait)
+    assert isinstance(leadership.decide(5.0), Lead)
+
+
+def test_after_power_loss_the_wait_ends_when_all_slaves_came() -> None:
+    leadership = Leadership(RULES, own(Stopped.POWER_LOSS), 0.0)
+    leadership.slave_heard(hello(1, 900))
+    assert isinstance(leadership.decide(0.1), Wait)
+
+    leadership.slave_heard(hello(2, 800))
+
+    assert isinstance(leadership.decide(0.1), Lead)
+
+
+def test_after_power_loss_the_longest_tail_of_the_newest_lineage_is_taken() -> None:
+    leadership = Leadership(RULES, own(Stopped.POWER_LOSS, end=900), 0.0)
+    leadership.slave_heard(hello(1, 2_000, lineage=ONE))
+    leadership.slave_heard(hello(2, 600, lineage=TWO))
+
+    decision = leadership.decide(0.1)
+
+    assert decision == TakeOver("a/2", "a-2:10912", PhysicalOffset(500), PhysicalOffset(600), TWO)
+
+
+def test_power_loss_without_fsync_must_hear_enough_slaves_however_long_it_takes() -> None:
+    leadership = Leadership(replace(RULES, sync_flush=False), own(Stopped.POWER_LOSS), 0.0)
+    leadership.slave_heard(hello(1, 900))
+
+    assert isinstance(leadership.decide(1e6), Wait)
+    leadership.slave_heard(hello(2, 900))
+    assert isinstance(leadership.decide(1e6), Lead)
+
+
+def test_a_failed_fsync_must_hear_enough_slaves_too() -> None:
+    assert isinstance(Leadership(RULES, own(Stopped.FAILED_SYNC), 0.0).decide(1e6), Wait)
+
+
+def test_with_one_copy_asked_a_failed_fsync_takes_what_it_finds() -> None:
+    rules = replace(RULES, in_sync_replicas=1)
+
+    assert isinstance(Leadership(rules, own(Stopped.FAILED_SYNC), 0.0).decide(5.0), Lead)
+
+
+def test_an_empty_master_among_full_slaves_copies_the_longest_first() -> None:
+    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership.slave_heard(hello(1, 700))
+    assert isinstance(leadership.decide(1e6), Wait)
+
+    leadership.slave_heard(hello(2, 900))
+
+    assert leadership.decide(0.1) == TakeOver("a/2", "a-2:10912", PhysicalOffset(0), PhysicalOffset(900), ONE)
+
+
+def test_an_empty_master_that_heard_one_empty_slave_is_not_a_new_group_yet() -> None:
+    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership.slave_heard(hello(1, 0, lineage=()))
+
+    assert isinstance(leadership.decide(1e6), Wait)
+
+
+def test_an_empty_master_that_heard_all_slaves_empty_opens_the_first_epoch() -> None:
+    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership.slave_heard(hello(1, 0, lineage=()))
+    leadership.slave_heard(hello(2, 0, lineage=()))
+
+    assert leadership.decide(0.1) == Lead(Epoch(1), "")
+
+
+def test_a_slave_that_left_does_not_count_as_heard() -> None:
+    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership.slave_heard(hello(1, 0, lineage=()))
+    leadership.slave_heard(hello(2, 0, lineage=()))
+    leadership.slave_gone("a/1")
+
+    assert isinstance(leadership.decide(0.1), Wait)
+
+
+def test_after_taking_over_the_master_leads_from_the_new_end() -> None:
+    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership.slave_heard(hello(1, 700))
+    leadership.slave_heard(hello(2, 900))
+
+    leadership.took_over(own(Stopped.EMPTY, end=900))
+
+    assert leadership.decide(0.1) == Lead(Epoch(2), "")
+
+
+def test_confirmed_data_that_is_missing_here_is_refused_until_the_operator_accepts_the_loss() -> None:
+    leadership = Leadership(RULES, own(Stopped.WHOLE, end=500), 0.0)
+    leadership.slave_heard(hello(1, 900, confirmed=900))
+    decision = leadership.decide(0.0)
+    assert isinstance(decision, Refuse)
+    assert "a/1 knows 900" in decision.why
+
+    leadership.accept_loss()
+
+    lead = leadership.decide(0.0)
+    assert isinstance(lead, Lead)
+    assert "a/1 knows 900" in lead.accepted_loss
+
+
+def test_accepted_loss_says_what_was_not_waited_for() -> None:
+    leadership = Leadership(RULES, EMPTY, 0.0)
+
+    leadership.accept_loss()
+
+    decision = leadership.decide(0.0)
+    assert isinstance(decision, Lead)
+    assert "2 more of 2 slaves" in decision.accepted_loss

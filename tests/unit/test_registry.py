@@ -1,0 +1,378 @@
+from dataclasses import replace
+
+import pytest
+
+from dittomq.errors import InvalidField, NodeIdTaken, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
+from dittomq.offsets import Epoch
+from dittomq.routes import Beat, DataVersion, NodeState, Registration, TopicQueues
+from services.nameserver import registry as module
+from services.nameserver.registry import Now, Registry
+from tests.support.naming import UUID_A, UUID_B, master, orders, slave
+
+EXPIRY_MS = 30_000
+START = Now(0, 1_000_000)
+
+
+def at(ms: int) -> Now:
+    return Now(ms, START.wall_ms + ms)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry("dittomq", EXPIRY_MS, START)
+
+
+def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, state: NodeState = NodeState.SERVING) -> Beat:
+    return Beat(session, version or DataVersion(1, 2, 3), Epoch(epoch), state)
+
+
+class TestWhoMayTakeANodeId:
+    def test_the_same_replica_takes_its_id_at_once_from_another_address(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        registry.register(master(host="moved"), "s2", at(1))
+
+        assert [node.address for node in registry.route("orders", "default").nodes] == ["moved:10911"]
+
+    def test_another_replica_without_a_higher_epoch_is_refused_while_the_holder_lives(self, registry: Registry) -> None:
+        registry.register(master(UUID_A, epoch=7), "s1", at(0))
+
+        with pytest.raises(NodeIdTaken, match="a-0:10911"):
+            registry.register(master(UUID_B, host="other", epoch=7), "s2", at(EXPIRY_MS - 1))
+
+    def test_another_replica_takes_the_id_of_a_holder_that_fell_silent(self, registry: Registry) -> None:
+        registry.register(master(UUID_A, epoch=7), "s1", at(0))
+
+        registry.register(master(UUID_B, host="other", epoch=3), "s2", at(EXPIRY_MS))
+
+        assert [node.replica_uuid for node in registry.route("orders", "default").nodes] == [UUID_B]
+
+    def test_another_replica_takes_the_id_of_a_holder_that_said_goodbye(self, registry: Registry) -> None:
+        registry.register(master(UUID_A, epoch=7), "s1", at(0))
+        registry.unregister("s1")
+
+        registry.register(master(UUID_B, host="other", epoch=3), "s2", at(1))
+
+        assert [node.replica_uuid for node in registry.route("orders", "default").nodes] == [UUID_B]
+
+    def test_a_higher_epoch_takes_the_id_at_once(self, registry: Registry) -> None:
+        registry.register(master(UUID_A, epoch=7), "s1", at(0))
+
+        registry.register(master(UUID_B, host="other", epoch=8), "s2", at(1))
+
+        assert [node.replica_uuid for node in registry.route("orders", "default").nodes] == [UUID_B]
+
+    def test_a_superseded_broker_is_told_to_stop_at_its_next_heartbeat(self, registry: Registry) -> None:
+        registry.register(master(UUID_A, epoch=7), "s1", at(0))
+        registry.register(master(UUID_B, host="other", epoch=8), "s2", at(1))
+
+        with pytest.raises(SessionEnded) as ended:
+            registry.heartbeat(beat("s1"), at(2))
+
+        assert ended.value.superseded
+
+    def test_a_superseded_broker_cannot_come_back_with_its_old_epoch(self, registry: Registry) -> None:
+        registry.register(master(UUID_A, epoch=7), "s1", at(0))
+        registry.register(master(UUID_B, host="other", epoch=8), "s2", at(1))
+
+        with pytest.raises(NodeIdTaken):
+            registry.register(master(UUID_A, epoch=7), "s3", at(2))
+
+    def test_the_heartbeat_of_a_replicas_older_session_asks_it_to_register_and_not_to_stop(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+        registry.register(master(), "s2", at(1))
+
+        with pytest.raises(SessionEnded) as ended:
+            registry.heartbeat(beat("s1"), at(2))
+
+        assert not ended.value.superseded
+
+    def test_a_replica_that_takes_another_id_leaves_its_old_one(self, registry: Registry) -> None:
+        registry.register(slave(UUID_B, host="a-1"), "s1", at(0))
+
+        registry.register(master(UUID_B, host="a-1", epoch=8), "s2", at(1))
+
+        assert [node.name for node in registry.page(0, "", "default").nodes] == ["a/0"]
+
+
+class TestAStoreThatWasCopied:
+    """One replica uuid at two addresses."""
+
+    def test_a_uuid_that_goes_back_and_forth_is_refused_at_both_addresses(self, registry: Registry) -> None:
+        registry.register(master(host="one"), "s1", at(0))
+        registry.register(master(host="two"), "s2", at(1_000))
+
+        with pytest.raises(NodeIdTaken):
+            registry.register(master(host="one"), "s3", at(2_000))
+        with pytest.raises(NodeIdTaken):
+            registry.register(master(host="two"), "s4", at(3_000))
+
+        assert registry.nodes == 0
+
+    def test_the_one_that_is_left_is_taken_again_when_the_other_was_silent_for_the_expiry(self, registry: Registry) -> None:
+        registry.register(master(host="one"), "s1", at(0))
+        registry.register(master(host="two"), "s2", at(1_000))
+        with pytest.raises(NodeIdTaken):
+            registry.register(master(host="one"), "s3", at(2_000))
+
+        with pytest.raises(NodeIdTaken):
+            registry.register(master(host="two"), "s4", at(2_000 + EXPIRY_MS - 1))
+        registry.register(master(host="two"), "s5", at(2_000 + EXPIRY_MS))
+
+        assert registry.nodes == 1
+
+    def test_a_replica_that_moved_and_said_goodbye_may_move_back(self, registry: Registry) -> None:
+        registry.register(master(host="one"), "s1", at(0))
+        registry.register(master(host="two"), "s2", at(1_000))
+        registry.unregister("s2")
+
+        registry.register(master(host="one"), "s3", at(2_000))
+
+        assert registry.nodes == 1
+
+    def test_a_replica_that_registers_again_where_it_is_goes_nowhere(self, registry: Registry) -> None:
+        for number in range(5):
+            registry.register(master(), f"s{number}", at(number))
+
+        assert registry.nodes == 1
+
+
+class TestComingAndGoing:
+    def test_a_silent_node_is_forgotten_at_the_expiry_and_not_before(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        assert registry.expire(at(EXPIRY_MS - 1)) == []
+        assert registry.expire(at(EXPIRY_MS)) == ["a/0"]
+
+        with pytest.raises(TopicNotFound):
+            registry.route("orders", "default")
+
+    def test_a_heartbeat_keeps_a_node(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        registry.heartbeat(beat("s1"), at(EXPIRY_MS - 1))
+
+        assert registry.expire(at(2 * EXPIRY_MS - 2)) == []
+
+    def test_an_expired_node_is_asked_to_register_again(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+        registry.expire(at(EXPIRY_MS))
+
+        with pytest.raises(SessionEnded) as ended:
+            registry.heartbeat(beat("s1"), at(EXPIRY_MS))
+
+        assert not ended.value.superseded
+
+    def test_a_goodbye_removes_a_node_at_once(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        assert registry.unregister("s1") == "a/0"
+        assert registry.nodes == 0
+
+    def test_a_late_goodbye_of_an_old_session_removes_nobody(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+        registry.register(master(), "s2", at(1))
+
+        assert registry.unregister("s1") is None
+        assert registry.nodes == 1
+
+    def test_a_changed_topic_table_is_asked_for(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        assert not registry.heartbeat(beat("s1"), at(1)).register_again
+        assert registry.heartbeat(beat("s1", version=DataVersion(1, 2, 4)), at(2)).register_again
+
+    def test_a_heartbeat_carries_a_new_epoch_and_state(self, registry: Registry) -> None:
+        registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(0))
+
+        registry.heartbeat(beat("s1", epoch=8), at(1))
+
+        [node] = registry.page(0, "", "default").nodes
+        assert (node.epoch, node.state) == (8, NodeState.SERVING)
+
+
+class TestWhatABrokerHears:
+    def test_a_slave_hears_where_its_master_is(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        answer = registry.register(slave(), "s2", at(1))
+
+        assert (answer.master, answer.master_replication) == ("a-0:10911", "a-0:10912")
+
+    def test_a_slave_without_a_master_hears_of_none_and_then_of_the_one_that_came(self, registry: Registry) -> None:
+        assert registry.register(slave(), "s2", at(0)).master == ""
+
+        registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(1))
+
+        assert registry.heartbeat(beat("s2"), at(2)).master == "a-0:10911"
+
+    def test_the_answer_carries_the_expiry_and_the_time_that_the_nameserver_is_up(self, registry: Registry) -> None:
+        answer = registry.register(master(), "s1", at(1_234))
+
+        assert (answer.broker_expiry_ms, answer.uptime_ms) == (EXPIRY_MS, 1_234)
+
+    def test_the_groups_highest_epoch_is_told_even_after_its_holder_is_gone(self, registry: Registry) -> None:
+        registry.register(master(UUID_A, epoch=9), "s1", at(0))
+        registry.unregister("s1")
+
+        assert registry.register(slave(epoch=7), "s2", at(1)).group_epoch == 9
+
+    def test_a_node_that_has_not_heard_of_a_higher_epoch_is_asked_to_register_again(self, registry: Registry) -> None:
+        registry.register(slave(epoch=7), "s2", at(0))
+        registry.register(master(epoch=9), "s1", at(1))
+
+        assert registry.heartbeat(beat("s2"), at(2)).register_again
+
+
+class TestRoutes:
+    def test_a_route_names_queues_and_nodes_of_every_group_in_order(self, registry: Registry) -> None:
+        registry.register(master("c" * 32, host="b-0", broker="b"), "s3", at(0))
+        registry.register(slave(), "s2", at(0))
+        registry.register(master(), "s1", at(0))
+
+        route = registry.route("orders", "default")
+
+        assert [(each.broker, each.write_queues, each.permission) for each in route.queues] == [("a", 8, 6), ("b", 8, 6)]
+        assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
+
+    def test_a_brokers_permission_masks_that_of_its_topics(self, registry: Registry) -> None:
+        registry.register(replace(master(), permission=4), "s1", at(0))
+
+        assert [each.permission for each in registry.route("orders", "default").queues] == [4]
+
+    def test_a_recovering_master_is_found_and_not_writable(self, registry: Registry) -> None:
+        registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(0))
+
+        assert [each.permission for each in registry.route("orders", "default").queues] == [4]
+
+    def test_without_a_master_a_slaves_topics_can_be_read_and_not_written(self, registry: Registry) -> None:
+        registry.register(slave(), "s2", at(0))
+
+        assert [(each.read_queues, each.permission) for each in registry.route("orders", "default").queues] == [(8, 4)]
+
+    def test_a_living_masters_queue_counts_win_over_a_slaves(self, registry: Registry) -> None:
+        registry.register(replace(slave(), topics=(orders(queues=4),)), "s2", at(0))
+        registry.register(replace(master(), topics=(orders(queues=16),)), "s1", at(0))
+
+        assert [each.read_queues for each in registry.route("orders", "default").queues] == [16]
+
+    def test_a_topic_that_only_a_slave_holds_is_added_for_reading(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+        registry.register(replace(slave(), topics=(TopicQueues("older", 3, 3, 6),)), "s2", at(0))
+
+        assert [(each.read_queues, each.permission) for each in registry.route("older", "default").queues] == [(3, 4)]
+
+    def test_a_topic_that_its_last_holder_dropped_is_gone(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+        registry.register(slave(), "s2", at(0))
+        registry.register(replace(master(), topics=()), "s3", at(1))
+        assert registry.route("orders", "default").queues
+
+        registry.register(replace(slave(), topics=()), "s4", at(2))
+
+        with pytest.raises(TopicNotFound):
+            registry.route("orders", "default")
+
+    def test_a_route_gives_the_addresses_of_the_network_asked_for(self, registry: Registry) -> None:
+        addresses = {"default": "a-0:10911", "external": "mq.example.org:31911"}
+        registry.register(replace(master(), addresses=addresses), "s1", at(0))
+        registry.register(slave(), "s2", at(0))
+
+        assert [node.address for node in registry.route("orders", "external").nodes] == ["mq.example.org:31911"]
+
+    def test_a_network_that_nobody_advertises_is_refused_by_name(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        with pytest.raises(InvalidField, match="elsewhere"):
+            registry.route("orders", "elsewhere")
+
+    def test_an_unknown_topic_is_refused_with_the_nearest_name(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+
+        with pytest.raises(TopicNotFound) as refused:
+            registry.route("oders", "default")
+
+        assert (refused.value.similar, refused.value.where) == ("orders", "cluster dittomq")
+
+
+class TestPages:
+    def test_pages_follow_one_another_in_the_order_of_names(self, registry: Registry) -> None:
+        for number in range(5):
+            registry.register(slave(f"{number:032x}", host=f"h{number}", broker_id=number + 1), f"s{number}", at(0))
+
+        first = registry.page(3, "", "default")
+        second = registry.page(3, first.next_page_token, "default")
+
+        assert [node.broker_id for node in first.nodes + second.nodes] == [1, 2, 3, 4, 5]
+        assert second.next_page_token == ""
+
+    def test_a_token_of_an_older_list_is_refused(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+        registry.register(slave(), "s2", at(0))
+        token = registry.page(1, "", "default").next_page_token
+        registry.unregister("s2")
+
+        with pytest.raises(VersionChanged):
+            registry.page(1, token, "default")
+
+    def test_a_token_outlives_heartbeats_and_repeated_registrations(self, registry: Registry) -> None:
+        registry.register(master(), "s1", at(0))
+        registry.register(slave(), "s2", at(0))
+        token = registry.page(1, "", "default").next_page_token
+        registry.heartbeat(beat("s1"), at(1))
+        registry.register(slave(), "s3", at(1))
+
+        assert [node.name for node in registry.page(1, token, "default").nodes] == ["a/1"]
+
+    @pytest.mark.parametrize("token", ["x", "1", "1:", "-1:2", "²:1"])
+    def test_an_invented_token_is_refused(self, registry: Registry, token: str) -> None:
+        with pytest.raises(InvalidField, match="page_token"):
+            registry.page(1, token, "default")
+
+    @pytest.mark.parametrize("size", [-1, 1_001])
+    def test_a_page_size_beyond_its_limits_is_refused(self, registry: Registry, size: int) -> None:
+        with pytest.raises(InvalidField, match="page_size"):
+            registry.page(size, "", "default")
+
+
+class TestLimits:
+    def test_a_broker_of_another_cluster_is_refused(self, registry: Registry) -> None:
+        with pytest.raises(WrongCluster, match='"dittomq" here, not "other"'):
+            registry.register(replace(master(), cluster="other"), "s1", at(0))
+
+    @pytest.mark.parametrize(
+        ("field", "changed"),
+        [
+            ("broker", replace(master(), broker="../a")),
+            ("broker", replace(master(), broker="")),
+            ("broker_id", replace(master(), broker_id=-1)),
+            ("replica_uuid", replace(master(), replica_uuid="A" * 32)),
+            ("epoch", replace(master(), epoch=Epoch(-1))),
+            ("permission", replace(master(), permission=8)),
+            ("addresses", replace(master(), addresses={"external": "a:1"})),
+            ("addresses", replace(master(), addresses={"default": "no port"})),
+            ("addresses", replace(master(), addresses={"default": "a" * 300 + ":1"})),
+            ("replication_addresses", replace(master(), replication_addresses={})),
+            ("network", replace(master(), addresses={"default": "a:1", "Ex ternal": "a:1"})),
+            ("topic", replace(master(), topics=(TopicQueues("a/../b", 1, 1, 6),))),
+            ("topic", replace(master(), topics=(TopicQueues("x" * 128, 1, 1, 6),))),
+            ("read_queues", replace(master(), topics=(TopicQueues("x", 1_025, 1, 6),))),
+            ("registration_period_ms", replace(master(), registration_period_ms=0)),
+        ],
+    )
+    def test_a_registration_beyond_its_limits_is_refused_by_field(self, registry: Registry, field: str, changed: Registration) -> None:
+        with pytest.raises(InvalidField) as refused:
+            registry.register(changed, "s1", at(0))
+
+        assert refused.value.field == field
+        assert registry.nodes == 0
+
+    def test_a_full_table_refuses_a_new_node_and_keeps_the_old_ones(self, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "MAX_NODES", 1)
+        registry.register(master(), "s1", at(0))
+
+        with pytest.raises(QueueFull):
+            registry.register(slave(), "s2", at(0))
+
+        registry.register(master(), "s3", at(1))
+        assert registry.nodes == 1

@@ -1,0 +1,129 @@
+import dataclasses
+from collections.abc import Iterator
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from dittomq import errors
+from dittomq._pb.ditto.error.v1 import error_pb2
+from dittomq.errors import DittoError, OutOfReach
+from dittomq.rpc import status
+
+
+def leaves(kind: type[DittoError]) -> Iterator[type[DittoError]]:
+    below = kind.__subclasses__()
+    if not below:
+        yield kind
+    for each in below:
+        yield from leaves(each)
+
+
+CROSSING = [*leaves(errors.Refused), errors.StoreFailed]
+SAMPLES = {str: "a/1 …ü%\n", int: -7, bool: True}
+
+
+def sample(kind: type[DittoError]) -> DittoError:
+    return kind(**{field.name: SAMPLES[field.type] for field in dataclasses.fields(kind)})  # type: ignore[arg-type, index]
+
+
+def failed_call(refusal: grpc.Status) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(refusal.code, grpc.aio.Metadata(), grpc.aio.Metadata(*refusal.trailing_metadata), refusal.details)
+
+
+def details(error: DittoError) -> status_pb2.Status:
+    [(_, content)] = status.encode(error).trailing_metadata
+    return status_pb2.Status.FromString(content)
+
+
+def test_every_refusal_has_a_status_and_nothing_else_has() -> None:
+    assert set(status.STATUS_OF) == set(CROSSING)
+
+
+def test_every_refusal_has_a_reason_of_its_own_that_the_contract_names() -> None:
+    reasons = [kind.reason for kind in CROSSING]
+
+    assert len(set(reasons)) == len(reasons)
+    assert {f"ERROR_REASON_{reason}" for reason in reasons} == set(error_pb2.ErrorReason.keys()) - {"ERROR_REASON_UNSPECIFIED"}
+
+
+@pytest.mark.parametrize("kind", CROSSING)
+def test_a_refusal_arrives_as_the_same_error_with_the_same_fields(kind: type[DittoError]) -> None:
+    sent = sample(kind)
+
+    received = status.decode(failed_call(status.encode(sent)), "a/0")
+
+    assert type(received) is kind
+    assert dataclasses.asdict(received) == dataclasses.asdict(sent)  # type: ignore[call-overload]
+    assert str(received) == str(sent)
+
+
+@pytest.mark.parametrize("kind", CROSSING)
+def test_a_refusal_inside_a_frame_is_rebuilt_from_its_facts(kind: type[DittoError]) -> None:
+    sent = sample(kind)
+
+    facts = status.facts(sent)
+
+    assert str(status.rebuild(facts.reason, facts.metadata)) == str(sent) == facts.message
+
+
+def test_a_long_field_is_cut_so_that_the_details_fit_in_a_header() -> None:
+    sent = errors.TopicExists("t" * 100_000, "f" * 100_000, "e" * 100_000, "ä" * 100_000)
+
+    encoded = status.encode(sent)
+
+    assert len(encoded.trailing_metadata[0][1]) + len(encoded.details) < 8_000
+    assert isinstance(status.decode(failed_call(encoded), "a/0"), errors.TopicExists)
+
+
+def test_a_bad_field_is_named_in_bad_request() -> None:
+    bad = error_details_pb2.BadRequest()
+    assert details(errors.InvalidField("topic", "is empty")).details[1].Unpack(bad)
+
+    assert [(each.field, each.description) for each in bad.field_violations] == [("topic", "is empty")]
+
+
+def test_where_waiting_helps_the_answer_says_how_long() -> None:
+    retry = error_details_pb2.RetryInfo()
+    assert details(errors.QueueFull("appends", 10)).details[1].Unpack(retry)
+
+    assert retry.retry_delay.ToMilliseconds() == 100
+
+
+def test_numbers_that_code_acts_on_have_details_of_our_own() -> None:
+    master, offsets = error_pb2.NotMaster(), error_pb2.OffsetOutOfRange()
+    assert details(errors.NotMaster("a/1", "a-0:10911")).details[1].Unpack(master)
+    assert details(errors.OffsetOutOfRange("queue offset", 5, 0, 3)).details[1].Unpack(offsets)
+
+    assert master.master_address == "a-0:10911"
+    assert (offsets.asked, offsets.start, offsets.end) == (5, 0, 3)
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED])
+def test_silence_is_out_of_reach(code: grpc.StatusCode) -> None:
+    error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "connection refused")
+
+    assert str(status.decode(error, "a/0 at h:1")) == "a/0 at h:1 does not answer: connection refused"
+
+
+def test_an_answer_that_is_not_ours_names_its_code() -> None:
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNIMPLEMENTED, grpc.aio.Metadata(), grpc.aio.Metadata(), "no such method")
+
+    decoded = status.decode(error, "h:1")
+
+    assert isinstance(decoded, OutOfReach)
+    assert decoded.problem == "UNIMPLEMENTED: no such method"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xff", b"", status_pb2.Status(code=5, message="x").SerializeToString()])
+def test_foreign_or_broken_details_are_ignored(content: bytes) -> None:
+    trailing = grpc.aio.Metadata((status.DETAILS_KEY, content))
+    error = grpc.aio.AioRpcError(grpc.StatusCode.NOT_FOUND, grpc.aio.Metadata(), trailing, "x")
+
+    assert isinstance(status.decode(error, "h:1"), OutOfReach)
+
+
+@pytest.mark.parametrize("metadata", [{}, {"node": "a/0"}, {"node": "a/0", "in_sync": "many", "demanded": "2"}])
+def test_facts_with_a_missing_or_malformed_field_are_not_guessed(metadata: dict[str, str]) -> None:
+    assert status.rebuild("TOO_FEW_COPIES", metadata) is None

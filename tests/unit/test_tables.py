@@ -1,0 +1,100 @@
+"""Tables have versions, are never changed in place, and are read in pages of one version."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dittomq.errors import InvalidField, VersionChanged
+from dittomq.metadata.tables import Ask, Page, Table, answer, sorted_rows
+from dittomq.metadata.topics import TopicConfig
+from dittomq.routes import DataVersion
+
+
+def table_of(count: int, version: DataVersion | None = None) -> Table[TopicConfig]:
+    return Table(version or DataVersion(1, 1_000, count), sorted_rows(TopicConfig(f"t{number:05}") for number in range(count)))
+
+
+def all_pages(table: Table[TopicConfig], page_size: int) -> list[Page[TopicConfig]]:
+    pages = [answer("topics", table, Ask(page_size=page_size))]
+    while pages[-1].next_token:
+        pages.append(answer("topics", table, Ask(page_size=page_size, page_token=pages[-1].next_token)))
+    return pages
+
+
+@given(st.integers(0, 60), st.integers(1, 12))
+def test_pages_hold_every_row_once_and_in_order(count: int, page_size: int) -> None:
+    table = table_of(count)
+
+    pages = all_pages(table, page_size)
+
+    assert [row for page in pages for row in page.rows] == list(table.rows.values())
+    assert all(page.version == table.version and not page.not_modified for page in pages)
+    assert len(pages) == max(1, -(-count // page_size))
+
+
+@pytest.mark.parametrize("count", [1, 2_000, 2_001, 4_001])
+def test_the_last_row_is_there_when_one_row_stands_on_the_last_page(count: int) -> None:
+    pages = all_pages(table_of(count), 0)
+
+    assert sum(len(page.rows) for page in pages) == count
+    assert pages[-1].rows[-1].name == f"t{count - 1:05}"
+
+
+def test_a_caller_with_the_newest_version_gets_no_rows() -> None:
+    table = table_of(5)
+
+    page = answer("topics", table, Ask(known=table.version))
+
+    assert page == Page(table.version, not_modified=True)
+
+
+@pytest.mark.parametrize("known", [DataVersion(1, 1_000, 4), DataVersion(1, 1_001, 5), DataVersion(2, 1_000, 5)])
+def test_a_caller_with_any_other_version_gets_the_rows(known: DataVersion) -> None:
+    assert len(answer("topics", table_of(5), Ask(known=known)).rows) == 5
+
+
+def test_a_token_of_another_version_is_refused_as_changed() -> None:
+    token = answer("topics", table_of(5), Ask(page_size=2)).next_token
+
+    with pytest.raises(VersionChanged, match="start again from the first page"):
+        answer("topics", table_of(6), Ask(page_size=2, page_token=token))
+
+
+@pytest.mark.parametrize("token", ["x", "1.2.3", "1.5.1000.-2", "1.5.1000.2 ", "1.5.1000.٢", "9" * 1_000, "1.5.1000." + "9" * 30])
+def test_a_token_that_was_never_given_out_is_refused(token: str) -> None:
+    with pytest.raises(InvalidField, match="next_page_token"):
+        answer("topics", table_of(5), Ask(page_token=token))
+
+
+@pytest.mark.parametrize("size", [-1, 10_001, 2**31 - 1])
+def test_a_page_size_outside_its_limits_is_refused(size: int) -> None:
+    with pytest.raises(InvalidField, match="page_size"):
+        answer("topics", table_of(5), Ask(page_size=size))
+
+
+def test_a_change_makes_a_new_table_and_leaves_the_old_one_alone() -> None:
+    old = table_of(1, DataVersion(1, 500, 7))
+
+    new = old.changed([TopicConfig("b"), TopicConfig("a")], epoch=2, now_ms=400)
+
+    assert list(old.rows) == ["t00000"]
+    assert list(new.rows) == ["a", "b"]
+    assert new.version == DataVersion(2, 400, 8)
+
+
+@given(st.integers(0, 3), st.integers(0, 2_000), st.integers(0, 3))
+def test_a_change_is_always_newer_whatever_the_clock_and_the_epoch_say(epoch: int, now_ms: int, counter: int) -> None:
+    version = DataVersion(2, 1_000, counter)
+
+    assert version.next(epoch, now_ms).is_newer_than(version)
+
+
+def test_versions_are_ordered_by_epoch_then_counter_then_time() -> None:
+    ordered = [DataVersion(0, 9, 9), DataVersion(1, 9, 1), DataVersion(1, 1, 2), DataVersion(1, 2, 2)]
+
+    for older, newer in pairwise(ordered):
+        assert newer.is_newer_than(older)
+        assert not older.is_newer_than(newer)
+        assert not older.is_newer_than(older)
