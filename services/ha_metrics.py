@@ -47,7 +47,9 @@ class HaCollector(Collector):
 
     def _lags(self, status: HaStatus) -> Iterator[GaugeMetricFamily]:
         lag = GaugeMetricFamily("dittomq_replica_lag_bytes", "Bytes that a copy is behind.", labels=["node", "state"])
-        lag_s = GaugeMetricFamily("dittomq_replica_lag_seconds", "How long ago a copy held what was then the end.", labels=["node", "state"])
+        lag_s = GaugeMetricFamily(
+            "dittomq_replica_lag_seconds", "How long ago a copy held what was then the end.", labels=["node", "state"]
+        )
         proven = GaugeMetricFamily("dittomq_replica_proven_equal_bytes", "Up to here digests of both copies were equal.", labels=["node"])
         for view in status.nodes:
             for state, read in _LAGS.items():

@@ -5,7 +5,7 @@ other and each by itself: one that fails is logged and tried again in the next r
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, OutOfReach, Refused, VersionChanged
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, R, Table, sorted_rows
+from dittomq.metadata.topics import is_reserved
 
 FIRST_ROUND_S = 3.0
 ROUND_S = 10.0
@@ -24,6 +25,8 @@ PAGE_DEADLINE_S = 30.0
 ATTEMPTS = 3
 
 log = structlog.get_logger()
+
+QueueEnds = Mapping[str, Mapping[int, int]]
 
 
 class MetadataSource(Protocol):
@@ -42,17 +45,31 @@ class PullStatus:
     problem: str = ""
 
 
+class QueuesOfTopics(Protocol):
+    """The queues of this node's store."""
+
+    async def ends(self) -> QueueEnds:
+        """Of every topic, the queues that hold something, with their ends."""
+        ...
+
+    async def empty(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Durably empty a topic's queues, unless one of them has grown beyond its end."""
+        ...
+
+
 class MetadataPuller:
-    """Follows the master's tables. `drop_topic` durably empties the queues of a topic that is gone; it is repeated after a crash.
+    """Follows the master's tables, and empties the queues of topics that are deleted.
 
     A master may answer with an older version than the one held here (it was restored, or it is not the newest master): it is discarded.
+    A recovering master that takes over a slave's log takes over its tables too, with `pull_once`, and leaves its queues alone:
+    `queues` is None.
     """
 
-    def __init__(self, source: MetadataSource, metadata: Metadata, clock: Clock, drop_topic: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, source: MetadataSource, metadata: Metadata, clock: Clock, queues: QueuesOfTopics | None) -> None:
         self._source = source
         self._metadata = metadata
         self._clock = clock
-        self._drop_topic = drop_topic
+        self._queues = queues
         self._woken = asyncio.Event()
         self.status: dict[str, PullStatus] = {kind.name: PullStatus() for kind in KINDS}
 
@@ -71,24 +88,29 @@ class MetadataPuller:
     async def pull_once(self) -> None:
         """Pull every table whose version differs, and wait until it is durable here."""
         self._woken.clear()
+        held = await self._queues.ends() if self._queues is not None else {}
         for kind in KINDS:
             try:
                 pulled = await self._pull(kind)
             except DittoError as error:
-                self._note(kind.name, error)
+                self._note(kind.name, str(error))
+                continue
+            if pulled is None:
                 continue
             try:
                 await self._apply(kind, pulled)
             except Refused as error:
-                self._note(kind.name, error)
+                self._note(kind.name, str(error))
                 continue
             self.status[kind.name] = PullStatus(self._clock.monotonic())
+            if kind is TOPICS and self._queues is not None:
+                await self._empty_deleted(self._queues, held)
 
-    def _note(self, table: str, error: DittoError) -> None:
+    def _note(self, table: str, problem: str) -> None:
         status = self.status[table]
         if not status.problem:
-            log.warning("metadata_not_pulled", table=table, reason=str(error))
-        self.status[table] = replace(status, problem=str(error))
+            log.warning("metadata_not_pulled", table=table, reason=problem)
+        self.status[table] = replace(status, problem=problem)
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -98,7 +120,7 @@ class MetadataPuller:
             return
 
     async def _pull(self, kind: TableKind[R]) -> Table[R] | None:
-        """The master's table, None when it is no newer than ours."""
+        """The master's table; ours where that is the same version; None where the master's is older."""
         retrying = AsyncRetrying(
             stop=stop_after_attempt(ATTEMPTS),
             wait=wait_exponential(multiplier=0.1),
@@ -109,29 +131,33 @@ class MetadataPuller:
         return await retrying(self._pull_pages, kind)
 
     async def _pull_pages(self, kind: TableKind[R]) -> Table[R] | None:
-        held = self._metadata.table(kind).version
-        page = await self._source.fetch(kind, Ask(known=held), PAGE_DEADLINE_S)
+        held = self._metadata.table(kind)
+        page = await self._source.fetch(kind, Ask(known=held.version), PAGE_DEADLINE_S)
         if page.not_modified:
-            return None
+            return held
         version, rows = page.version, list(page.rows)
-        if not version.is_newer_than(held):
-            log.warning("older_metadata_discarded", table=kind.name, held=str(held), offered=str(version))
+        if not version.is_newer_than(held.version):
+            self._note(kind.name, f"the master offers version {version}, older than {held.version}, which is held here; discarded")
             return None
         while page.next_token:
             page = await self._source.fetch(kind, Ask(page_token=page.next_token), PAGE_DEADLINE_S)
             if page.version != version:
                 raise VersionChanged(kind.name)
             rows += page.rows
-        return Table(version, sorted_rows(rows))
+        return Table(version, sorted_rows(rows), held.other_fields)
 
-    async def _apply(self, kind: TableKind[R], pulled: Table[R] | None) -> None:
-        """Swap the table whole. Queues of topics that are gone go first, so that a crash between is made good by the next pull."""
-        if pulled is None:
+    async def _apply(self, kind: TableKind[R], pulled: Table[R]) -> None:
+        await self._metadata.change(kind, lambda held: pulled if pulled.version.is_newer_than(held.version) else held)
+
+    async def _empty_deleted(self, queues: QueuesOfTopics, held: QueueEnds) -> None:
+        """Empty what was held before the pull and has no topic after it: nothing is published to a topic that is not in the table.
+
+        Done in each round, because a log that lags brings more of a deleted topic. A table that never held anything tells nothing.
+        """
+        topics = self._metadata.table(TOPICS)
+        if topics == Table():
             return
-        if kind.name == TOPICS.name:
-            for name in self._metadata.table(kind).rows:
-                if name not in pulled.rows:
-                    await self._drop_topic(name)
-        await self._metadata.change(
-            kind, lambda held: replace(pulled, other_fields=held.other_fields) if pulled.version.is_newer_than(held.version) else held
-        )
+        for topic, ends in held.items():
+            if topic not in topics.rows and not is_reserved(topic):
+                log.info("deleted_topic_emptied", topic=topic)
+                await queues.empty(topic, ends)

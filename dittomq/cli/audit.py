@@ -1,6 +1,5 @@
 """`dittomq audit …`: the Spark job as a process of its own, and the comparison of two digest files."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +7,12 @@ from typing import Annotated
 
 import typer
 
-from dittomq.cli.connect import Nameserver, nameserver_address
+from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
+from dittomq.cli.output import printable, say, say_json
+
+DIFFERS = 1
+INCOMPLETE = 16
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -17,18 +20,52 @@ app = typer.Typer(name="audit", help="Prove that the copies are equal. Without a
 
 
 @app.callback(epilog=example("audit"))
-def default(context: typer.Context) -> int | None:
+def default(context: typer.Context, nameserver: Nameserver = None) -> int | None:
     """Prove that the copies are equal. Without a command: run."""
-    return run(context) if context.invoked_subcommand is None else None
+    return _run(nameserver, []) if context.invoked_subcommand is None else None
 
 
-@app.command(context_settings=_PASS_ON, epilog=example("audit run --broker a"))
+@app.command(context_settings=_PASS_ON, epilog=example("audit run --broker a", "audit run --json"))
 def run(context: typer.Context, nameserver: Nameserver = None) -> int:
-    """Compare all copies of all broker groups with Spark. Further flags go to the job: python -m spark.audit run --help.
+    """Compare all copies of all broker groups with Spark. Other flags go to the job: python -m spark.audit run --help lists them.
 
-    Exit code: 0 all equal; otherwise the sum of 1 differs, 2 damaged, 4 metadata, 8 lag, 16 incomplete, 32 canary missed; 64 usage.
+    Exit code: 0 all equal, otherwise the sum of 1 differs, 2 damaged, 16 incomplete; 64 usage, 128 broken off.
     """
-    return _job("run", "--nameserver", nameserver_address(nameserver), *context.args)
+    return _run(nameserver, context.args)
+
+
+@app.command(context_settings=_PASS_ON, epilog=example("audit show"))
+def show(context: typer.Context) -> int:
+    """Print an earlier audit again, the last one if none is named, and end with its exit code."""
+    return _job("show", *context.args)
+
+
+@app.command(epilog=example("audit compare master.dmd slave.dmd"))
+def compare(
+    first: Annotated[Path, typer.Argument(help="Digest file of one store: dittomq log digest STORE -o FILE")],
+    second: Annotated[Path, typer.Argument(help="Digest file of the other.")],
+    json: JsonFlag = False,
+) -> int:
+    """Compare two stores by their digest files, anywhere, without access to either.
+
+    Exit code: 0 all equal, otherwise the sum of 1 differs, 16 incomplete.
+    """
+    from dittomq.cli.digests import comparison_document, comparison_lines, read_digest
+    from dittomq.commitlog.compare import Side
+    from dittomq.commitlog.compare import compare as compare_digests
+
+    comparison = compare_digests(Side(str(first), read_digest(first)), Side(str(second), read_digest(second)))
+    if json:
+        say_json(comparison_document(comparison))
+    else:
+        for line in comparison_lines(comparison):
+            say(printable(line))
+    return DIFFERS * bool(comparison.differing) + INCOMPLETE * bool(comparison.problems)
+
+
+def _run(nameserver: str | None, flags: list[str]) -> int:
+    # Any nameserver knows all brokers: one is enough.
+    return _job("run", "--nameserver", nameserver_address(nameserver).split(",")[0], *flags)
 
 
 def _job(*arguments: str) -> int:

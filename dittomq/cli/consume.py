@@ -16,6 +16,8 @@ from dittomq.errors import OffsetOutOfRange, QueueNotFound
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient, Page, Reader
 
+_Queues = Sequence[tuple[str, int]]
+
 _FOLLOW_WAIT_S = 20.0
 _PAGE_MESSAGES = 1_024
 _PAGE_BYTES = 1024 * 1024
@@ -67,7 +69,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("consume", epilog=example("consume orders --from earliest --max 2", "consume orders --queue 3 --node a/1 --json"))(consume)
 
 
-def consume(  # noqa: PLR0913  # flags
+def consume(  # noqa: PLR0913, PLR0917  # flags
     topic: Annotated[str, typer.Argument(help="Topic.")],
     start: Annotated[str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin in each queue.")] = "earliest",
     limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many messages.")] = None,
@@ -91,18 +93,23 @@ async def _consume(nameserver: str, wanted: _Wanted, printer: _Printer) -> None:
     async with AsyncClient(nameserver) as mq:
         queues = await _queues(mq, wanted)
         try:
-            if wanted.follow:
-                async with asyncio.TaskGroup() as tasks:
-                    for broker, queue in queues:
-                        tasks.create_task(_read(mq, broker, queue, wanted, printer))
-            else:
-                for broker, queue in queues:
-                    await _read(mq, broker, queue, wanted, printer)
+            await (_read_at_once if wanted.follow else _read_in_turn)(mq, queues, wanted, printer)
         except* _EnoughError:
             pass
 
 
-async def _queues(mq: "AsyncClient", wanted: _Wanted) -> Sequence[tuple[str, int]]:
+async def _read_at_once(mq: "AsyncClient", queues: _Queues, wanted: _Wanted, printer: _Printer) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for broker, queue in queues:
+            tasks.create_task(_read(mq, broker, queue, wanted, printer))
+
+
+async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: _Wanted, printer: _Printer) -> None:
+    for broker, queue in queues:
+        await _read(mq, broker, queue, wanted, printer)
+
+
+async def _queues(mq: "AsyncClient", wanted: _Wanted) -> _Queues:
     queues = await mq.queues(wanted.topic)
     if wanted.node is not None:
         queues = [(broker, queue) for broker, queue in queues if broker == wanted.node.partition("/")[0]]
@@ -138,8 +145,10 @@ async def _bounds(reader: "Reader") -> tuple[int, int]:
 
 
 def _start(text: str) -> Literal["earliest", "latest"] | int:
-    if text == "earliest" or text == "latest":
-        return text
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
     if not (text.isascii() and text.isdecimal()):
         raise typer.BadParameter(f'"{text}" is no place in a queue; give earliest, latest or an offset', param_hint="--from")
     return int(text)

@@ -16,7 +16,10 @@ _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows; `problem` says why it did not answer."""
+    """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows.
+
+    `problem` says why the node did not answer, `seen_ms` when the nameserver heard of it last.
+    """
 
     node: str
     view: NodeView | None
@@ -151,7 +154,8 @@ def _headline(group: GroupReport) -> str:
     if leader is None:
         return f"{group.broker}  NO MASTER ANSWERS  no writes; slaves serve reads"
     level = "flushed " if leader.role == "SYNC_MASTER" else ""
-    line = f"{group.broker}  epoch {leader.epoch}  {leader.role}  asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now}  confirmed {leader.confirmed:,}"
+    copies = f"asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now}"
+    line = f"{group.broker}  epoch {leader.epoch}  {leader.role}  {copies}  confirmed {leader.confirmed:,}"
     if not leader.writable:
         return f"{line}  NO WRITES: {leader.waiting_for or 'refused'}"
     if leader.degraded:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from dittomq.cli.output import hint, progress, say, say_json
 from dittomq.cli.records import Recipe, Records
 from dittomq.cli.tally import Tally
 from dittomq.errors import ConfigError, Refused
-from dittomq.message import Ack
+from dittomq.message import Ack, Message
 
 _PIECE_BYTES = 1024 * 1024
 
@@ -42,7 +42,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("publish", epilog=example(*_EXAMPLES))(publish)
 
 
-def publish(  # noqa: PLR0913  # flags
+def publish(  # noqa: PLR0913, PLR0917  # flags
     topic: Annotated[str, typer.Argument(help="Topic; it must exist.")],
     file: Annotated[Path | None, typer.Argument(help="One record a line, bytes of any kind; - or nothing: standard input.")] = None,
     order_key: Annotated[str, typer.Option("--order-key", metavar="PATH", help="Where in a JSON record its order key is: .customer")] = "",
@@ -83,37 +83,40 @@ async def _send(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[
     """Send and count until the lines end or one of them cannot be a message; return why, None at the end."""
     from dittomq.client import AsyncClient
 
-    async with AsyncClient(order.nameserver) as mq, mq.producer(ack=order.ack, timeout_s=order.timeout_s, on_weak="return") as producer:
-        records = Records(order.recipe)
-        whole = lines.seekable()
-        bulk = producer.bulk(stop_at_failure=False)
-        stopped = None
+    stopped: list[Refused] = []
+
+    def checked(messages: Iterator[Message]) -> Iterator[Message]:
         try:
-            async for piece in _pieces(lines):
-                messages = list(records.feed(piece))
-                await bulk.add(messages)
-                advance(len(messages))
-                if not whole:
-                    # Lines that come slowly are not kept waiting for company.
-                    tally.add_all(await bulk.finish())
-                    bulk = producer.bulk(stop_at_failure=False)
-            await bulk.add(records.finish())
+            for message in messages:
+                yield message
+                advance(1)
         except Refused as refused:
-            stopped = refused
-        tally.add_all(await bulk.finish())
-    return stopped
+            stopped.append(refused)
+
+    async with AsyncClient(order.nameserver) as mq, mq.producer(order.ack, timeout_s=order.timeout_s, on_weak="return") as producer:
+        async for batch in _batches(Records(order.recipe), lines):
+            tally.add_all(await producer.publish_many(checked(batch), on_failure="return"))
+            if stopped:
+                return stopped[0]
+    return None
 
 
-async def _pieces(lines: BinaryIO) -> AsyncIterator[bytes]:
-    """The bytes in pieces as they come; the end of a pipe, a terminal or a file ends them."""
+async def _batches(records: Records, lines: BinaryIO) -> AsyncIterator[Iterator[Message]]:
+    """A file as one batch that is read as it is sent; a pipe or a terminal in batches as its lines come, so that none waits for company."""
     if lines.seekable():
-        while piece := lines.read(_PIECE_BYTES):
-            yield piece
+        yield _whole_file(records, lines)
         return
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), lines)
     while piece := await reader.read(_PIECE_BYTES):
-        yield piece
+        yield records.feed(piece)
+    yield records.finish()
+
+
+def _whole_file(records: Records, lines: BinaryIO) -> Iterator[Message]:
+    while piece := lines.read(_PIECE_BYTES):
+        yield from records.feed(piece)
+    yield from records.finish()
 
 
 def _open(file: Path | None, stack: ExitStack) -> BinaryIO:
@@ -130,10 +133,6 @@ def _check(recipe: Recipe, lines: BinaryIO) -> int | None:
     if not lines.seekable():
         return None
     begin = lines.tell()
-    records = Records(recipe)
-    total = 0
-    while piece := lines.read(_PIECE_BYTES):
-        total += sum(1 for _ in records.feed(piece))
-    total += sum(1 for _ in records.finish())
+    total = sum(1 for _ in _whole_file(Records(recipe), lines))
     lines.seek(begin)
     return total

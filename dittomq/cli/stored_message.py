@@ -9,7 +9,8 @@ from dittomq.message import StoredMessage
 def message_line(broker: str, message: StoredMessage) -> str:
     """`a 3@0  14:03:01.204  o-17  {"id":"o-17"}`: broker group, queue@offset, store time, keys, body."""
     keys = printable(" ".join(message.keys)) or "-"
-    return f"{broker} {message.queue}@{message.queue_offset}  {clock_time(message.store_ms, milliseconds=True)}  {keys}  {shown_body(message.body)}"
+    place = f"{broker} {message.queue}@{message.queue_offset}"
+    return f"{place}  {clock_time(message.store_ms, milliseconds=True)}  {keys}  {shown_body(message.body)}"
 
 
 def message_document(broker: str, message: StoredMessage) -> dict[str, object]:

@@ -66,13 +66,20 @@ def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserv
     found = [(result.broker, topic) for result in results for topic in result.value or ()]
     if json:
         topics = [
-            {"broker": group, "topic": one.name, "read_queues": one.read_queues, "write_queues": one.write_queues, "permission": one.permission}
+            {
+                "broker": group,
+                "topic": one.name,
+                "read_queues": one.read_queues,
+                "write_queues": one.write_queues,
+                "permission": one.permission,
+            }
             for group, one in found
         ]
         say_json({"topics": topics, "failed": _failed(results)})
     else:
         rows = [
-            (group, printable(one.name), f"{one.read_queues}", f"{one.write_queues}", permission_words(one.permission)) for group, one in found
+            (group, printable(one.name), f"{one.read_queues}", f"{one.write_queues}", permission_words(one.permission))
+            for group, one in found
         ]
         for line in table([("BROKER", "TOPIC", "READ QUEUES", "WRITE QUEUES", "PERMITS"), *rows]):
             say(line)
@@ -102,7 +109,14 @@ def describe(name: Topic, broker: Broker = None, json: JsonFlag = False, nameser
         say_json({"topic": name, "groups": groups, "failed": _failed(results)})
     else:
         rows = [
-            (group, f"{queue.queue}", f"{queue.min_offset:,}", f"{queue.max_offset:,}", f"{queue.max_offset - queue.min_offset:,}", one.node)
+            (
+                group,
+                f"{queue.queue}",
+                f"{queue.min_offset:,}",
+                f"{queue.max_offset:,}",
+                f"{queue.max_offset - queue.min_offset:,}",
+                one.node,
+            )
             for group, one in found
             for queue in one.queues
         ]

@@ -35,6 +35,10 @@ from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import RECORD_CRC
 
+# Below these, and with a topic that was seen before, a message needs no closer look. Every segment holds such a record.
+_EASY_BODY_BYTES = 2_048
+_EASY_PROPERTIES_BYTES = 1_024
+MIN_SEGMENT_BYTES = 4_096
 _SEPARATOR = b"\x02"
 _RECORD_CRC = RECORD_CRC.encode()
 
@@ -118,8 +122,13 @@ class Appender:
 
     def _known(self, frame: Frame, here: dict[int, Placed]) -> list[Placed]:
         """Places of the frame's leading messages that are stored already. Raises Refused for a frame that cannot be stored."""
+        topics, idempotent = self._topics, bool(frame.producer_id)
         for draft in frame.drafts:
-            self._check(draft, frame.producer_id)
+            topic, queue, _, _, body, properties, _ = draft
+            if topic not in topics or queue < 0 or len(body) > _EASY_BODY_BYTES or len(properties) > _EASY_PROPERTIES_BYTES:
+                self._check(draft)
+            if not idempotent and properties.startswith(b"PID\x01"):
+                raise InvalidField("properties", '"PID" is reserved; use another name')
         if not frame.producer_id:
             return []
         assert sequence_of(frame.drafts[0].properties) == (frame.producer_id, frame.first_sequence), "drafts carry their frame's sequence"
@@ -129,7 +138,7 @@ class Appender:
         found = [here.get(position) or self._find(position) for position in positions]
         return [each._replace(duplicate=True) for each in found]
 
-    def _check(self, draft: Draft, producer_id: str) -> None:
+    def _check(self, draft: Draft) -> None:
         topic, queue, _, _, body, properties, _ = draft
         if len(body) > MAX_BODY_BYTES:
             raise MessageTooLarge("the body", len(body), MAX_BODY_BYTES)
@@ -139,8 +148,6 @@ class Appender:
             self._learn(topic)
         if queue < 0:
             raise InvalidField("queue", f"{queue} is negative")
-        if not producer_id and properties.startswith(b"PID\x01"):
-            raise InvalidField("properties", '"PID" is reserved; use another name')
         size = record_bytes(len(self._topics[topic]), len(body), len(properties))
         if size + MARK_BYTES > self._log.segment_bytes:
             raise MessageTooLarge("the record", size, self._log.segment_bytes - MARK_BYTES)
@@ -155,10 +162,9 @@ class Appender:
     def _encode(self, frame: Frame, skip: int, stretch: _Stretch, placed: list[Placed]) -> None:
         """Encode the frame's messages behind the first `skip`, and say where they will lie."""
         queues, topics, crc32, pack = self._derived.index.queues, self._topics, zlib.crc32, HEADER.pack
-        note = self._derived.producers.note if frame.producer_id else None
         store_ms, (address, port) = self._derived.store_ms, self._host
-        waiting, parts, position = stretch.waiting, stretch.parts, stretch.position
-        for index, draft in enumerate(frame.drafts[skip:] if skip else frame.drafts, skip):
+        waiting, parts, position, place = stretch.waiting, stretch.parts, stretch.position, tuple.__new__
+        for draft in frame.drafts[skip:]:
             topic, queue_id, flag, born_ms, body, properties, code = draft
             if properties and (properties[-1] != 2 or _RECORD_CRC in properties):
                 properties = strip_crc(properties)
@@ -175,16 +181,17 @@ class Appender:
                 size, MAGIC_1, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, position, 0,
                 born_ms, address, port, store_ms, address, port, 0, 0, body_length,
             )  # fmt: skip
-            tail = b"%b%b%b" % (name, LENGTH_16.pack(properties_length), properties)
+            tail = name + LENGTH_16.pack(properties_length) + properties
             crc = crc32(tail, crc32(body, crc32(head))) & CRC_MASK
             parts += (head, body, tail, CRC_NAME, (b"%010d" % crc)[::-1], _SEPARATOR)
             queue.next = queue_offset + 1
-            if note is not None:
-                note(frame.producer_id, frame.first_sequence + index, position)
-            placed.append(Placed(queue_offset, position, size, False))  # type: ignore[arg-type]
+            placed.append(place(Placed, (queue_offset, position, size, False)))
             waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code)))
             position += size
         stretch.position = position
+        if frame.producer_id:
+            positions = [each.physical_offset for each in placed[skip:]]
+            self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions)
 
     def _roll(self, stretch: _Stretch) -> None:
         """End the segment with its mark; the group goes on in the next one."""

@@ -174,7 +174,7 @@ class _Work:
     def _say_what_is_apart(self) -> None:
         for side in (self._first, self._second):
             if side.digest.low < self._low:
-                self.normal.append(f"{side.name} holds {self._low - side.digest.low:,} older bytes that the other has no more, or never had")
+                self.normal.append(f"{side.name} holds {self._low - side.digest.low:,} older bytes that the other does not hold")
             if side.digest.end > self._end:
                 self.normal.append(f"{side.name} holds {side.digest.end - self._end:,} newer bytes")
             for start, end in side.digest.damaged:

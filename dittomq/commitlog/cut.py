@@ -13,7 +13,8 @@ from dittomq.commitlog import checkpoint, identity, lineage_file, producers, sid
 from dittomq.commitlog.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.queue_index import folder_of, keys_on_disk, path_of, remove_files
-from dittomq.commitlog.segment import FOLDER, path_of as segment_path
+from dittomq.commitlog.segment import FOLDER
+from dittomq.commitlog.segment import path_of as segment_path
 from dittomq.commitlog.storage import Storage
 from dittomq.lineage import cut_lineage
 from dittomq.offsets import PhysicalOffset
@@ -145,12 +146,14 @@ def _position_at(storage: Storage, held: checkpoint.Checkpoint, key: checkpoint.
     while unit < high:
         path = path_of(folder, unit, units)
         count = min(high - unit, units - unit % units)
+        data = b""
         if storage.exists(path):
             with contextlib.closing(storage.open(path, readonly=True)) as file:
                 data = file.pread(count * UNIT_BYTES, unit % units * UNIT_BYTES)
-            for position, size, _ in UNIT.iter_unpack(data[: len(data) // UNIT_BYTES * UNIT_BYTES]):
-                if size > 0:
-                    return int(position)
+        whole = UNIT.iter_unpack(data[: len(data) // UNIT_BYTES * UNIT_BYTES])
+        found: int | None = next((position for position, size, _ in whole if size > 0), None)
+        if found is not None:
+            return found
         unit += count
     return None
 

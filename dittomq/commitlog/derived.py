@@ -29,6 +29,6 @@ class Derived:
             if entry.queue_offset >= queue.next:
                 queue.next = entry.queue_offset + 1
             if entry.producer_id and entry.start >= producers_from:
-                self.producers.note(entry.producer_id, entry.sequence, entry.start)
+                self.producers.note(entry.producer_id, entry.sequence, (entry.start,))
             self.store_ms = max(self.store_ms, entry.store_ms)
         self.dispatch.collect(waiting, end)

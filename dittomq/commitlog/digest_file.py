@@ -89,8 +89,12 @@ class StoreDigest:
     records: tuple[RecordDigest, ...]
 
 
-def digest_store(storage: Storage, name: str, asked: Range | None = None, progress: Callable[[int, int], None] | None = None) -> StoreDigest:
-    """Digest a store that may be in use. `progress` hears (bytes done, bytes in all). Raises UnreadableStore, InvalidField."""
+Progress = Callable[[int, int], None]
+"""Hears how many bytes are done, and of how many."""
+
+
+def digest_store(storage: Storage, name: str, asked: Range | None = None, progress: Progress | None = None) -> StoreDigest:
+    """Digest a store that may be in use; `name` is what a person calls it. Raises UnreadableStore, InvalidField."""
     starts = segment.starts_of(name, storage.list_folder(segment.FOLDER))
     if not starts:
         raise UnreadableStore(name, f"it has no {segment.FOLDER} folder with segments; name the folder that holds {segment.FOLDER}/")
@@ -116,7 +120,8 @@ def to_bytes(digest: StoreDigest) -> bytes:
         "leaf_bytes": digest.leaf_bytes,
         "asked": digest.asked,
         "segments": [
-            [each.start, each.end, each.closed, base64.b64encode(b"".join(each.leaves)).decode(), each.unreadable] for each in digest.segments
+            [each.start, each.end, each.closed, base64.b64encode(b"".join(each.leaves)).decode(), each.unreadable]
+            for each in digest.segments
         ],
         "damaged": digest.damaged,
         "records": [
@@ -145,7 +150,7 @@ def from_bytes(data: bytes, name: str) -> StoreDigest:
             asked=Range(*body["asked"]) if body["asked"] else None,
             segments=tuple(SegmentLeaves(start, end, closed, _split(leaves), why) for start, end, closed, leaves, why in body["segments"]),
             damaged=tuple(Range(*pair) for pair in body["damaged"]),
-            records=tuple(RecordDigest(*row[:5], tuple(row[5]), *row[6:]) for row in body["records"]),
+            records=tuple(_record(*row) for row in body["records"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotADigestFile(name, "it does not hold what such a file holds") from error
@@ -305,9 +310,8 @@ def _named(file: File, start: int, segment_bytes: int, span: Span) -> RecordDige
     problem = problem_of(view, span, sealed=False)
     fields = fields_of(view, span)
     digest = leaf_digest(view.data).hex()
-    if fields is None:
-        return RecordDigest(span.start, span.end, "", -1, -1, (), 0, digest, problem)
-    return RecordDigest(span.start, span.end, fields.topic, fields.queue, fields.queue_offset, fields.keys, fields.store_ms, digest, problem)
+    named = (fields.topic, fields.queue, fields.queue_offset, fields.keys, fields.store_ms) if fields else ("", -1, -1, (), 0)
+    return RecordDigest(span.start, span.end, *named, digest, problem)
 
 
 def _aligned(at: int, segment_start: int, leaf_bytes: int) -> int:
@@ -317,6 +321,11 @@ def _aligned(at: int, segment_start: int, leaf_bytes: int) -> int:
 def _split(text: str) -> tuple[bytes, ...]:
     joined = base64.b64decode(text, validate=True)
     return tuple(joined[at : at + DIGEST_BYTES] for at in range(0, len(joined), DIGEST_BYTES))
+
+
+def _record(*row: Any) -> RecordDigest:
+    start, end, topic, queue, queue_offset, keys, *rest = row
+    return RecordDigest(start, end, topic, queue, queue_offset, tuple(keys), *rest)
 
 
 def _check(body: dict[str, Any]) -> str:

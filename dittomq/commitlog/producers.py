@@ -9,6 +9,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from dittomq.commitlog import side_file
 from dittomq.commitlog.storage import Storage
@@ -22,7 +23,7 @@ _LENGTH = struct.Struct(">I")
 
 
 class Producer:
-    """Sequences [first, next) lie at `positions`."""
+    """Sequences [first, next) lie at `positions`; only the last MAX_SEQUENCES of them count."""
 
     __slots__ = ("first", "positions")
 
@@ -33,6 +34,11 @@ class Producer:
     @property
     def next(self) -> int:
         return self.first + len(self.positions)
+
+    @property
+    def oldest(self) -> int:
+        """The first sequence that is remembered: the same on every replica."""
+        return max(self.first, self.next - MAX_SEQUENCES)
 
 
 class Producers:
@@ -52,7 +58,7 @@ class Producers:
             return [] if first == 0 else ProducerExpired(producer_id, first)
         if first > producer.next:
             return SequenceGap(producer_id, producer.next, first)
-        if first < producer.first:
+        if first < producer.oldest:
             return ProducerExpired(producer_id, first)
         at = first - producer.first
         return list(producer.positions[at : at + count])
@@ -64,23 +70,25 @@ class Producers:
             if self.forgotten:
                 raise ProducerExpired(producer_id, sequence)
             return None
-        if sequence < producer.first:
+        if sequence < producer.oldest:
             raise ProducerExpired(producer_id, sequence)
         return producer.positions[sequence - producer.first] if sequence < producer.next else None
 
-    def note(self, producer_id: str, sequence: int, position: int) -> None:
-        """This sequence lies at `position`, behind all noted before."""
+    def note(self, producer_id: str, first: int, positions: Sequence[int]) -> None:
+        """Sequences from `first` on lie at these positions, behind all noted before."""
+        if not positions:
+            return
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(sequence, array("q"))
+            producer = self._producers[producer_id] = Producer(first, array("q"))
             if len(self._producers) > MAX_PRODUCERS:
                 self._producers.popitem(last=False)
                 self.forgotten = True
         else:
             self._producers.move_to_end(producer_id)
-        if sequence != producer.next:  # it was forgotten in between and began again
-            producer.first, producer.positions = sequence, array("q")
-        producer.positions.append(position)
+        if first != producer.next:  # it was forgotten in between and began again
+            producer.first, producer.positions = first, array("q")
+        producer.positions.extend(positions)
         surplus = len(producer.positions) - MAX_SEQUENCES
         if surplus >= MAX_SEQUENCES:
             producer.first += surplus

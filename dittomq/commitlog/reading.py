@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from dittomq.commitlog.format import MARK_BYTES, START, message_of, problem_of, scan
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.queue_index import Queue, QueueIndex
+from dittomq.commitlog.walk import HEADER_BYTES, View, span_at
 from dittomq.errors import CorruptRecord, OffsetOutOfRange
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -73,6 +74,12 @@ class Reader:
             raise CorruptRecord(self._node, found.end, found.problem)
         return data[: found.end - start]
 
+    def begins_at(self, position: int) -> bool:
+        """Whether a record, or a segment's mark, seems to begin here: by its first bytes, its checksum is not looked at."""
+        segment_end = self._log.segment_of(position)[1]
+        view = View(self._log.read(position, HEADER_BYTES), position, segment_end)
+        return span_at(view, position) is not None
+
     def queue(self, topic: str, queue_id: int, wanted: Wanted) -> QueueSlice:
         """Messages from an offset on. Raises OffsetOutOfRange, and CorruptRecord when the very first one is damaged."""
         queue = self._index.queues.get((topic, queue_id)) or Queue(topic, queue_id, 0, 0)
@@ -112,7 +119,11 @@ class Reader:
         while first < len(found):
             last = first + 1
             segment = self._log.segment_of(found[first].position)
-            while last < len(found) and found[last - 1].end <= found[last].position <= found[last - 1].end + _GAP_BYTES and found[last].end <= segment[1]:
+            while (
+                last < len(found)
+                and found[last - 1].end <= found[last].position <= found[last - 1].end + _GAP_BYTES
+                and found[last].end <= segment[1]
+            ):
                 last += 1
             base = found[first].position
             block = self._log.read(base, found[last - 1].end - base)
@@ -138,7 +149,9 @@ class Reader:
             return OffsetOutOfRange("queue offset", offset, queue.min, queue.max)
         before = self._index.units(queue, offset - 1, 1) if offset > queue.min else []
         position = before[0][0] + before[0][1] if before else self._log.min_offset
-        return CorruptRecord(self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} was damaged when its queue was built")
+        return CorruptRecord(
+            self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} was damaged when its queue was built"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,20 @@ from dittomq.commitlog.log import Log
 from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.queue_index import Queue, QueueIndex, folder_of, keys_on_disk, path_of, remove_all
 from dittomq.commitlog.scanning import scan_at, skip_damage
-from dittomq.commitlog.segment import FOLDER, check_sizes, path_of as segment_path, starts_of
+from dittomq.commitlog.segment import FOLDER, check_sizes, starts_of
+from dittomq.commitlog.segment import path_of as segment_path
 from dittomq.commitlog.side_file import DamagedSideFile
 from dittomq.commitlog.storage import Storage
 from dittomq.errors import UnreadableStore
+
+# Folders of RocketMQ that hold what we do not read.
+_UNREAD = {
+    "batchconsumequeue": "batch queues",
+    "consumequeue_ext": "queue extensions",
+    "consumequeue_rocksdb": "RocksDB queues",
+    "rocksdbstore": "RocksDB queues",
+    "tieredStore": "a tiered store",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,7 @@ def _absorb(found: Recovered, *, dispatched: int, covered: int) -> int:
         fresh = [entry for entry in scan.entries if entry.start >= dispatched]
         older = [entry for entry in scan.entries if entry.start < dispatched and entry.producer_id and entry.start >= covered]
         for entry in older:
-            found.derived.producers.note(entry.producer_id, entry.sequence, entry.start)
+            found.derived.producers.note(entry.producer_id, entry.sequence, (entry.start,))
         if fresh:
             found.derived.absorb(fresh, scan.end, producers_from=covered)
         if scan.end == at and not below:
@@ -175,6 +185,15 @@ def _lost(flushed: int, stop: int) -> str:
         f"bytes {stop:,} to {flushed:,} were durable and their segments are gone; "
         "bring them back, or empty the data_dir to copy all from the group"
     )
+
+
+def refuse_unread(storage: Storage, name: str, *, ours: bool) -> None:
+    """Raise UnreadableStore for what this version cannot write to."""
+    for folder, what in _UNREAD.items():
+        if storage.list_folder(folder):
+            raise UnreadableStore(name, f"{folder}/ holds {what}, which this version does not read; use another data_dir")
+    if not ours and storage.list_folder(FOLDER):
+        raise UnreadableStore(name, "it was not written by dittomq and can only be read here, with `dittomq log`; use an empty data_dir")
 
 
 def has_unfinished_tail(log: Log) -> bool:

@@ -30,10 +30,17 @@ def check_sizes(store: str, sizes: Mapping[int, int], segment_bytes: int) -> Non
     """Refuse segments of another size than configured, and a hole between them. `sizes` by start, in order."""
     expected = min(sizes, default=0)
     if expected % segment_bytes:
-        raise UnreadableStore(store, f"{path_of(expected)} does not begin at a multiple of segment_bytes ({segment_bytes:,}); configure the size it was made with")
+        raise UnreadableStore(
+            store,
+            f"{path_of(expected)} does not begin at a multiple of segment_bytes ({segment_bytes:,}); configure the size it was made with",
+        )
     for start, size in sizes.items():
         if size != segment_bytes:
-            raise UnreadableStore(store, f"{path_of(start)} has {size:,} bytes and segment_bytes is {segment_bytes:,}; configure the size it was made with")
+            raise UnreadableStore(
+                store, f"{path_of(start)} has {size:,} bytes and segment_bytes is {segment_bytes:,}; configure the size it was made with"
+            )
         if start != expected:
-            raise UnreadableStore(store, f"{path_of(expected)} is missing between others; bring it back, or empty the data_dir to copy all from the group")
+            raise UnreadableStore(
+                store, f"{path_of(expected)} is missing between others; bring it back, or empty the data_dir to copy all from the group"
+            )
         expected += segment_bytes

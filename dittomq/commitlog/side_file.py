@@ -1,6 +1,6 @@
 """Our own small files in `dittomq/`: replaced whole, and never believed without their checksum.
 
-    "DTMQ" │ kind, 4 letters │ version u16 │ CRC-32 u32 over the rest │ length u64 │ payload
+"DTMQ" │ kind, 4 letters │ version u16 │ CRC-32 u32 over the rest │ length u64 │ payload
 """
 
 import json

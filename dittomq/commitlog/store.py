@@ -7,58 +7,30 @@ are there: applied ≤ end, flushed ≤ end, and `end` is always the end of a re
 After a StoreFailed the store takes no more writes and syncs nothing more: what was in flight is unknown, and the node must stop.
 """
 
-import contextlib
 import random
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 from dittomq.commitlog import boot, checkpoint, cut, digest, identity, lineage_file, producers, recovery, side_file, watermark
 from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
 from dittomq.commitlog.boot import StopKind
 from dittomq.commitlog.cut import CutReport
-from dittomq.commitlog.format import FIXED_BYTES, Host, message_of
+from dittomq.commitlog.format import FIXED_BYTES, message_of
+from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.recovery import Layout, Recovered
-from dittomq.commitlog.segment import FOLDER
 from dittomq.commitlog.storage import HeldLock, Storage
-from dittomq.errors import DiskFull, DittoError, InvalidField, OffsetOutOfRange, Refused, StoreFailed, UnreadableStore
+from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
-__all__ = ["CutReport", "Frame", "FoundSequence", "Group", "Placed", "QueueSlice", "StopKind", "Store", "StoreOptions"]
+__all__ = ["CutReport", "FoundSequence", "Frame", "Group", "Placed", "QueueSlice", "StopKind", "Store", "StoreOptions"]
 
 _ZERO_STEP_BYTES = 1024 * 1024
-_UNREAD = {
-    "batchconsumequeue": "batch queues",
-    "consumequeue_ext": "extended queues",
-    "consumequeue_rocksdb": "RocksDB queues",
-    "rocksdbstore": "RocksDB queues",
-    "tieredStore": "a tiered store",
-}
-"""Folders of RocketMQ that hold what we do not read."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """Sizes are fixed for the life of a store. Bytes, except `queue_file_units`."""
-
-    segment_bytes: int = 1024 * 1024 * 1024
-    queue_file_units: int = 300_000
-    reserve_bytes: int = 256 * 1024 * 1024
-    """Appends are refused when they would leave less than this on the disk."""
-    open_files: int = 512
-    zero_window_bytes: int = 64 * 1024 * 1024
-    """How far `zero_ahead` works ahead of the end."""
-    host: Host = Host(bytes((127, 0, 0, 1)), 10911)
-    """Stands in every record as the host that bore and stored it."""
-    node: str = "this node"
-    """ "broker/id", for sentences."""
-    path: str = "data_dir"
-    """Where the store lies, for sentences."""
 
 
 class FoundSequence(NamedTuple):
@@ -72,49 +44,49 @@ class FoundSequence(NamedTuple):
     store_ms: int
 
 
-@dataclass(slots=True)
-class _Locks:
-    """Taken in this order."""
-
-    filing: threading.Lock = field(default_factory=threading.Lock)
-    dispatching: threading.Lock = field(default_factory=threading.Lock)
-    syncing: threading.Lock = field(default_factory=threading.Lock)
-    writing: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Store:
     """An open store; made by `open`."""
 
-    _log: "recovery.Log"
+    replica_uuid: str
+    generation: int
+    lineage: Lineage
+    flushed: PhysicalOffset
+    confirmed_at_start: PhysicalOffset
+    in_sync_at_start: tuple[str, ...]
+    _checkpointed: tuple[int, int] | None
 
     def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock) -> None:
+        self.stopped = StopKind.EMPTY
+        # Ranges below the watermark that recovery found damaged; what else it noticed, in sentences; the tail that it cut.
         self.damaged: list[tuple[int, int]] = []
         self.notes: list[str] = []
-        self.stopped = StopKind.EMPTY
         self.recovery_cut: CutReport | None = None
         self._storage = storage
         self._options = options
         self._lock = lock
         self._files = OpenFiles(storage, options.open_files)
         self._layout = Layout(storage, self._files, options.path, options.segment_bytes, options.queue_file_units)
-        self._locks = _Locks()
-        self._failed: StoreFailed | None = None
-        self._checkpointed: tuple[int, int] | None = None
+        self._gate = Gate()
 
     @classmethod
     def open(cls, storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Self:
         """Take the lock, find out how the store was left, bring it in order. All that is in the log afterwards is durable.
 
-        Raises StoreLocked, UnreadableStore (nothing of the log was changed), StoreFailed.
+        Raises StoreLocked, UnreadableStore (the log was not changed), StoreFailed.
         """
-        store = cls(storage, options, storage.lock("lock"))
+        try:
+            storage.make_folder("")
+            store = cls(storage, options, storage.lock("lock"))
+        except OSError as error:
+            raise UnreadableStore(options.path, str(error)) from error
         try:
             store._recover(chance)
-        except side_file.DamagedSideFile as damage:
+        except BaseException as error:
             store.close(clean=False)
-            raise UnreadableStore(options.path, f"{damage}; restore it, or empty the data_dir to copy all from the group") from damage
-        except BaseException:
-            store.close(clean=False)
+            if isinstance(error, side_file.DamagedSideFile):
+                raise UnreadableStore(options.path, f"{error}; restore it, or empty the data_dir to copy all from the group") from error
+            if isinstance(error, OSError):
+                raise UnreadableStore(options.path, str(error)) from error
             raise
         ahead_ms = store._derived.store_ms - wall_ms
         if ahead_ms > 0:
@@ -127,7 +99,7 @@ class Store:
             if clean:
                 self.sync()
                 self.checkpoint()
-                with self._guard("close"):
+                with self._gate.guard("close"):
                     checkpoint.clear_abort(self._storage)
                     boot.write_stamp(self._storage, clean=True)
         finally:
@@ -167,7 +139,7 @@ class Store:
 
     def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
         """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StoreFailed."""
-        with self._writing("append"):
+        with self._gate.writing("append"):
             assert self.lineage, "a master opens its epoch before it appends"
             assert not self._receiver.partial, "a log that ends inside a record is recovered before it is appended to"
             self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
@@ -177,14 +149,14 @@ class Store:
 
     def write_chunk(self, offset: int, data: bytes) -> PhysicalOffset:
         """Verify and write bytes of the master's log at `written_raw`; not synced. Returns `end`. Raises CorruptRecord, DiskFull."""
-        with self._writing("write_chunk"):
+        with self._gate.writing("write_chunk"):
             assert self.lineage, "a slave adopts the lineage before it writes"
             self.check_room(len(data))
             return PhysicalOffset(self._receiver.write(offset, data))
 
     def sync(self) -> PhysicalOffset:
         """Make durable what was written when this was called; returns `flushed`. A failure is final: StoreFailed."""
-        with self._locks.syncing, self._guard("sync"):
+        with self._gate.syncing, self._gate.guard("sync"):
             target = self.end
             self._log.sync()
             self.flushed = max(self.flushed, target)
@@ -192,14 +164,14 @@ class Store:
 
     def zero_ahead(self, max_bytes: int = _ZERO_STEP_BYTES) -> bool:
         """Write zeros behind the end, so that later syncs are quick; False when enough is done. For idle moments."""
-        with self._writing("zero_ahead"):
+        with self._gate.writing("zero_ahead"):
             window = self._options.zero_window_bytes
             room = self._storage.free_bytes() > self._options.reserve_bytes + window
             return room and self._log.zero_ahead(window, max_bytes)
 
     def dispatch(self, upto: int) -> PhysicalOffset:
         """Build the queues for records that end at or below `upto`; returns `applied`."""
-        with self._locks.dispatching, self._guard("dispatch"):
+        with self._gate.dispatching, self._gate.guard("dispatch"):
             return PhysicalOffset(self._derived.dispatch.run(min(upto, self.end)))
 
     def read(self, start: int, length: int) -> bytes:
@@ -222,7 +194,7 @@ class Store:
         found = self._derived.index.queues.get((topic, queue))
         return (QueueOffset(found.min), QueueOffset(found.max)) if found else (QueueOffset(0), QueueOffset(0))
 
-    def read_queue(
+    def read_queue(  # noqa: PLR0913, PLR0917 - one call of the wire, field by field
         self, topic: str, queue: int, offset: int, max_messages: int, max_bytes: int, tags: frozenset[str] = frozenset()
     ) -> QueueSlice:
         """Messages of a queue from `offset` on, verified; at least one, if there is one. Raises OffsetOutOfRange, CorruptRecord."""
@@ -230,7 +202,7 @@ class Store:
 
     def find_sequence(self, producer_id: str, sequence: int) -> FoundSequence | None:
         """Where a producer's message lies; None when it is not in the log. Raises ProducerExpired when that is not known."""
-        with self._locks.writing:
+        with self._gate.looking():
             position = self._derived.producers.find(producer_id, sequence)
         if position is None:
             return None
@@ -256,15 +228,15 @@ class Store:
     def begin_epoch(self, entry: LineageEntry) -> None:
         """Durably open an epoch at the end of the log; one that holds no bytes is replaced."""
         self.sync()
-        with self._writing("begin_epoch"):
+        with self._gate.writing("begin_epoch"):
             assert entry.start == self.end == self.flushed == self.written_raw, "an epoch begins at a durable end"
             assert entry.epoch > newest_epoch(self.lineage), "epochs grow"
             self._save_lineage((*(each for each in self.lineage if each.start < entry.start), entry))
 
     def adopt_lineage(self, lineage: Lineage) -> None:
         """Durably take the master's lineage for ours, before bytes of its newest epoch are written."""
-        with self._writing("adopt_lineage"):
-            if any(before.epoch >= after.epoch or before.start >= after.start for before, after in zip(lineage, lineage[1:], strict=False)):
+        with self._gate.writing("adopt_lineage"):
+            if any(before.epoch >= after.epoch or before.start >= after.start for before, after in pairwise(lineage)):
                 raise InvalidField("lineage", "epochs and starts must grow")
             if lineage != self.lineage:
                 self._save_lineage(lineage)
@@ -274,25 +246,24 @@ class Store:
 
         Queues, producers and lineage follow; the generation grows. Readers of what is cut get OffsetOutOfRange.
         """
-        locks = self._locks
-        with locks.filing, locks.dispatching, locks.syncing, self._writing("cut"):
+        gate = self._gate
+        with gate.filing, gate.dispatching, gate.syncing, gate.writing("cut"):
             if not self.min_offset <= to <= self.end:
                 raise OffsetOutOfRange("byte", to, self.min_offset, self.end)
-            if to < self.end and not self._begins_at(to):
+            if to < self.end and not self._reader.begins_at(to):
                 raise InvalidField("to", f"no record begins at {to:,}")
             if to == self.written_raw:
                 return CutReport(PhysicalOffset(to), 0, "")
             applied = self.applied
             report = self._cut(to)
-            self._log.sync()
-            self._note_flushed(self._mark.confirmed)
+            self._sync_all()
             self._derived.dispatch.run(min(applied, to))
             return report
 
     def delete_topic(self, topic: str) -> None:
         """Durably empty the topic's queues; their records stay in the log, and made again it continues their offsets."""
-        locks = self._locks
-        with locks.filing, locks.dispatching, self._writing("delete_topic"):
+        gate = self._gate
+        with gate.filing, gate.dispatching, gate.writing("delete_topic"):
             index = self._derived.index
             minimums = checkpoint.load_minimums(self._storage)
             doomed = [queue for queue in index.queues.values() if queue.topic == topic]
@@ -304,23 +275,22 @@ class Store:
 
     def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
         """Durably remember these; recovery never ends the log below `flushed`."""
-        with self._locks.filing, self._guard("persist_watermark"):
+        with self._gate.filing, self._gate.guard("persist_watermark"):
             self._save_mark(min(flushed, self.flushed), min(confirmed, self.end), in_sync)
 
     def checkpoint(self) -> None:
         """Durably remember queues and producers as they are, so that a restart reads the log from here only."""
-        locks = self._locks
-        with locks.filing, self._guard("checkpoint"):
-            with locks.dispatching, locks.writing:
+        gate = self._gate
+        with gate.filing, gate.guard("checkpoint"):
+            with gate.dispatching, gate.looking():
                 now = (self.applied, self.end)
                 if now == self._checkpointed:
                     return
                 ranges = {key: (queue.min, queue.max) for key, queue in self._derived.index.queues.items()}
                 held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, self._options.queue_file_units, ranges)
                 table = self._derived.producers.to_bytes(self.end)
-            if self.flushed < now[1]:
-                self.sync()
-            self._note_flushed(self._mark.confirmed)
+            self.sync()  # what is saved below must not know more than the disk
+            self._save_mark(self.flushed, self._mark.confirmed, self._mark.in_sync)
             self._derived.index.sync()
             producers.save(self._storage, table)
             checkpoint.save(self._storage, held)
@@ -329,7 +299,7 @@ class Store:
 
     def stamp_boot(self) -> None:
         """Durably say that this boot uses the store: called when the node's recovery has ended."""
-        with self._locks.filing, self._guard("stamp_boot"):
+        with self._gate.filing, self._gate.guard("stamp_boot"):
             boot.write_stamp(self._storage, clean=False)
 
     def clear_boot_stamp(self) -> None:
@@ -338,12 +308,12 @@ class Store:
 
     def _recover(self, chance: random.Random) -> None:
         storage = self._storage
-        storage.make_folder(side_file.FOLDER)
         found = identity.load(storage)
+        recovery.refuse_unread(storage, self._options.path, ours=found is not None)
         if found is None:
-            _refuse_foreign(storage, self._options.path)
+            storage.make_folder(side_file.FOLDER)
             found = identity.create(storage, chance)
-        storage.sync_folder("")
+            storage.sync_folder("")
         self.replica_uuid, self.generation = found.replica_uuid, found.generation
         stopped = boot.read_stop(storage)
         boot.remove_stamp(storage)
@@ -358,10 +328,9 @@ class Store:
         if recovery.has_unfinished_tail(self._log):
             self.recovery_cut = self._cut(self._log.end)
         self.stopped = stopped if self.end > 0 else StopKind.EMPTY
-        self._log.sync()
-        self.confirmed_at_start = PhysicalOffset(min(self._mark.confirmed, self.end))
+        self._sync_all()
+        self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
         self.in_sync_at_start = self._mark.in_sync
-        self._note_flushed(self.confirmed_at_start)
         checkpoint.set_abort(storage)
         self._derived.dispatch.run(self.confirmed_at_start)
 
@@ -389,8 +358,11 @@ class Store:
         assert self._log.end == to, f"the log was cut to {to} and ends at {self._log.end}"
         return report
 
-    def _begins_at(self, position: int) -> bool:
-        return position == self.min_offset or self._reader.begins_at(position)
+    def _sync_all(self) -> None:
+        """Make the log durable as it is, and remember that. Nobody writes meanwhile."""
+        self._log.sync()
+        self.flushed = self.end
+        self._save_mark(self.end, min(self._mark.confirmed, self.end), self._mark.in_sync)
 
     def _place(self, position: int) -> Placed:
         place = place_of(self._log.read(position, FIXED_BYTES))
@@ -401,7 +373,10 @@ class Store:
         lineage_file.save(self._storage, lineage)
         self.lineage = lineage
 
-    def _note_flushed(self, confirmed: int) -> None:
-        """All of the log is synced: say so."""
-        self.flushed = max(self.flushed, self.end)
-        self._save_mark(self.flushed, confirmed, self._mark.in_sync)
+    def _save_mark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
+        mark = watermark.Watermark(self._mark.number + 1, flushed, confirmed, in_sync)
+        if self._mark.number == 0:
+            watermark.reset(self._storage, mark)
+        else:
+            watermark.save(self._storage, mark)
+        self._mark = mark

@@ -78,13 +78,18 @@ def check_topic_name(name: str, field: str = "topic") -> None:
 def check_new_topic(topic: TopicConfig) -> None:
     """Refuse settings that a new topic may not have; the fields are named as in CreateTopicRequest."""
     check_topic_name(topic.name, "topic.name")
-    if topic.name in RESERVED_TOPICS or topic.name.startswith(_RESERVED_PREFIXES):
+    if is_reserved(topic.name):
         raise InvalidField("topic.name", f"{_shown(topic.name)} is reserved for the system; choose another name")
     for field_name, queues in (("topic.read_queues", topic.read_queues), ("topic.write_queues", topic.write_queues)):
         if not 1 <= queues <= MAX_QUEUES:
             raise InvalidField(field_name, f"{queues:,} is outside 1 to {MAX_QUEUES:,}; ask for a number of queues in between")
     if topic.permission not in (PERMISSION_READ, PERMISSION_WRITE, PERMISSION_READ | PERMISSION_WRITE):
         raise InvalidField("topic.permission", f"{topic.permission} is no permission; use 4 (read), 2 (write) or 6 (both)")
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the topic is the system's own; such a one may be in a log without being in a table."""
+    return name in RESERVED_TOPICS or name.startswith(_RESERVED_PREFIXES)
 
 
 def find_topic(topics: Mapping[str, TopicConfig], name: str, where: str) -> TopicConfig:

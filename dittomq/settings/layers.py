@@ -5,13 +5,14 @@ import tomllib
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from dittomq.errors import ConfigError
-from dittomq.settings.schema import MISSING, Key, Table, nearest, tables_of
+from dittomq.settings.schema import MISSING, Key, Table, bare_kind, nearest, tables_of
 from dittomq.settings.toml_lines import key_lines
 
 PREFIX: Final = "DITTOMQ_"
@@ -144,12 +145,13 @@ def _converted(key: Key, given: _Given) -> Any:  # a key's value
     try:
         return msgspec.convert(value, key.kind, strict=not given.is_text, dec_hook=_path)
     except msgspec.ValidationError as error:
-        raise ConfigError(given.origin, f"{key.path}: {_sentence(error)}, got {given.value!r}") from error
+        got = given.value if given.is_text else repr(given.value)
+        raise ConfigError(given.origin, f"{key.path}: {_expected(key, error)}, got {got}") from error
 
 
 def _parsed(key: Key, text: str) -> Any:  # a TOML value
     """`text` as its TOML value where it is one and no string is wanted; a list may be given as a,b,c."""
-    kind = typing.get_args(key.kind)[0] if hasattr(key.kind, "__metadata__") else key.kind
+    kind = bare_kind(key.kind)
     if kind is str:
         return text
     try:
@@ -165,7 +167,10 @@ def _path(kind: type, value: object) -> Path:
     raise msgspec.ValidationError("Expected a path")
 
 
-def _sentence(error: msgspec.ValidationError) -> str:
+def _expected(key: Key, error: msgspec.ValidationError) -> str:
+    kind = bare_kind(key.kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"expected {' or '.join(str(each.value) for each in kind)}"
     text = re.sub(r", got .*$", "", str(error).replace("`", ""))
     return text[:1].lower() + text[1:]
 

@@ -23,7 +23,7 @@ def render(loaded: Loaded[T]) -> str:
     """The whole configuration."""
     lines: list[str] = []
     for name, table in tables_of(type(loaded.value)).items():
-        lines.append(f"[{name}]")
+        lines.append(f"[{name}]".ljust(_COMMENT_COLUMN) + f"# {table.sentence}" if table.sentence else f"[{name}]")
         values = getattr(loaded.value, name)
         if table.keys is None:
             lines += [_line(_key_text(each), values[each], loaded.origins[f"{name}.{each}"], "") for each in sorted(values)]

@@ -40,6 +40,7 @@ class Table:
     name: str
     kind: Any
     keys: Mapping[str, Key] | None
+    sentence: str = ""
 
     def key(self, name: str) -> Key | None:
         """The key of that name, None when the table has none."""
@@ -54,6 +55,11 @@ def tables_of(config_class: type) -> dict[str, Table]:
     return {field.name: _table(field.name, hints[field.name]) for field in dataclasses.fields(config_class)}
 
 
+def bare_kind(kind: Any) -> Any:
+    """A declared type without its limits."""
+    return typing.get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+
+
 def nearest(name: str, known: typing.Iterable[str]) -> str:
     """A hint that names the nearest known name, or all where none is near and they are few."""
     names = list(known)
@@ -65,7 +71,7 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
 
 def _table(name: str, kind: Any) -> Table:  # a declared type
     if not dataclasses.is_dataclass(kind):
-        return Table(name, kind, None)
+        return Table(name, kind, None, _sentence(kind))
     hints = typing.get_type_hints(kind, include_extras=True)
     keys = {field.name: _key(name, field, hints[field.name]) for field in dataclasses.fields(kind)}
     return Table(name, kind, keys)
@@ -73,6 +79,9 @@ def _table(name: str, kind: Any) -> Table:  # a declared type
 
 def _key(table: str, field: dataclasses.Field[Any], kind: Any) -> Key:  # a declared type
     default = field.default if field.default_factory is MISSING else field.default_factory()
+    return Key(table, field.name, kind, default, _sentence(kind))
+
+
+def _sentence(kind: Any) -> str:
     metadata = getattr(kind, "__metadata__", ())
-    sentences = [each.description for each in metadata if isinstance(each, msgspec.Meta) and each.description]
-    return Key(table, field.name, kind, default, " ".join(sentences))
+    return " ".join(each.description for each in metadata if isinstance(each, msgspec.Meta) and each.description)

@@ -8,7 +8,7 @@ from dittomq.testing.state import NAMESERVER, ClusterState, LocalNode
 
 CLUSTER = "local"
 # Small segments: a folder for trying things out should not look like gigabytes.
-_SEGMENT_BYTES = 64 * 1024 * 1024
+SEGMENT_BYTES = 64 * 1024 * 1024
 
 Value = str | int | list[str]
 
@@ -36,7 +36,7 @@ def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, d
         "listen": {"clients": node.address, "replication": replication, "ops": f"127.0.0.1:{node.ports.ops}"},
         "advertise": {"default": node.address},
         "advertise_replication": {"default": replication},
-        "store": {"segment_bytes": _SEGMENT_BYTES},
+        "store": {"segment_bytes": SEGMENT_BYTES},
     }
     if node.role == "slave":
         tables["node"]["broker_id"] = int(broker_id)

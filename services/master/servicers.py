@@ -44,19 +44,18 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
         return wire.stored_message_to_pb(await self._appends.finish(ticket))
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
-        room = asyncio.Semaphore(FRAMES_IN_FLIGHT)
+        answers = _Answers(context)
         async with asyncio.TaskGroup() as tasks:
             async for request in request_iterator:
-                await room.acquire()
+                await answers.room.acquire()
                 try:
                     ticket = await self._appends.begin(wire.publish_frame(request, self._topics()))
                 except (DittoError, wire.MessageRefused) as refused:
-                    await context.write(_refused(request.frame_id, refused))
-                    room.release()
-                    continue
-                tasks.create_task(self._answer(request.frame_id, ticket, context, room))
+                    await answers.give(_refused(request.frame_id, refused))
+                else:
+                    tasks.create_task(self._answer(request.frame_id, ticket, answers))
 
-    async def _answer(self, frame_id: int, ticket: Ticket, context: Context, room: asyncio.Semaphore) -> None:
+    async def _answer(self, frame_id: int, ticket: Ticket, answers: "_Answers") -> None:
         """Answer one frame. A StoreFailed is no answer: the stream ends, and what was in flight is unknown."""
         try:
             response = wire.stored_frame_to_pb(frame_id, await self._appends.finish(ticket))
@@ -64,9 +63,7 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
             raise
         except DittoError as refused:
             response = _refused(frame_id, refused)
-        finally:
-            room.release()
-        await context.write(response)
+        await answers.give(response)
 
     async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Context) -> pb.GetOutcomeResponse:
         return wire.outcome_to_pb(*await self._outcomes.look(wire.outcome_order(request)))
@@ -74,6 +71,21 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
     async def Pull(self, request: pb.PullRequest, context: Context) -> pb.PullResponse:
         order = wire_messaging.pull_order(request)
         return wire_messaging.pull_response(await self._reading.pull(order), prefer_text=order.prefer_text)
+
+
+class _Answers:
+    """The answers of one stream: written one after the other, for a bounded number of frames under way."""
+
+    def __init__(self, context: Context) -> None:
+        self.room = asyncio.Semaphore(FRAMES_IN_FLIGHT)
+        self._context = context
+        self._writing = asyncio.Lock()
+
+    async def give(self, response: pb.PublishStreamResponse) -> None:
+        """Answer one frame and make room for another."""
+        async with self._writing:
+            await self._context.write(response)
+        self.room.release()
 
 
 def _refused(frame_id: int, refused: DittoError | wire.MessageRefused) -> pb.PublishStreamResponse:

@@ -24,7 +24,7 @@ from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.writer import WriterEvents
-from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.commitlog.store import StopKind, Store, StoreOptions
 from dittomq.doors.workers import Lane
 from dittomq.errors import StoreFailed
 from dittomq.metadata.formats import TOPICS
@@ -52,6 +52,12 @@ from services.metrics import CallMetrics
 _GRACE_S: Final = 2.0
 _BACKGROUND_FLUSH_S: Final = 0.5
 _READ_THREADS: Final = 4
+_STOPPED: Final = {
+    StopKind.CLEAN: Stopped.WHOLE,
+    StopKind.KILLED: Stopped.WHOLE,
+    StopKind.POWER_LOSS: Stopped.POWER_LOSS,
+    StopKind.EMPTY: Stopped.EMPTY,
+}
 
 log = structlog.get_logger()
 
@@ -85,9 +91,14 @@ class Master:
         lanes = _Lanes(
             workers.lane("store"), workers.lane("reads", _READ_THREADS), workers.lane("dispatch"), workers.lane("audit"), workers.lane("files")
         )
-        options = StoreOptions(segment_bytes=self._config.store.segment_bytes, reserve_bytes=self._config.store.reserve_bytes)
+        options = StoreOptions(
+            segment_bytes=self._config.store.segment_bytes,
+            reserve_bytes=self._config.store.reserve_bytes,
+            node=self._config.name,
+            path=self._config.node.data_dir,
+        )
         doors = self._doors
-        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms))
+        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms()))
         clean = False
         try:
             async with Channels(doors.transport) as channels:
@@ -106,7 +117,7 @@ class Master:
         metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, lambda kind, table: changed.set())
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
-        own = OwnLog(self._config.name, Stopped(store.stopped.leadership), store.end, store.lineage)
+        own = OwnLog(self._config.name, _STOPPED[store.stopped], store.end, store.lineage)
         leadership = Leadership(leadership_rules(self._config.replication), own, clock.monotonic())
         dispatcher = Dispatcher(store, lanes.dispatch)
         recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, clock))

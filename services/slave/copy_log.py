@@ -64,7 +64,7 @@ class CopyLog:
         """Forget what waits and what is no whole record: a new stream starts at a record's end."""
         self._waiting.clear()
         self._waiting_bytes = 0
-        await self._lane.call(self._store.drop_partial)
+        await self._lane.call(self._drop_partial)
         self.received, self.flushed = self._store.end, self._store.flushed
 
     async def cut(self, to: PhysicalOffset) -> None:
@@ -76,6 +76,10 @@ class CopyLog:
     def lineage(self) -> Lineage:
         """As it is on disk."""
         return self._store.lineage
+
+    def _drop_partial(self) -> None:
+        if self._store.written_raw > self._store.end:
+            self._store.cut(self._store.end)
 
     def _steps(self, batch: list[WriteChunk | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
         for write in batch:

@@ -39,6 +39,7 @@ from services.metrics import CallMetrics
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower, FollowerParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
+from services.slave.queues import StoreQueues
 from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
 
 _GRACE_S: Final = 2.0
@@ -76,8 +77,13 @@ class Slave:
         lanes = _Lanes(
             workers.lane("store"), workers.lane("reads", _READ_THREADS), workers.lane("dispatch"), workers.lane("audit"), workers.lane("files")
         )
-        options = StoreOptions(segment_bytes=self._config.store.segment_bytes, reserve_bytes=self._config.store.reserve_bytes)
-        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms))
+        options = StoreOptions(
+            segment_bytes=self._config.store.segment_bytes,
+            reserve_bytes=self._config.store.reserve_bytes,
+            node=self._config.name,
+            path=self._config.node.data_dir,
+        )
+        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms()))
         clean = False
         try:
             async with Channels(doors.transport) as channels:
@@ -109,8 +115,8 @@ class Slave:
         self.registry.register(HaCollector(node.status))
         clients, ranges = await self._bind(node, _Bound(store, lanes, metadata, dispatcher, follower, addresses))
         replicas.append(ranges)
-        drop_topic = lambda name: lanes.store.call(lambda: store.delete_topic(name))  # noqa: E731  # one call deep
-        puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, drop_topic)
+        queues = StoreQueues(store, lanes.reads, lanes.store)
+        puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, queues)
 
         def heard(news: NameserverNews) -> None:
             addresses.heard(news)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,8 @@ TASKS_PER_CORE = 2
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 _QUIET = """rootLogger.level = error
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -74,7 +77,9 @@ def spark_context(master: str) -> Iterator[SparkContext]:
         )
         if master.startswith("local"):
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
-        context = SparkContext(conf=conf)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # which the audit does not use
+            context = SparkContext(conf=conf)
         try:
             yield context
         finally:

@@ -19,14 +19,14 @@ def advice(run: Document) -> list[str]:
         roles = {copy["node"]: copy["role"] for copy in group["copies"]}
         for node in wrong:
             if node is None:
-                steps.append(f"{group['broker']}: nothing tells which copy is wrong; keep all, compare the bytes (--show-bytes)")
+                steps.append(f"{group['broker']}: nothing tells which copy is wrong; keep all and look at --show-bytes")
             elif roles.get(node) == "SLAVE":
-                steps.append(f"{node}: stop it, move its data_dir away, start it empty: it copies the log from its master; then audit again")
+                steps.append(f"{node}: stop it, move its data_dir away, start it empty: it copies all from its master; then audit")
             else:
                 holders = _and(_whole_on(group, node))
                 steps.append(f"{node} is the master: read the damaged messages from {holders}; do not delete any copy")
         if group["damaged"] and not group["findings"]:
-            steps.append(f"{group['broker']}: all copies agree, so the damage is older than the copies; look for the message at its producer")
+            steps.append(f"{group['broker']}: all copies hold the same damage; look for the message at its producer")
     if "INCOMPLETE" in run["verdict"]:
         steps.append("mend what is listed as not compared, then audit again: what was not read is neither right nor wrong")
     return steps
@@ -66,17 +66,39 @@ def copies_table(run: Document) -> list[list[str]]:
     """One row for each copy, the first row being the heading."""
     rows = [["BROKER", "NODE", "HOLDS", "EPOCH", "EQUAL", "RECORDS WHOLE", "BEHIND AT CUT", "VERDICT"]]
     for group in run["groups"]:
-        records = group["records"]
         for index, copy in enumerate(group["copies"]):
-            equal = "reference" if index == 0 else f"{copy['wrong_bytes']:,} bytes off" if copy["wrong_bytes"] else _equal(group)
-            if copy["node"] == records["node"]:
-                whole = f"{records['whole']:,}" + (f", {records['damaged']:,} damaged" if records["damaged"] else "")
-            else:
-                whole = "by identity" if equal == "100 %" and records["node"] else "not checked"
+            equal = _copy_equal(group, copy, reference=index == 0)
             holds = f"{copy['min_offset']:,} - {copy['end_offset']:,}"
             behind = f"{copy['behind_bytes']:,} B"
-            rows.append([group["broker"], copy["node"], holds, str(copy["epoch"]), equal, whole, behind, copy["verdict"]])
+            row = [
+                group["broker"],
+                copy["node"],
+                holds,
+                str(copy["epoch"]),
+                equal,
+                _copy_whole(group, copy, equal),
+                behind,
+                copy["verdict"],
+            ]
+            rows.append(row)
     return rows
+
+
+def _copy_equal(group: Document, copy: Document, *, reference: bool) -> str:
+    if copy["wrong_bytes"]:
+        return f"{copy['wrong_bytes']:,} byte{'s' if copy['wrong_bytes'] > 1 else ''} off"
+    if reference or not group["compared_bytes"]:
+        return "reference" if reference else "not compared"
+    if group["unexplained_leaves"]:
+        return f"all but {group['unexplained_leaves']:,} MiB"
+    return "100 %" if not group["not_checked_bytes"] else "as far as compared"
+
+
+def _copy_whole(group: Document, copy: Document, equal: str) -> str:
+    records = group["records"]
+    if copy["node"] == records["node"]:
+        return f"{records['whole']:,}" + (f", {records['damaged']:,} damaged" if records["damaged"] else "")
+    return "by identity" if equal == "100 %" and records["node"] and not records["damaged"] else "not checked"
 
 
 def _summary(run: Document) -> str:

@@ -12,7 +12,7 @@ from tests.simulation import life
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_TURNS_WITHOUT_TIME = 500_000
+_TURNS_WITHOUT_TIME = 100_000
 
 
 class Deadlock(BaseException):

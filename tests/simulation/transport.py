@@ -146,6 +146,8 @@ class SimulatedChannel:
             if self._closed:
                 raise Unavailable("the channel is closed")
             if self._dialling is None:
+                self._problem = None
+                self._ready.clear()
                 self._dialling = self.loop.create_task(self._dial())
             elif self._problem is not None:
                 raise Unavailable(self._problem)
@@ -164,8 +166,6 @@ class SimulatedChannel:
     async def _dial(self) -> None:
         """Connect, and try again until it works; the first failure already fails the calls that wait."""
         backoff_s = self._first_backoff_s
-        self._problem = None
-        self._ready.clear()
         while self._connection is None:
             until = self.loop.time() + backoff_s * (1 + _BACKOFF_JITTER * (2 * self.network.chance.random() - 1))
             try:

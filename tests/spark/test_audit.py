@@ -29,7 +29,7 @@ def three(log: SyntheticLog) -> list[ServedCopy]:
 
 
 def audited(cluster: AuditedCluster, runner: SparkRunner) -> RunResult:
-    world = World(GrpcTransport(), OsClock(), random.Random(5))  # noqa: TID251  # the root of a test with real sockets
+    world = World(GrpcTransport(), OsClock(), random.Random(5))  # the root of a test with real sockets
     return audit(Settings(cluster.nameserver, pause_s=0), world, runner)
 
 
@@ -39,9 +39,7 @@ def test_equal_copies_pass_and_every_byte_was_compared(log: SyntheticLog, runner
 
     size = len(log.data)
     assert result.exit_status == Exit(0)
-    assert headline(document(result, show_bytes=False)) == (
-        f"PASS  a: 3 copies equal, {size:,} of {size:,} bytes compared, 0 not checked"
-    )
+    assert headline(document(result, show_bytes=False)) == (f"PASS  a: 3 copies equal, {size:,} of {size:,} bytes compared, 0 not checked")
     assert result.groups[0].records == len(log.records)
     assert result.groups[0].queues == 6
 

@@ -3,57 +3,21 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.commitlog.storage import OsStorage
 from dittomq.errors import OutOfReach, StoreFailed
-from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS, TableKind
+from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
-from dittomq.metadata.tables import Ask, Page, R, Table, answer, sorted_rows
+from dittomq.metadata.tables import Ask
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.support.failing_storage import CrashingStorage
+from tests.support.fake_master import FakeMaster, Slave
 from tests.support.metadata_node import MetadataNode, run
-
-
-class FakeMaster:
-    """Answers pages as a broker does. `before` runs before each answer and may change a table or fail the call."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, Table[Any]] = {}
-        self.asked: list[tuple[float, str, Ask]] = []
-        self.before: Callable[[str, Ask], None] = lambda *_: None
-        self.page_size = 0
-
-    def put(self, kind: TableKind[R], rows: list[R], version: DataVersion) -> None:
-        self.tables[kind.name] = Table(version, sorted_rows(rows))
-
-    def topics(self, *names: str, counter: int, epoch: int = 1) -> None:
-        self.put(TOPICS, [TopicConfig(name) for name in names], DataVersion(epoch, 1_000, counter))
-
-    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
-        self.asked.append((asyncio.get_running_loop().time(), kind.name, ask))
-        await asyncio.sleep(0.001)
-        self.before(kind.name, ask)
-        table: Table[R] = self.tables.get(kind.name, Table())
-        return answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token))
-
-
-class Slave:
-    """A slave's tables and their puller."""
-
-    def __init__(self, folder: Path, master: FakeMaster, storage: CrashingStorage | None = None) -> None:
-        self.node = MetadataNode.make(folder, "a/1", storage)
-        self.dropped: list[str] = []
-        self.puller = MetadataPuller(master, self.node.metadata, self.node.clock, self._drop)
-
-    async def _drop(self, name: str) -> None:
-        self.dropped.append(name)
 
 
 @contextlib.asynccontextmanager
@@ -140,23 +104,7 @@ def test_every_topic_arrives_also_the_one_alone_on_the_last_page(tmp_path: Path,
         await slave.puller.pull_once()
 
         assert slave.node.topics == [f"t{number:05}" for number in range(count)]
-        assert slave.dropped == []
-
-    run(story())
-
-
-def test_deletions_arrive_and_empty_the_queues(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("orders", "paid", "sent", counter=1)
-        slave = Slave(tmp_path, master)
-        await slave.puller.pull_once()
-
-        master.topics("paid", counter=2)
-        await slave.puller.pull_once()
-
-        assert slave.node.topics == ["paid"]
-        assert slave.dropped == ["orders", "sent"]
+        assert slave.store.deleted == []
 
     run(story())
 
@@ -250,13 +198,16 @@ def test_a_table_older_than_the_one_held_is_discarded(tmp_path: Path, older: Dat
         master = FakeMaster()
         master.put(TOPICS, [TopicConfig("new")], DataVersion(2, 1_000, 5))
         slave = Slave(tmp_path, master)
+        slave.store.ranges = {("orders", 0): (0, 7), ("new", 0): (0, 7)}
         await slave.puller.pull_once()
+        slave.store.deleted.clear()
 
         master.put(TOPICS, [TopicConfig("old")], older)
         await slave.puller.pull_once()
 
         assert slave.node.topics == ["new"]
-        assert slave.dropped == []
+        assert "older than" in slave.puller.status[TOPICS.name].problem
+        assert slave.store.deleted == []
 
     run(story())
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -10,16 +10,16 @@ from typing import Any, Self
 import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
-from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
+from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
 from dittomq.broker.auditing import Auditing
+from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.commitlog.digest import leaf_digest
 from dittomq.copies import LEAF_BYTES, CopyDescription
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
-from dittomq.wire import audit as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -57,9 +57,14 @@ class ServedCopy:
     description: CopyDescription
     store: BytesStore
     reachable: bool = True
-    before_describe: Callable[[int, "ServedCopy"], None] = lambda number, copy: None
+    before_describe: Callable[[int, "ServedCopy"], None] = field(default=lambda _number, _copy: None)
     described: int = 0
-    addresses: list[str] = field(default_factory=list)
+    address: str = ""
+
+    def describe(self) -> CopyDescription:
+        self.described += 1
+        self.before_describe(self.described, self)
+        return self.description
 
 
 def served(node: str, data: bytes, segment_bytes: int) -> ServedCopy:
@@ -93,7 +98,7 @@ class AuditedCluster:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[grpc.aio.Server] = []
-        self._workers = ThreadWorkers()  # noqa: TID251  # real threads, as a broker has
+        self._workers = ThreadWorkers()  # real threads, as a broker has
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -110,10 +115,11 @@ class AuditedCluster:
     async def _start(self) -> None:
         for copy in self.copies:
             server = grpc.aio.server()
-            audit_pb2_grpc.add_AuditServiceServicer_to_server(_Audit(copy, self._workers), server)
+            auditing = Auditing(copy.store, self._workers.lane("audit"), copy.describe)
+            audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditServicer(auditing), server)
             admin_pb2_grpc.add_BrokerServiceServicer_to_server(_Admin(self), server)
             port = server.add_insecure_port("127.0.0.1:0")
-            copy.addresses = [f"127.0.0.1:{port}"]
+            copy.address = f"127.0.0.1:{port}"
             if copy.reachable:
                 await server.start()
                 self._servers.append(server)
@@ -138,7 +144,7 @@ class _Names(naming_pb2_grpc.NameServerServiceServicer):
         nodes = []
         for copy in self._copies:
             broker, _, number = copy.description.node.partition("/")
-            nodes.append(naming_pb2.Node(cluster="test", broker=broker, broker_id=int(number), address=copy.addresses[0]))
+            nodes.append(naming_pb2.Node(cluster="test", broker=broker, broker_id=int(number), address=copy.address))
         return naming_pb2.ListBrokersResponse(nodes=nodes)
 
 
@@ -148,29 +154,6 @@ class _Admin(admin_pb2_grpc.BrokerServiceServicer):
 
     async def GetHaStatus(self, request: admin_pb2.GetHaStatusRequest, context: Context) -> admin_pb2.GetHaStatusResponse:
         return admin_pb2.GetHaStatusResponse(replicas_expected=self._cluster.slaves_expected)
-
-
-class _Audit(audit_pb2_grpc.AuditServiceServicer):
-    def __init__(self, copy: ServedCopy, workers: ThreadWorkers) -> None:
-        self._copy = copy
-        self._auditing = Auditing(copy.store, workers.lane("audit"), self._describe)
-
-    def _describe(self) -> CopyDescription:
-        self._copy.described += 1
-        self._copy.before_describe(self._copy.described, self._copy)
-        return self._copy.description
-
-    async def Describe(self, request: audit_pb2.DescribeRequest, context: Context) -> audit_pb2.DescribeResponse:
-        return wire.describe_response(await self._auditing.describe())
-
-    async def DigestRange(self, request: audit_pb2.DigestRangeRequest, context: Context) -> AsyncIterator[audit_pb2.DigestRangeResponse]:
-        start, end = PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)
-        async for digests in self._auditing.digests(start, end, request.salt, request.leaves):
-            yield wire.digest_range_response(digests)
-
-    async def ReadRange(self, request: audit_pb2.ReadRangeRequest, context: Context) -> AsyncIterator[audit_pb2.ReadRangeResponse]:
-        async for piece in self._auditing.read(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)):
-            yield wire.read_range_response(piece.start, piece.data)
 
 
 def with_new_epoch(copy: ServedCopy) -> None:

@@ -77,6 +77,9 @@ class FakeTopicStore:
     def queue_range(self, topic: str, queue: int) -> tuple[int, int]:
         return self.ranges.get((topic, queue), (0, 0))
 
+    def queues(self) -> list[tuple[str, int]]:
+        return sorted(self.ranges)
+
     def delete_topic(self, topic: str) -> None:
         self.deleted.append(topic)
         for key, (_, end) in list(self.ranges.items()):

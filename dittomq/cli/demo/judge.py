@@ -1,6 +1,6 @@
 """The demo's verdict: what was read against what the producer was told. Pure, and blind to how either came about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -29,9 +29,13 @@ class Told(Enum):
     NOT_STORED = auto()
 
 
+Ledger = Mapping[int, Sequence[Place | Told]]
+"""What was told, by publish and line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Counts, and the first few sentences about what is wrong; none: everything holds."""
+    """Counts, and sentences about what is wrong; none: everything holds."""
 
     acknowledged: int
     unknown_present: int
@@ -67,11 +71,11 @@ class Judge:
     and the flights of one aircraft in one queue in the order in which they were sent.
     """
 
-    def __init__(self, told: Mapping[Identity, Place | Told], flights: Sequence[Flight]) -> None:
-        self._told = told
+    def __init__(self, ledger: Ledger, flights: Sequence[Flight]) -> None:
+        self._ledger = ledger
         self._flights = flights
         self._wrong: list[str] = []
-        self._places: dict[Identity, Place] = {}
+        self._heard = {run: bytearray(len(told)) for run, told in ledger.items()}
         self._next_offsets: dict[int, int] = {}
         self._last_of_aircraft: dict[tuple[int, str], tuple[int, int]] = {}
         self._count = 0
@@ -84,32 +88,39 @@ class Judge:
             self._wrong.append(f"queue {place.queue} goes on at offset {place.queue_offset:,}, {expected:,} was next")
         self._next_offsets[place.queue] = place.queue_offset + 1
         identity = identity_of(body)
-        told = self._told.get(identity) if identity else None
-        if identity is None or told is None or body != body_of(identity, self._flights[identity.line].line):
+        if identity is None or not self._was_sent(identity, body):
             self._wrong.append(f"{_at(place)} holds what was never sent: {body[:60]!r}")
             return
-        self._hear_known(identity, told, place)
+        self._hear_known(identity, place)
 
     def judge(self) -> Judgement:
         """The verdict over everything heard."""
-        acknowledged = [identity for identity, told in self._told.items() if isinstance(told, Place)]
-        lost = [f"{_name(identity)} was acknowledged and is not there" for identity in acknowledged if identity not in self._places]
-        unknown = [identity for identity, told in self._told.items() if told is Told.UNKNOWN]
-        present = sum(identity in self._places for identity in unknown)
-        return Judgement(len(acknowledged), present, len(unknown) - present, self._count, tuple(self._wrong + lost))
+        pairs = [pair for run, told in self._ledger.items() for pair in zip(told, self._heard[run], strict=True)]
+        unknown = [heard for told, heard in pairs if told is Told.UNKNOWN]
+        acknowledged = sum(isinstance(told, Place) for told, _ in pairs)
+        wrong = (*self._wrong, *self._lost())
+        return Judgement(acknowledged, sum(unknown), len(unknown) - sum(unknown), self._count, wrong)
 
-    def is_there(self, identity: Identity) -> bool:
-        """Whether a message of that identity was heard."""
-        return identity in self._places
+    def _lost(self) -> Iterator[str]:
+        for run, told in self._ledger.items():
+            for line, (outcome, heard) in enumerate(zip(told, self._heard[run], strict=True)):
+                if isinstance(outcome, Place) and not heard:
+                    yield f"{_name(Identity(run, line))} was acknowledged and is not there"
 
-    def _hear_known(self, identity: Identity, told: Place | Told, place: Place) -> None:
+    def _was_sent(self, identity: Identity, body: bytes) -> bool:
+        known = identity.run in self._ledger and identity.line < len(self._ledger[identity.run])
+        return known and body == body_of(identity, self._flights[identity.line].line)
+
+    def _hear_known(self, identity: Identity, place: Place) -> None:
+        told = self._ledger[identity.run][identity.line]
         if told is Told.NOT_STORED:
             self._wrong.append(f"{_name(identity)} was refused and is there")
         if isinstance(told, Place) and told != place:
             self._wrong.append(f"{_name(identity)} is at {_at(place)}, its receipt says {_at(told)}")
-        if identity in self._places:
+        heard = self._heard[identity.run]
+        if heard[identity.line]:
             self._wrong.append(f"{_name(identity)} is there twice")
-        self._places[identity] = place
+        heard[identity.line] = 1
         aircraft = (identity.run, self._flights[identity.line].tail_number)
         queue, line = self._last_of_aircraft.get(aircraft, (place.queue, -1))
         if queue != place.queue or line >= identity.line:

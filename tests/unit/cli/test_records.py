@@ -66,9 +66,11 @@ def test_a_line_without_the_key_that_is_asked_for_is_named(line: bytes) -> None:
 def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
     records = Records(ORDERS)
 
+    for _ in range(4):
+        list(records.feed(b"x" * 2**20))
+
     with pytest.raises(MessageTooLarge, match="line 1"):
-        for _ in range(8):
-            list(records.feed(b"x" * 2**20))
+        list(records.feed(b"x"))
 
 
 def test_the_lines_before_a_bad_one_are_given_out() -> None:

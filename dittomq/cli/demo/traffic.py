@@ -1,0 +1,113 @@
+"""What the demo sends and reads through the client."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dittomq.cli.demo.flights import Flight
+from dittomq.cli.demo.judge import Identity, Place, Told, body_of
+from dittomq.cli.tally import Outcome, Tally
+from dittomq.errors import LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.message import Message, Receipt, StoredMessage
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client import AsyncClient, Producer
+
+TOPIC = "flights"
+QUEUES = 8
+_PAGE_MESSAGES = 4_096
+_PAGE_BYTES = 4 * 1024 * 1024
+_ASKING_AT_ONCE = 64
+
+
+@dataclass(slots=True)
+class Sent:
+    """One publish of the whole data set: what was told of each line, and how to ask again where nothing was told."""
+
+    run: int
+    told: list[Place | Told] = field(default_factory=list)
+    handles: dict[int, OutcomeHandle] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+
+    def note(self, line: int, outcome: Outcome) -> None:
+        """Keep what was told of a line, for the first time or instead of what was told before."""
+        while len(self.told) <= line:
+            self.told.append(Told.NOT_STORED)
+        receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome
+        self.handles.pop(line, None)
+        if isinstance(receipt, Receipt):
+            self.told[line] = Place(receipt.queue, receipt.queue_offset)
+        elif isinstance(receipt, OutcomeUnknown):
+            self.told[line] = Told.UNKNOWN
+            self.handles[line] = receipt.handle
+        else:
+            self.told[line] = Told.NOT_STORED
+
+    def lines(self, outcome: Told) -> list[int]:
+        """Lines of which that was told, in order."""
+        return [line for line, told in enumerate(self.told) if told is outcome]
+
+
+async def publish(producer: "Producer", sent: Sent, flights: Sequence[Flight], at: Callable[[int], None] = lambda _line: None) -> None:
+    """Send every flight in order; `at` is called with each line before it is handed over."""
+
+    def messages() -> Iterator[Message]:
+        for line, flight in enumerate(flights):
+            at(line)
+            yield message(Identity(sent.run, line), flight)
+
+    outcomes = await producer.publish_many(messages(), on_failure="return")
+    for line, outcome in enumerate(outcomes):
+        sent.note(line, outcome)
+        sent.tally.add(outcome)
+
+
+async def resolve(producer: "Producer", sent: Sent) -> None:
+    """Ask what became of every message of unknown outcome."""
+    room = asyncio.Semaphore(_ASKING_AT_ONCE)
+
+    async def ask(line: int, handle: OutcomeHandle) -> None:
+        async with room:
+            try:
+                sent.note(line, await producer.resolve(handle))
+            except (NotStored, OutcomeUnknown) as told:
+                sent.note(line, told)
+
+    async with asyncio.TaskGroup() as tasks:
+        for line, handle in list(sent.handles.items()):
+            tasks.create_task(ask(line, handle))
+
+
+async def send_missing(producer: "Producer", sent: Sent, flights: Sequence[Flight]) -> Tally:
+    """Send what was told to be not stored, in order."""
+    lines = sent.lines(Told.NOT_STORED)
+    outcomes = await producer.publish_many((message(Identity(sent.run, line), flights[line]) for line in lines), on_failure="return")
+    tally = Tally()
+    for line, outcome in zip(lines, outcomes, strict=True):
+        sent.note(line, outcome)
+        tally.add(outcome)
+    return tally
+
+
+async def read_all(mq: "AsyncClient", node: str, hear: Callable[[Place, bytes], None]) -> None:
+    """Every message of the topic as that node has it, queue after queue to the end of each."""
+    for queue in range(QUEUES):
+        reader = mq.reader(TOPIC, queue, node=node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
+        offset = 0
+        while True:
+            page = await reader.pull(offset)
+            _tell(page.messages, hear)
+            if page.next_offset >= page.max_offset:
+                break
+            offset = page.next_offset
+
+
+def message(identity: Identity, flight: Flight) -> Message:
+    """The message of a flight: flights of one aircraft stay in order."""
+    return Message(TOPIC, body_of(identity, flight.line), order_key=flight.tail_number)
+
+
+def _tell(messages: Iterable[StoredMessage], hear: Callable[[Place, bytes], None]) -> None:
+    for stored in messages:
+        hear(Place(stored.queue, stored.queue_offset), stored.body)

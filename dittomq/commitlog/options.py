@@ -1,0 +1,25 @@
+"""A store's settings."""
+
+from dataclasses import dataclass
+
+from dittomq.commitlog.format import Host
+
+_LOOPBACK = Host(bytes((127, 0, 0, 1)), 10911)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Bytes, except `queue_file_units`. `segment_bytes` is fixed for the life of a store."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    queue_file_units: int = 300_000
+    # Appends are refused when they would leave less than this on the disk.
+    reserve_bytes: int = 256 * 1024 * 1024
+    open_files: int = 512
+    # How far `zero_ahead` works ahead of the end.
+    zero_window_bytes: int = 64 * 1024 * 1024
+    # Stands in every record as the host that bore and stored it.
+    host: Host = _LOOPBACK
+    # "broker/id" and where the store lies, for sentences.
+    node: str = "this node"
+    path: str = "data_dir"

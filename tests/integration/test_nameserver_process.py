@@ -1,0 +1,201 @@
+"""`python -m services.nameserver` as a real process."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
+from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
+from dittomq.doors.clock import OsClock
+from dittomq.doors.transport import GrpcTransport
+from dittomq.errors import TopicNotFound
+from dittomq.naming.route_cache import RouteCache
+from dittomq.rpc.channel import Channels, call
+from dittomq.wire import naming as wire
+from tests.support.naming import master
+from tests.support.tree import ROOT
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[str]
+    clients: str
+    ops: str
+
+    def page(self, path: str) -> tuple[int, str]:
+        connection = HTTPConnection(self.ops, timeout=5)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+    def logged(self, event: str) -> dict[str, Any]:
+        """The next log line of that event."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            entry: dict[str, Any] = json.loads(line)
+            if entry["event"] == event:
+                return entry
+        raise AssertionError(f"the process ended without logging {event}")
+
+
+def free_address() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def command(*flags: str) -> list[str]:
+    return [sys.executable, "-m", "services.nameserver", *flags]
+
+
+def start(*flags: str) -> Running:
+    clients, ops = free_address(), free_address()
+    arguments = command("--set", f"listen.clients={clients}", "--set", f"listen.ops={ops}", *flags)
+    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    running = Running(process, clients, ops)
+    running.logged("nameserver_started")
+    return running
+
+
+@pytest.fixture(scope="module")
+def nameserver() -> Iterator[Running]:
+    running = start("--set", "registry.broker_expiry_ms=600", "--set", "registry.scan_period_ms=50")
+    yield running
+    running.process.kill()
+    running.process.communicate()
+
+
+def told(story: Callable[[Channels], Awaitable[None]]) -> None:
+    async def tell() -> None:
+        async with Channels(GrpcTransport()) as channels:
+            await story(channels)
+
+    asyncio.run(tell())
+
+
+def refused(*flags: str, **environment: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        command(*flags), cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=30, check=False
+    )
+    return ended.returncode, ended.stderr.splitlines()[-1]
+
+
+def test_a_broker_registers_is_routed_to_listed_and_leaves(nameserver: Running) -> None:
+    async def story(channels: Channels) -> None:
+        stub = channels.stub(NameServerServiceStub, nameserver.clients)
+        routes = RouteCache([nameserver.clients], channels, OsClock())
+        request = wire.registration_request(replace(master(), registration_period_ms=100))
+        session: pb.RegisterBrokerResponse = await call(stub.RegisterBroker, request, who="it", deadline_s=5)
+
+        assert [node.address for node in (await routes.route("orders")).nodes] == ["a-0:10911"]
+        assert [node.name for node in await routes.brokers()] == ["a/0"]
+        goodbye = pb.UnregisterBrokerRequest(session_id=session.session_id)
+        assert (await call(stub.UnregisterBroker, goodbye, who="it", deadline_s=5)).removed
+        with pytest.raises(TopicNotFound):
+            await routes.refresh("orders")
+
+    told(story)
+
+
+def test_a_silent_broker_is_forgotten(nameserver: Running) -> None:
+    async def story(channels: Channels) -> None:
+        stub = channels.stub(NameServerServiceStub, nameserver.clients)
+        await call(stub.RegisterBroker, wire.registration_request(master()), who="it", deadline_s=5)
+        assert len(await RouteCache([nameserver.clients], channels, OsClock()).brokers()) == 1
+
+        assert nameserver.logged("broker_expired")["node"] == "a/0"
+        assert await RouteCache([nameserver.clients], channels, OsClock()).brokers() == []
+
+    told(story)
+
+
+def test_health_is_serving_on_the_data_port(nameserver: Running) -> None:
+    async def story(channels: Channels) -> None:
+        stub = channels.stub(health_pb2_grpc.HealthStub, nameserver.clients)
+        for name in ["", "ditto.naming.v1.NameServerService", "startup", "readiness", "liveness"]:
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    told(story)
+
+
+@pytest.mark.parametrize("path", ["/startupz", "/readyz", "/livez"])
+def test_probes_are_well_on_the_ops_port(nameserver: Running, path: str) -> None:
+    assert nameserver.page(path) == (200, "ok\n")
+
+
+def test_metrics_count_calls_and_nodes(nameserver: Running) -> None:
+    async def story(channels: Channels) -> None:
+        await RouteCache([nameserver.clients], channels, OsClock()).brokers()
+
+    told(story)
+
+    status, text = nameserver.page("/metrics")
+    assert status == 200
+    assert 'dittomq_rpc_calls_total{code="OK",method="ditto.naming.v1.NameServerService/ListBrokers"}' in text
+    assert "dittomq_nameserver_nodes 0.0" in text
+
+
+def test_another_page_of_the_ops_port_is_not_found(nameserver: Running) -> None:
+    assert nameserver.page("/etc/passwd")[0] == 404
+
+
+def test_a_port_in_use_is_refused_in_one_sentence(nameserver: Running) -> None:
+    ops = free_address()
+
+    status, sentence = refused("--set", f"listen.clients={nameserver.clients}", "--set", f"listen.ops={ops}")
+
+    assert status == 1
+    assert (
+        sentence == f"dittomq serve nameserver: listen.clients: {nameserver.clients} is in use; stop what holds it or choose another port"
+    )
+
+
+def test_an_ops_port_in_use_is_refused_in_one_sentence(nameserver: Running) -> None:
+    status, sentence = refused("--set", f"listen.clients={free_address()}", "--set", f"listen.ops={nameserver.ops}")
+
+    assert status == 1
+    assert sentence == f"dittomq serve nameserver: listen.ops: {nameserver.ops} is in use; stop what holds it or choose another port"
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
+    status, sentence = refused("--set", "registry.broker_expiry=1")
+
+    assert status == 64
+    assert sentence.endswith('unknown key "registry.broker_expiry"; did you mean "registry.broker_expiry_ms"?')
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    status, sentence = refused(DITTOMQ_LISTEN__CLIENT="x:1")
+
+    assert status == 64
+    assert sentence.endswith('unknown variable; did you mean "DITTOMQ_LISTEN__CLIENTS"?')
+
+
+def test_checking_a_configuration_starts_nothing() -> None:
+    ended = subprocess.run(command("--check-config"), cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "broker_expiry_ms = 30_000" in ended.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_process_cleanly(number: signal.Signals) -> None:
+    running = start()
+
+    running.process.send_signal(number)
+
+    _, rest = running.process.communicate(timeout=10)
+    assert running.process.returncode == 0
+    assert json.loads(rest.splitlines()[-1])["event"] == "nameserver_stopped"

@@ -1,0 +1,301 @@
+"""Our server and channel over real gRPC on the loopback."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
+from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
+from dittomq.doors.clock import OsClock
+from dittomq.doors.transport import GrpcTransport
+from dittomq.errors import NotMaster, OutOfReach, PortInUse, StoreFailed, TopicExists, TopicNotFound
+from dittomq.rpc import interceptors, status
+from dittomq.rpc.channel import Channels, call
+from dittomq.rpc.interceptors import CallInterceptor
+from dittomq.rpc.server import Listen, RpcServer, Service, bind
+from dittomq.rpc.vitals import Phase, Vitals
+
+NAMING = "ditto.naming.v1.NameServerService"
+MESSAGING = "ditto.messaging.v1.MessagingService"
+
+
+class Naming(naming_pb2_grpc.NameServerServiceServicer):
+    """Answers GetRoute as told."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], Awaitable[naming_pb2.GetRouteResponse]]
+
+    async def GetRoute(self, request: naming_pb2.GetRouteRequest, context: Any) -> naming_pb2.GetRouteResponse:
+        return await self.answer()
+
+
+class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
+    """Answers each frame with its id; the frame 13 is refused, 14 breaks."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.Event()
+
+    async def PublishStream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        try:
+            async for request in requests:
+                if request.frame_id == 13:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(self._refuse())
+                if request.frame_id == 14:
+                    raise ZeroDivisionError
+                yield messaging_pb2.PublishStreamResponse(frame_id=request.frame_id)
+        finally:
+            self.closed.set()
+
+    async def _refuse(self) -> None:
+        raise NotMaster("a/1", "a-0:10911")
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def called(self, method: str, code: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.calls.append((method, code))
+
+
+class Loopback:
+    """A server with both services, and channels to it."""
+
+    def __init__(self, server: RpcServer, vitals: Vitals, naming: Naming, messaging: Messaging, counted: Counted) -> None:
+        self.server = server
+        self.vitals = vitals
+        self.naming = naming
+        self.messaging = messaging
+        self.counted = counted
+        self.address = f"127.0.0.1:{server.port}"
+        self.channels = Channels(GrpcTransport())
+
+    async def get_route(self, deadline_s: float = 5) -> naming_pb2.GetRouteResponse:
+        stub = self.channels.stub(naming_pb2_grpc.NameServerServiceStub, self.address)
+        return await call(stub.GetRoute, naming_pb2.GetRouteRequest(), who=self.address, deadline_s=deadline_s)
+
+    def publish_stream(self) -> Any:
+        return self.channels.stub(messaging_pb2_grpc.MessagingServiceStub, self.address).PublishStream(timeout=5)
+
+
+def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
+    async def told() -> None:
+        naming, messaging, counted, vitals = Naming(), Messaging(), Counted(), Vitals()
+        services = [
+            Service(NAMING, lambda server: naming_pb2_grpc.add_NameServerServiceServicer_to_server(naming, server)),
+            Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),
+        ]
+        interceptor = CallInterceptor(lambda: ("a/0", 7), OsClock(), random.Random(1), counted)
+        server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals)
+        await server.start()
+        loopback = Loopback(server, vitals, naming, messaging, counted)
+        try:
+            await story(loopback)
+        finally:
+            await loopback.channels.close()
+            await server.stop(0)
+
+    asyncio.run(told())
+
+
+def raising(error: Exception) -> Callable[[], Awaitable[naming_pb2.GetRouteResponse]]:
+    async def answer() -> naming_pb2.GetRouteResponse:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TopicNotFound("oders", "cluster dittomq", "orders"),
+        TopicExists("t" * 10_000, "ü" * 10_000, "ü" * 10_000, "\n" * 10_000),
+        StoreFailed("fdatasync", "/data/commitlog", "Input/output error"),
+    ],
+)
+def test_an_error_of_ours_is_raised_again_at_the_caller(error: Exception) -> None:
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = raising(error)
+
+        with pytest.raises(type(error)) as refused:
+            await loopback.get_route()
+
+        assert str(refused.value)[:50] == str(error)[:50]
+        assert loopback.counted.calls == [(f"{NAMING}/GetRoute", status.STATUS_OF[type(error)].name)]  # type: ignore[index]
+
+    over_sockets(story)
+
+
+def test_a_defect_is_told_as_internal_with_the_request_id_and_no_more() -> None:
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = raising(RuntimeError("a secret"))
+
+        with pytest.raises(OutOfReach, match=r"INTERNAL: internal error of a/0; its log has it under request id [0-9a-f]{16}$"):
+            await loopback.get_route()
+
+    over_sockets(story)
+
+
+def test_every_answer_names_the_node_its_epoch_and_the_request() -> None:
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = raising(TopicNotFound("x", "y"))
+        stub = loopback.channels.stub(naming_pb2_grpc.NameServerServiceStub, loopback.address)
+        answer = stub.GetRoute(naming_pb2.GetRouteRequest(), timeout=5)
+
+        headers = dict(await answer.initial_metadata())
+
+        assert (headers["dittomq-node"], headers["dittomq-epoch"]) == ("a/0", "7")
+        assert len(headers["dittomq-request-id"]) == 16
+        with pytest.raises(grpc.aio.AioRpcError):
+            await answer
+
+    over_sockets(story)
+
+
+def test_a_call_without_a_deadline_gets_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interceptors, "DEFAULT_DEADLINE_S", 0.05)
+
+    async def never() -> naming_pb2.GetRouteResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = never
+        stub = loopback.channels.stub(naming_pb2_grpc.NameServerServiceStub, loopback.address)
+
+        with pytest.raises(grpc.aio.AioRpcError) as late:
+            await stub.GetRoute(naming_pb2.GetRouteRequest())
+
+        assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert loopback.counted.calls == [(f"{NAMING}/GetRoute", "DEADLINE_EXCEEDED")]
+
+    over_sockets(story)
+
+
+def test_a_time_out_inside_a_handler_is_a_defect_and_not_the_callers_deadline() -> None:
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = raising(TimeoutError())
+
+        with pytest.raises(OutOfReach, match="INTERNAL"):
+            await loopback.get_route()
+
+    over_sockets(story)
+
+
+def test_a_callers_deadline_is_out_of_reach() -> None:
+    async def never() -> naming_pb2.GetRouteResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = never
+
+        with pytest.raises(OutOfReach):
+            await loopback.get_route(deadline_s=0.1)
+
+    over_sockets(story)
+
+
+def test_a_stream_is_answered_and_an_error_of_a_task_group_in_it_arrives_typed() -> None:
+    async def story(loopback: Loopback) -> None:
+        stream = loopback.publish_stream()
+        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1))
+        assert (await stream.read()).frame_id == 1
+        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=13))
+
+        with pytest.raises(grpc.aio.AioRpcError) as broken:
+            await stream.read()
+
+        assert str(status.decode(broken.value, "a/1")) == str(NotMaster("a/1", "a-0:10911"))
+
+    over_sockets(story)
+
+
+def test_a_defect_in_a_stream_is_internal() -> None:
+    async def story(loopback: Loopback) -> None:
+        stream = loopback.publish_stream()
+        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=14))
+
+        with pytest.raises(grpc.aio.AioRpcError) as broken:
+            await stream.read()
+
+        assert broken.value.code() is grpc.StatusCode.INTERNAL
+
+    over_sockets(story)
+
+
+def test_a_cancelled_stream_closes_its_handler() -> None:
+    async def story(loopback: Loopback) -> None:
+        stream = loopback.publish_stream()
+        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1))
+        await stream.read()
+
+        stream.cancel()
+
+        async with asyncio.timeout(5):
+            await loopback.messaging.closed.wait()
+
+    over_sockets(story)
+
+
+def test_nobody_at_an_address_is_out_of_reach() -> None:
+    async def story(loopback: Loopback) -> None:
+        await loopback.server.stop(0)
+
+        with pytest.raises(OutOfReach, match=loopback.address):
+            await loopback.get_route()
+
+    over_sockets(story)
+
+
+def test_a_port_that_is_held_is_refused_by_its_setting() -> None:
+    async def story(loopback: Loopback) -> None:
+        listen = Listen("listen.clients", loopback.address)
+
+        with pytest.raises(PortInUse, match=f"listen.clients: {loopback.address} is in use"):
+            await bind(GrpcTransport(), listen, [], [], Vitals())
+
+    over_sockets(story)
+
+
+def test_health_follows_the_vitals_under_every_name() -> None:
+    async def story(loopback: Loopback) -> None:
+        stub = loopback.channels.stub(health_pb2_grpc.HealthStub, loopback.address)
+
+        async def serving() -> list[str]:
+            names = ["", NAMING, MESSAGING, "readiness", "startup", "liveness"]
+            answers = [await stub.Check(health_pb2.HealthCheckRequest(service=name)) for name in names]
+            return [name for name, answer in zip(names, answers, strict=True) if answer.status == health_pb2.HealthCheckResponse.SERVING]
+
+        assert await serving() == ["liveness"]
+        await loopback.vitals.become(Phase.READY)
+        assert await serving() == ["", NAMING, MESSAGING, "readiness", "startup", "liveness"]
+        await loopback.vitals.become(Phase.WAITING, "waits for a slave")
+        assert await serving() == ["startup", "liveness"]
+
+    over_sockets(story)
+
+
+def test_reflection_lists_the_services_and_resolves_error_details() -> None:
+    async def story(loopback: Loopback) -> None:
+        stub = loopback.channels.stub(reflection_pb2_grpc.ServerReflectionStub, loopback.address)
+
+        async def ask(**what: str) -> Any:
+            stream = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**what)]), timeout=5)
+            return [answer async for answer in stream][0]
+
+        listed = [each.name for each in (await ask(list_services="")).list_services_response.service]
+        assert {NAMING, MESSAGING, "grpc.health.v1.Health"} <= set(listed)
+        for symbol in ("google.rpc.ErrorInfo", "ditto.error.v1.NotMaster"):
+            assert (await ask(file_containing_symbol=symbol)).HasField("file_descriptor_response")
+
+    over_sockets(story)

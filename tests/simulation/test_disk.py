@@ -1,0 +1,259 @@
+import random
+
+import pytest
+
+from dittomq.commitlog.storage import read_file, replace_file
+from dittomq.errors import StoreFailed, StoreLocked
+from tests.simulation.disk import PAGE, SECTOR, Disk
+from tests.simulation.life import Life, SimCrashed
+from tests.simulation.storage import Faults, SimulatedStorage
+
+OLD, NEW = b"o", b"n"
+
+
+class Machine:
+    """A disk and the process that uses it."""
+
+    def __init__(self, seed: int = 0, capacity_bytes: int = 1 << 40) -> None:
+        self.disk = Disk(random.Random(seed), capacity_bytes)
+        self.faults = Faults()
+        self.boots()
+
+    def boots(self) -> None:
+        self.life = Life("m")
+        self.storage = SimulatedStorage(self.disk, self.life, self.faults, self.dies)
+
+    def dies(self) -> None:
+        self.life.end()
+
+    def loses_power(self) -> None:
+        self.dies()
+        self.disk.lose_power()
+        self.boots()
+
+    def put(self, path: str, content: bytes, offset: int = 0) -> None:
+        self.storage.open(path, create=True).pwrite(content, offset)
+
+    def content(self, path: str) -> bytes:
+        return read_file(self.storage, path)
+
+
+def machines(count: int = 60) -> list[Machine]:
+    return [Machine(seed) for seed in range(count)]
+
+
+def test_what_was_written_is_read_and_what_never_was_reads_as_zeros() -> None:
+    machine = Machine()
+    file = machine.storage.open("f", create=True)
+    file.truncate(1 << 30)
+
+    file.pwrite(b"abc", (1 << 29) - 1)
+
+    assert file.pread(6, (1 << 29) - 2) == b"\0abc\0\0"
+    assert file.pread(10, (1 << 30) - 4) == bytes(4)
+    assert machine.disk.used_bytes() <= 2 * PAGE
+
+
+def test_a_kill_keeps_every_write_and_name() -> None:
+    machine = Machine()
+    machine.put("f", NEW * 5_000)
+
+    machine.dies()
+    machine.disk.drop_cache()
+    machine.boots()
+
+    assert machine.content("f") == NEW * 5_000
+
+
+def test_power_loss_keeps_any_of_the_unsynced_sectors_and_all_of_the_synced_ones() -> None:
+    kept, lost, torn = 0, 0, 0
+    for machine in machines():
+        file = machine.storage.open("f", create=True)
+        file.pwrite(OLD * 2 * PAGE, 0)
+        file.fdatasync()
+        machine.storage.sync_folder("")
+        file.pwrite(NEW * PAGE, 0)
+        machine.loses_power()
+
+        content = machine.content("f")
+        sectors = [content[at : at + SECTOR] for at in range(0, 2 * PAGE, SECTOR)]
+        assert all(sector in (OLD * SECTOR, NEW * SECTOR) for sector in sectors)
+        assert set(sectors[PAGE // SECTOR :]) == {OLD * SECTOR}
+        found = set(sectors[: PAGE // SECTOR])
+        kept += found == {NEW * SECTOR}
+        lost += found == {OLD * SECTOR}
+        torn += len(found) == 2
+    assert kept
+    assert lost
+    assert torn
+
+
+def test_growth_that_was_not_synced_may_be_lost_and_reads_as_zeros_in_part() -> None:
+    sizes = set()
+    for machine in machines():
+        file = machine.storage.open("f", create=True)
+        file.pwrite(OLD * 100, 0)
+        file.fdatasync()
+        machine.storage.sync_folder("")
+        file.pwrite(NEW * 3 * PAGE, 100)
+        machine.loses_power()
+
+        content = machine.content("f")
+        sizes.add(len(content))
+        assert content[:100] == OLD * 100
+        assert set(content[100:]) <= {0, ord(NEW)}
+    assert sizes == {100, 100 + 3 * PAGE}
+
+
+def test_a_truncation_that_was_not_synced_may_be_undone() -> None:
+    sizes = set()
+    for machine in machines():
+        file = machine.storage.open("f", create=True)
+        file.pwrite(OLD * 3 * PAGE, 0)
+        file.fdatasync()
+        machine.storage.sync_folder("")
+        file.truncate(PAGE + 7)
+        machine.loses_power()
+        content = machine.content("f")
+        sizes.add(len(content))
+        assert content[: PAGE + 7] == OLD * (PAGE + 7)
+    assert sizes == {PAGE + 7, 3 * PAGE}
+
+
+def test_after_a_failed_sync_a_later_one_succeeds_and_the_bytes_are_still_in_danger() -> None:
+    lost = 0
+    for machine in machines():
+        file = machine.storage.open("f", create=True)
+        file.pwrite(OLD * PAGE, 0)
+        file.fdatasync()
+        machine.storage.sync_folder("")
+        file.pwrite(NEW * PAGE, 0)
+        machine.faults.failing_syncs = 1
+        with pytest.raises(StoreFailed, match="Input/output error"):
+            file.fdatasync()
+        file.fdatasync()
+        machine.loses_power()
+        lost += OLD in machine.content("f")
+    assert lost
+
+
+def test_after_a_failed_sync_even_a_restart_may_show_the_old_bytes() -> None:
+    lost = 0
+    for machine in machines():
+        machine.put("f", NEW * PAGE)
+        machine.faults.failing_syncs = 1
+        with pytest.raises(StoreFailed):
+            machine.storage.open("f").fdatasync()
+        assert machine.content("f") == NEW * PAGE
+        machine.dies()
+        machine.disk.drop_cache()
+        machine.boots()
+        lost += machine.content("f") != NEW * PAGE
+    assert lost
+
+
+def test_a_name_survives_power_loss_only_after_its_folder_was_synced() -> None:
+    found = []
+    for machine in machines():
+        machine.storage.make_folder("a")
+        machine.storage.sync_folder("")
+        machine.put("a/synced", b"")
+        machine.storage.sync_folder("a")
+        machine.put("a/not", b"")
+        machine.loses_power()
+        found.append(machine.storage.list_folder("a"))
+    assert all("synced" in names for names in found)
+    assert any("not" in names for names in found)
+    assert any("not" not in names for names in found)
+
+
+def test_a_synced_folder_is_lost_with_all_in_it_when_its_own_name_was_not_synced() -> None:
+    survived = []
+    for machine in machines():
+        machine.storage.make_folder("a")
+        machine.put("a/f", b"")
+        machine.storage.sync_folder("a")
+        machine.loses_power()
+        survived.append(machine.storage.exists("a/f"))
+        assert machine.storage.exists("a") == machine.storage.exists("a/f")
+    assert True in survived
+    assert False in survived
+
+
+def test_a_replaced_file_is_the_old_one_or_the_new_one_wherever_the_crash_falls() -> None:
+    seen = set()
+    for seed in range(150):
+        machine = Machine(seed)
+        for folder in ("dittomq", "config"):
+            machine.storage.make_folder(folder)
+        machine.storage.sync_folder("")
+        replace_file(machine.storage, "config/f", OLD * 6_000)
+        machine.faults.operations_to_live = seed % 11
+        try:
+            replace_file(machine.storage, "config/f", NEW * 7_000)
+        except SimCrashed:
+            seen.add("crashed")
+        machine.loses_power()
+        content = machine.content("config/f")
+        assert content in (OLD * 6_000, NEW * 7_000)
+        seen.add(content[:1].decode())
+    assert seen == {"crashed", "o", "n"}
+
+
+def test_a_removal_that_was_not_synced_may_be_undone() -> None:
+    found = []
+    for machine in machines():
+        machine.put("f", OLD)
+        machine.storage.open("f").fdatasync()
+        machine.storage.sync_folder("")
+        machine.storage.unlink("f")
+        machine.loses_power()
+        found.append(machine.storage.exists("f"))
+    assert True in found
+    assert False in found
+
+
+def test_a_dead_process_cannot_touch_the_disk() -> None:
+    machine = Machine()
+    storage, file = machine.storage, machine.storage.open("f", create=True)
+
+    machine.dies()
+
+    with pytest.raises(SimCrashed):
+        file.pwrite(b"x", 0)
+    with pytest.raises(SimCrashed):
+        storage.exists("f")
+
+
+def test_a_full_disk_refuses_a_write_and_says_so() -> None:
+    machine = Machine(capacity_bytes=4 * PAGE)
+    machine.put("f", bytes(3 * PAGE))
+    assert machine.storage.free_bytes() == PAGE
+
+    with pytest.raises(StoreFailed, match="No space left"):
+        machine.put("f", bytes(2 * PAGE), 3 * PAGE)
+    machine.put("f", b"x", 0)
+
+
+def test_a_lock_is_held_by_one_and_lost_at_a_crash() -> None:
+    machine = Machine()
+    machine.storage.lock("lock")
+
+    with pytest.raises(StoreLocked):
+        machine.storage.lock("lock")
+    machine.dies()
+    machine.boots()
+
+    machine.storage.lock("lock").release()
+
+
+def test_a_boot_has_another_id_after_power_loss_only() -> None:
+    machine = Machine()
+    first = machine.storage.boot_id()
+
+    machine.dies()
+    machine.boots()
+    assert machine.storage.boot_id() == first
+    machine.loses_power()
+
+    assert machine.storage.boot_id() != first

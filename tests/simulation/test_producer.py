@@ -1,0 +1,441 @@
+"""A producer against brokers that refuse, cut, fall silent and die, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dittomq.client import AsyncClient, LevelNotReached, Message, NotStored, OutcomeUnknown, Producer, Receipt
+from dittomq.errors import (
+    DiskFull,
+    InvalidField,
+    MessageTooLarge,
+    NotReady,
+    OutOfReach,
+    QueueFull,
+    QueueNotFound,
+    TooFewCopies,
+    TopicNotFound,
+)
+from tests.simulation.client_town import ClientTown
+from tests.support.fake_broker import Log, Refuse, Reply
+
+FEW = TooFewCopies("a/0", 1, 2)
+FULL = DiskFull("a/0", 0, 1)
+
+
+def messages(count: int, start: int = 0) -> list[Message]:
+    return [Message("orders", b"%d" % at) for at in range(start, start + count)]
+
+
+def test_a_message_gets_the_receipt_that_the_broker_sent() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            receipt = await orders.publish("orders", "paid", keys=["o-17"], tag="paid", queue=2, properties={"p": "1"})
+
+        assert (receipt.broker, receipt.queue, receipt.queue_offset, receipt.epoch, receipt.token) == ("a", 2, 0, 1, "1.100.a")
+        [stored] = [one.message for one in town.log.placed]
+        assert (stored.body, list(stored.keys), stored.tag, dict(stored.properties)) == (b"paid", ["o-17"], "paid", {"p": "1"})
+
+    ClientTown().play(story)
+
+
+def test_callers_that_publish_together_share_a_frame() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"first")
+            town.master.frames.clear()
+            await publish_together(orders, 100)
+
+        assert [len(frame.messages) for frame in town.master.frames] == [1, 99] or len(town.master.frames) == 1
+
+    ClientTown().play(story)
+
+
+async def publish_together(orders: Producer, count: int) -> list[Receipt]:
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(orders.publish("orders", b"%d" % at)) for at in range(count)]
+    return [task.result() for task in running]
+
+
+def test_receipts_of_many_messages_come_in_their_order_from_all_groups() -> None:
+    async def source() -> AsyncIterator[Message]:
+        for at in range(3_000):
+            yield Message("orders", b"%d" % at, order_key=f"k{at % 50}" if at % 2 else "")
+
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            receipts = await orders.publish_many(source())
+
+        assert len(receipts) == 3_000
+        for at, receipt in enumerate(receipts):
+            placed = town.logs[receipt.broker].placed[receipt.physical_offset // 100]
+            assert (placed.message.body, placed.message.queue, placed.queue_offset) == (b"%d" % at, receipt.queue, receipt.queue_offset)
+        assert {receipt.broker for receipt in receipts} == {"a", "b"}
+
+    ClientTown(groups=("a", "b")).play(story)
+
+
+def test_one_order_key_stays_in_one_queue_and_in_order() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish_many(Message("orders", b"%d" % at, order_key=f"k{at % 7}") for at in range(2_000))
+
+        for key in range(7):
+            bodies = [int(one.message.body) for log in town.logs.values() for one in log.placed if one.message.order_key == f"k{key}"]
+            queues = {
+                (name, one.message.queue) for name, log in town.logs.items() for one in log.placed if one.message.order_key == f"k{key}"
+            }
+            assert bodies == list(range(key, 2_000, 7))
+            assert len(queues) == 1
+
+    ClientTown(groups=("a", "b")).play(story)
+
+
+@pytest.mark.parametrize("reply", [Reply.CUT, Reply.STORE_AND_CUT, Reply.STORE_SILENTLY])
+def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(reply: Reply) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.extend([Reply.STORE, reply])
+        async with mq.producer() as orders:
+            receipts = await orders.publish_many(messages(5_000))
+
+        assert sorted(town.log.bodies(), key=int) == [b"%d" % at for at in range(5_000)]
+        assert [town.log.placed[receipt.physical_offset // 100].message.body for receipt in receipts] == [b"%d" % at for at in range(5_000)]
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, QueueFull("its queue", 1)])
+def test_a_refusal_that_may_pass_is_tried_again(error: NotReady) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.extend([Refuse(error)] * 3)
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"patient")
+
+        assert town.log.bodies() == [b"patient"]
+
+    ClientTown().play(story)
+
+
+def test_a_refusal_that_does_not_pass_in_time_is_not_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.extend([Refuse(FEW)] * 1_000)
+        async with mq.producer(retry_s=5) as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish("orders", b"never")
+            assert isinstance(raised.value.cause, TooFewCopies)
+            assert 5 <= town.now < 8
+
+            town.master.script.clear()
+            await orders.publish("orders", b"later")
+
+        assert town.log.bodies() == [b"later"]
+
+    ClientTown().play(story)
+
+
+def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.extend([Reply.STORE, Refuse(FULL)])
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many(messages(5 * 1_024), on_failure="return")
+
+        assert outcomes.tally() == (4 * 1_024, 0, 1_024, 0)
+        failed = outcomes[1_024]
+        assert isinstance(failed, NotStored)
+        assert isinstance(failed.cause, DiskFull)
+        assert failed.index == 1_024
+        assert town.log.bodies() == [b"%d" % at for at in range(5 * 1_024) if not 1_024 <= at < 2_048]
+
+    ClientTown().play(story)
+
+
+def test_a_refusal_of_one_message_fails_that_publish_and_no_other() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm")
+            town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=1))
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(outcome(orders, b"%d" % at)) for at in range(4)]
+            results = [task.result() for task in running]
+
+        assert sum(isinstance(result, NotStored) for result in results) == 1
+        assert len(town.log.placed) == 4
+
+    ClientTown().play(story)
+
+
+async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
+    try:
+        return await orders.publish("orders", body)
+    except NotStored as error:
+        return error
+
+
+def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.kill("a-0")
+        async with mq.producer() as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish("orders", b"lost", queue=0)
+
+        assert isinstance(raised.value.cause, OutOfReach)
+        assert 10 <= town.now < 14
+
+    ClientTown().play(story)
+
+
+def test_what_follows_a_long_outage_fails_without_the_full_wait() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.kill("a-0")
+        async with mq.producer(max_waiting_bytes=100_000) as orders:
+            outcomes = await orders.publish_many(messages(10_000), on_failure="return")
+
+        assert outcomes.tally() == (0, 0, 10_000, 0)
+        assert town.now < 25
+
+    ClientTown().play(story)
+
+
+def test_a_message_that_is_bound_to_no_group_goes_to_another_one_when_its_master_is_gone() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish_many(messages(10))
+            town.kill("a-0")
+            receipts = [await orders.publish("orders", b"%d" % at) for at in range(10)]
+
+        assert {receipt.broker for receipt in receipts} == {"b"}
+        assert town.now < 10
+
+    ClientTown(groups=("a", "b")).play(story)
+
+
+def test_an_order_key_waits_for_its_own_group() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            keys = [f"k{at}" for at in range(20)]
+            before = {key: (await orders.publish("orders", b"1", order_key=key)).broker for key in keys}
+            town.kill("a-0")
+            town.world.loop.call_later(3, town.restart, "a-0")
+            after = {key: (await orders.publish("orders", b"2", order_key=key)).broker for key in keys}
+
+        assert before == after
+
+    ClientTown(groups=("a", "b")).play(story)
+
+
+def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm", queue=1)
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, town.kill, "a-0")
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"where", queue=1)
+            town.master.epoch = 2
+            town.restart("a-0")
+
+            receipt = await orders.resolve(raised.value.handle)
+            after = await orders.publish("orders", b"after", queue=1)
+
+        assert (receipt.queue_offset, receipt.duplicate) == (1, True)
+        assert after.queue_offset == 2
+        assert town.log.bodies() == [b"warm", b"where", b"after"]
+
+    ClientTown().play(story)
+
+
+def lose(town: ClientTown) -> None:
+    """The master dies and what only it had is gone."""
+    town.kill("a-0")
+    empty = Log()
+    for broker in town.brokers.values():
+        broker.log = empty
+    town.logs["a"] = empty
+
+
+def test_not_in_the_log_of_a_new_epoch_is_not_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, lose, town)
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"gone")
+            town.master.epoch = 2
+            town.restart("a-0")
+
+            with pytest.raises(NotStored):
+                await orders.resolve(raised.value.handle)
+
+    ClientTown().play(story)
+
+
+def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, lose, town)
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"again", queue=3)
+            town.restart("a-0")
+
+            with pytest.raises(OutcomeUnknown):
+                await orders.resolve(raised.value.handle)
+            first = await orders.send_again(raised.value.handle, Message("orders", b"again"))
+            second = await orders.send_again(raised.value.handle, Message("orders", b"again"))
+
+        assert (first.queue, first.duplicate) == (3, False)
+        assert second.duplicate
+        assert town.log.bodies() == [b"again"]
+
+    ClientTown().play(story)
+
+
+def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer_id() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish_many(messages(10))
+            lose(town)
+            town.restart("a-0")
+            await orders.publish("orders", b"10", queue=0)
+
+        assert town.log.bodies() == [b"10"]
+        assert len(town.log.next) == 1
+
+    ClientTown().play(story)
+
+
+def test_a_weak_receipt_is_raised_or_returned_as_asked() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.put_status = 4
+        async with mq.producer() as orders:
+            with pytest.raises(LevelNotReached) as raised:
+                await orders.publish("orders", b"weak")
+            assert str(raised.value.receipt.copies[0]) == "a/0 flushed"
+            outcomes = await orders.publish_many(messages(5), on_failure="return")
+            assert all(isinstance(entry, LevelNotReached) for entry in outcomes)
+        async with mq.producer(on_weak="return") as orders:
+            assert (await orders.publish("orders", b"weak")).status == "SLAVE_NOT_AVAILABLE"
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        (Message("orders", bytes(4 * 1024 * 1024 + 1)), MessageTooLarge),
+        (Message("orders", b"", keys=("a b",)), InvalidField),
+        (Message("orders", b"", properties={"a": "\x01"}), InvalidField),
+        (Message("orders", b"", tag="x" * 40_000), MessageTooLarge),
+        (Message("orders", b"", queue=4), QueueNotFound),
+        (Message("order", b""), TopicNotFound),
+        (Message("../etc", b""), TopicNotFound),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_it_is_sent(message: Message, cause: type[Exception]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish_message(message)
+            outcomes = await orders.publish_many([*messages(3), message, *messages(3)], on_failure="return")
+
+        assert isinstance(raised.value.cause, cause)
+        assert outcomes.tally() == (6, 0, 1, 0)
+        assert isinstance(outcomes[3], NotStored)
+
+    ClientTown().play(story)
+
+
+def test_the_first_failure_ends_publish_many_and_says_which_message_it_was() -> None:
+    read = []
+
+    def source() -> list[Message]:
+        return [*messages(10), Message("nowhere", b""), *messages(10)]
+
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish_many(read.append(message) or message for message in source())  # type: ignore[func-returns-value]
+
+        assert raised.value.index == 10
+        assert len(read) == 12
+        assert len(town.log.placed) == 10
+
+    ClientTown().play(story)
+
+
+def test_a_full_producer_makes_publishers_wait_or_refuses_as_asked() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer(max_waiting_bytes=1_000) as orders:
+            await publish_together(orders, 500)
+        async with mq.producer(max_waiting_bytes=1_000, on_full="raise") as orders:
+            with pytest.raises(ExceptionGroup) as raised:
+                await publish_together(orders, 500)
+
+        assert len(town.log.placed) >= 500
+        assert isinstance(raised.value.exceptions[0], NotStored)
+        assert isinstance(raised.value.exceptions[0].cause, QueueFull)
+
+    ClientTown().play(story)
+
+
+def test_leaving_the_block_sends_what_a_cancelled_caller_left_behind() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.00001):
+                    await orders.publish("orders", b"left")
+
+        assert town.log.bodies() == [b"warm", b"left"]
+
+    ClientTown().play(story)
+
+
+def test_leaving_the_block_raises_what_nobody_was_told_is_not_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        with pytest.raises(NotStored):
+            async with mq.producer() as orders:
+                await orders.publish("orders", b"warm")
+                town.master.script.append(Refuse(FULL))
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.00001):
+                        await orders.publish("orders", b"left")
+
+    ClientTown().play(story)
+
+
+def test_an_error_inside_the_block_comes_out_as_it_is() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        with pytest.raises(KeyError):
+            async with mq.producer() as orders:
+                await orders.publish("orders", b"one")
+                raise KeyError("mine")
+
+    ClientTown().play(story)
+
+
+def test_a_topic_once_known_is_published_to_while_no_nameserver_answers() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"one")
+            town.kill("ns")
+            await asyncio.sleep(60)
+            await orders.publish("orders", b"two")
+
+        assert town.log.bodies() == [b"one", b"two"]
+
+    ClientTown().play(story)
+
+
+def test_a_lone_message_lingers_no_longer_than_asked() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer(linger_s=0.5) as orders:
+            await orders.publish("orders", b"warm")
+            began = town.now
+            await publish_together(orders, 50)
+
+        assert 0.5 <= town.now - began < 0.7
+        assert len(town.master.frames) == 2
+
+    ClientTown().play(story)

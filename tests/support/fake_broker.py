@@ -1,0 +1,308 @@
+"""A cluster of scripted brokers behind the generated servicers: they keep the rules of sequences, and go wrong where a test says so."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
+from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
+from dittomq.broker.doors import BrokerDoors
+from dittomq.doors.clock import Clock
+from dittomq.errors import NotMaster, OffsetOutOfRange, Refused, SequenceGap, TopicNotFound
+from dittomq.message import Message, StoredMessage
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
+from dittomq.reads import PullAnswer, PullStatus
+from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route
+from dittomq.rpc import status
+from dittomq.rpc.interceptors import CallInterceptor, Unobserved
+from dittomq.wire import messaging as wire
+from dittomq.wire import naming as naming_wire
+
+PORT = 10911
+NAMESERVER = "ns:9876"
+RECORD_BYTES = 100
+
+
+class Reply(Enum):
+    """What a broker does with a frame."""
+
+    STORE = "store it and say so"
+    STORE_AND_CUT = "store it and end the stream instead of an answer"
+    CUT = "end the stream before anything is stored"
+    STORE_SILENTLY = "store it and never answer"
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Refuse a frame."""
+
+    error: Refused
+    index: int | None = None
+
+
+@dataclass
+class Placed:
+    """A stored message; its position in the log is its number."""
+
+    message: pb.Message
+    number: int
+    queue_offset: int
+
+
+@dataclass
+class Log:
+    """What the copies of one group hold; shared by its nodes."""
+
+    placed: list[Placed] = field(default_factory=list)
+    by_sequence: dict[tuple[str, int], Placed] = field(default_factory=dict)
+    next: dict[str, int] = field(default_factory=dict)
+
+    def store(self, messages: list[pb.Message], producer_id: str, first: int) -> tuple[list[Placed], bool]:
+        """Where they lie, and whether they lay there before; raises SequenceGap."""
+        expected = self.next.get(producer_id, 0)
+        if first < expected:
+            return [self.by_sequence[producer_id, first + at] for at in range(len(messages))], True
+        if first > expected:
+            raise SequenceGap(producer_id, expected, first)
+        new = []
+        for at, message in enumerate(messages):
+            offset = sum(one.message.topic == message.topic and one.message.queue == message.queue for one in self.placed)
+            place = Placed(message, len(self.placed), offset)
+            self.placed.append(place)
+            self.by_sequence[producer_id, first + at] = place
+            new.append(place)
+        self.next[producer_id] = expected + len(messages)
+        return new, False
+
+    def bodies(self) -> list[bytes]:
+        return [one.message.body for one in self.placed]
+
+
+class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]  # generated
+    """One node. `script` says what happens to the next frames; when it is empty they are stored."""
+
+    def __init__(self, name: str, log: Log) -> None:
+        self.name = name
+        self.log = log
+        self.epoch = 1
+        self.put_status = pb.PUT_STATUS_OK
+        self.script: deque[Reply | Refuse] = deque()
+        self.frames: list[pb.PublishStreamRequest] = []
+        self.streams = 0
+        self.gate: asyncio.Event | None = None  # frames wait for it
+        self.pulls: list[pb.PullRequest] = []
+        self.pull_error: Refused | None = None
+        self.readable = 1 << 40  # messages
+        self.topics: dict[str, admin_pb2.Topic] = {}
+
+    async def serve(self, doors: BrokerDoors, stop: asyncio.Event) -> None:
+        server = doors.transport.server([interceptor(self, doors.clock)], ())
+        messaging_pb2_grpc.add_MessagingServiceServicer_to_server(self, server)
+        admin_pb2_grpc.add_TopicServiceServicer_to_server(self, server)
+        server.add_insecure_port(f"0.0.0.0:{PORT}")
+        await server.start()
+        await stop.wait()
+        await server.stop(0)
+
+    async def PublishStream(self, requests: Any, context: Any) -> AsyncIterator[pb.PublishStreamResponse]:
+        self.streams += 1
+        async for request in requests:
+            self.frames.append(request)
+            if self.gate is not None:
+                await self.gate.wait()
+            reply = self.script.popleft() if self.script else Reply.STORE
+            if reply is Reply.CUT:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+            answer = self._take(request, reply)
+            if reply is Reply.STORE_AND_CUT:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+            if reply is not Reply.STORE_SILENTLY:
+                yield answer
+
+    def _take(self, request: pb.PublishStreamRequest, reply: Reply | Refuse) -> pb.PublishStreamResponse:
+        try:
+            if isinstance(reply, Refuse):
+                raise reply.error
+            if self.name.endswith("/1"):
+                raise NotMaster(self.name, "")
+            placed, duplicate = self.log.store(list(request.messages), request.producer_id, request.first_sequence)
+        except Refused as error:
+            code, reason, text, metadata = status.facts(error)
+            index = reply.index if isinstance(reply, Refuse) else None
+            refused = pb.FrameRefused(code=code.value[0], reason=reason, message=text, metadata=metadata, index=index)
+            return pb.PublishStreamResponse(frame_id=request.frame_id, refused=refused)
+        return pb.PublishStreamResponse(frame_id=request.frame_id, stored=self._stored(placed, duplicate))
+
+    def _stored(self, placed: list[Placed], duplicate: bool) -> pb.FrameStored:
+        runs = [
+            pb.ReceiptRun(
+                first_index=at,
+                topic=one.message.topic,
+                queue=one.message.queue,
+                first_queue_offset=one.queue_offset,
+                first_physical_offset=one.number * RECORD_BYTES,
+                record_bytes=[RECORD_BYTES],
+                store_ms=7,
+            )
+            for at, one in enumerate(placed)
+        ]
+        return pb.FrameStored(
+            status=self.put_status,
+            asked=pb.ACK_LEVEL_REPLICA_FLUSHED,
+            levels_reached=[pb.ACK_LEVEL_MASTER_FLUSHED],
+            copies=[pb.Copy(node=self.name, state=pb.COPY_STATE_FLUSHED)],
+            epoch=self.epoch,
+            broker=self.name.partition("/")[0],
+            runs=runs,
+            duplicate=duplicate,
+        )
+
+    def _receipt(self, one: Placed, duplicate: bool) -> pb.Receipt:
+        receipt = pb.Receipt(
+            status=self.put_status,
+            asked=pb.ACK_LEVEL_REPLICA_FLUSHED,
+            epoch=self.epoch,
+            topic=one.message.topic,
+            broker=self.name.partition("/")[0],
+            queue=one.message.queue,
+            queue_offset=one.queue_offset,
+            physical_offset=one.number * RECORD_BYTES,
+            record_bytes=RECORD_BYTES,
+            duplicate=duplicate,
+        )
+        receipt.store_time.FromMilliseconds(7)
+        return receipt
+
+    async def Publish(self, request: pb.PublishRequest, context: Any) -> pb.PublishResponse:
+        [placed], duplicate = self.log.store([request.message], request.producer_id, request.sequence)
+        return pb.PublishResponse(receipt=self._receipt(placed, duplicate))
+
+    async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Any) -> pb.GetOutcomeResponse:
+        placed = self.log.by_sequence.get((request.producer_id, request.sequence))
+        if placed is None:
+            return pb.GetOutcomeResponse(outcome=pb.OUTCOME_NOT_STORED)
+        return pb.GetOutcomeResponse(outcome=pb.OUTCOME_STORED, receipt=self._receipt(placed, duplicate=True))
+
+    async def Pull(self, request: pb.PullRequest, context: Any) -> pb.PullResponse:
+        self.pulls.append(request)
+        if self.pull_error is not None:
+            raise self.pull_error
+        order = wire.pull_order(request)
+        queue = [one for one in self.log.placed[: self.readable] if (one.message.topic, one.message.queue) == (order.topic, order.queue)]
+        if order.offset > len(queue):
+            raise OffsetOutOfRange("queue offset", order.offset, 0, len(queue))
+        page = queue[order.offset : order.offset + order.max_messages]
+        state = PullStatus.FOUND if page else PullStatus.NO_NEW_MESSAGE
+        if order.at_least is not None and order.at_least.end > min(self.readable, len(self.log.placed)) * RECORD_BYTES:
+            state, page = PullStatus.BEHIND, []
+        answer = PullAnswer(
+            status=state,
+            messages=tuple(_stored_message(one) for one in page),
+            next_offset=QueueOffset(order.offset + len(page)),
+            min_offset=QueueOffset(0),
+            max_offset=QueueOffset(len(queue)),
+            confirmed=PhysicalOffset(len(self.log.placed) * RECORD_BYTES),
+        )
+        return wire.pull_response(answer, prefer_text=False)
+
+    async def CreateTopic(self, request: admin_pb2.CreateTopicRequest, context: Any) -> admin_pb2.CreateTopicResponse:
+        created = request.topic.name not in self.topics
+        self.topics.setdefault(request.topic.name, request.topic)
+        return admin_pb2.CreateTopicResponse(topic=request.topic, created=created)
+
+    async def GetTopic(self, request: admin_pb2.GetTopicRequest, context: Any) -> admin_pb2.GetTopicResponse:
+        if request.name not in self.topics:
+            raise TopicNotFound(request.name, self.name)
+        return admin_pb2.GetTopicResponse(topic=self.topics[request.name])
+
+    async def ListTopics(self, request: admin_pb2.ListTopicsRequest, context: Any) -> admin_pb2.ListTopicsResponse:
+        names = sorted(self.topics)
+        at = int(request.page_token or 0)
+        return admin_pb2.ListTopicsResponse(
+            topics=[self.topics[name] for name in names[at : at + 2]], next_page_token=str(at + 2) if at + 2 < len(names) else ""
+        )
+
+    async def DeleteTopic(self, request: admin_pb2.DeleteTopicRequest, context: Any) -> admin_pb2.DeleteTopicResponse:
+        if self.topics.pop(request.name, None) is None:
+            raise TopicNotFound(request.name, self.name)
+        return admin_pb2.DeleteTopicResponse()
+
+
+class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):  # type: ignore[misc]  # generated
+    """Tells what it was told to tell."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.name = "ns"
+        self.nodes: list[Node] = []
+        self.queues: dict[str, dict[str, int]] = {"orders": {}}  # topic → group → number of queues
+        self.asked = 0
+
+    async def serve(self, doors: BrokerDoors, stop: asyncio.Event) -> None:
+        server = doors.transport.server([interceptor(self, doors.clock)], ())
+        naming_pb2_grpc.add_NameServerServiceServicer_to_server(self, server)
+        server.add_insecure_port("0.0.0.0:9876")
+        await server.start()
+        await stop.wait()
+        await server.stop(0)
+
+    async def GetRoute(self, request: Any, context: Any) -> Any:
+        self.asked += 1
+        groups = self.queues.get(request.topic)
+        if groups is None:
+            raise TopicNotFound(request.topic, "cluster test")
+        queues = tuple(QueueRange(broker, count, count, 6) for broker, count in sorted(groups.items()))
+        return naming_wire.route_response(Route(request.topic, "test", queues, tuple(node for node in self.nodes if node.broker in groups)))
+
+    async def ListBrokers(self, request: Any, context: Any) -> Any:
+        return naming_wire.node_page_response(NodePage(tuple(self.nodes), ""))
+
+
+def interceptor(node: FakeBroker | FakeNameserver, clock: Clock) -> CallInterceptor:
+    """The product's own: headers, and errors into statuses."""
+    return CallInterceptor(lambda: (node.name, node.epoch), clock, random.Random(1), Unobserved())
+
+
+def node_of(broker: str, broker_id: int) -> Node:
+    """A registered node on the machine "a-0"."""
+    return Node(
+        cluster="test",
+        broker=broker,
+        broker_id=broker_id,
+        role=Role.SLAVE if broker_id else Role.SYNC_MASTER,
+        state=NodeState.SERVING,
+        epoch=Epoch(1),
+        address=f"{broker}-{broker_id}:{PORT}",
+        replication_address=f"{broker}-{broker_id}:10912",
+        seen_ms=0,
+        data_version=DataVersion(),
+        replica_uuid="0" * 32,
+        addresses={"default": f"{broker}-{broker_id}:{PORT}"},
+    )
+
+
+def _stored_message(one: Placed) -> StoredMessage:
+    message = Message(one.message.topic, one.message.body)
+    return StoredMessage(
+        topic=message.topic,
+        queue=one.message.queue,
+        queue_offset=QueueOffset(one.queue_offset),
+        physical_offset=PhysicalOffset(one.number * RECORD_BYTES),
+        record_bytes=RECORD_BYTES,
+        body=message.body,
+        keys=tuple(one.message.keys),
+        tag=one.message.tag,
+        properties=dict(one.message.properties),
+        flag=0,
+        born_ms=0,
+        store_ms=7,
+    )

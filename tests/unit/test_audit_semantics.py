@@ -1,0 +1,72 @@
+"""Reading one copy record by record, in slices of any size."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dittomq.commitlog.walk import View
+from spark.audit.model import Bounds, Records, Slice
+from spark.audit.semantics import Joined, check, join, missing_tail
+from tests.support.synthetic_log import SyntheticLog
+
+SEGMENT = 256 * 1024
+
+
+@pytest.fixture(scope="module")
+def log() -> SyntheticLog:
+    return SyntheticLog(SEGMENT).fill(random.Random(5), 2_000)
+
+
+def read_in_slices(data: bytes, slice_bytes: int) -> Joined:
+    bounds = Bounds(0, len(data), 0)
+    parts = []
+    for start in range(0, len(data), slice_bytes):
+        segment = start - start % SEGMENT
+        end = min(start + slice_bytes, len(data))
+        part = Slice("a", start, end, segment, segment + SEGMENT)
+        view = View(data[start:end], start, segment + SEGMENT)
+        while (more := missing_tail(view, part, bounds)) is not None:
+            view = view._replace(data=view.data + data[slice(*more)])
+        checked = check("a/0", view, part, bounds)
+        parts.append((part, Records("a/0", *checked, rehashed=0, rehash_equal=True)))
+    return join(bounds, parts)
+
+
+@pytest.mark.parametrize("slice_bytes", [1_024, 4_096, 16_384, 65_536, SEGMENT])
+def test_every_record_is_counted_once_whatever_the_slices(log: SyntheticLog, slice_bytes: int) -> None:
+    assert read_in_slices(bytes(log.data), slice_bytes) == Joined(len(log.records), 6, 2, ())
+
+
+@settings(max_examples=60)
+@given(data=st.data(), slice_bytes=st.sampled_from([4_096, 65_536, SEGMENT]))
+def test_a_flipped_byte_in_any_record_is_damage_in_that_record(log: SyntheticLog, data: st.DataObject, slice_bytes: int) -> None:
+    record = data.draw(st.sampled_from(log.records))
+    position = data.draw(st.integers(record.start, record.end - 1))
+    damaged = bytearray(log.data)
+    damaged[position] ^= data.draw(st.integers(1, 255))
+
+    found = read_in_slices(bytes(damaged), slice_bytes).damaged
+
+    assert found
+    assert all(record.start <= each.start and each.end <= max(record.end, record.start + 1) for each in found)
+
+
+def test_a_record_that_is_left_out_is_a_gap_in_its_queue() -> None:
+    whole = SyntheticLog(SEGMENT).fill(random.Random(5), 20)
+    whole.offsets["orders", 0] = whole.offsets.get(("orders", 0), 0) + 1
+    whole.append("orders", 0, b"after the gap")
+
+    (found,) = read_in_slices(bytes(whole.data), SEGMENT).damaged
+
+    assert found.start == whole.records[-1].start
+    assert "queue 0 of orders goes on at offset" in found.problem
+
+
+def test_a_last_record_that_is_cut_off_is_damage() -> None:
+    log = SyntheticLog(SEGMENT).fill(random.Random(5), 20)
+
+    found = read_in_slices(bytes(log.data[:-5]), SEGMENT).damaged
+
+    assert [each.start for each in found] == [log.records[-1].start]
