@@ -23,7 +23,7 @@ FOLDERS = {
     "architecture": Folder(timeout_s=600),
     "containers": Folder(timeout_s=900, alone=True),
     "integration": Folder(timeout_s=300, alone=True),
-    "simulation": Folder(timeout_s=1_800),
+    "simulation": Folder(timeout_s=600),
     "spark": Folder(timeout_s=900, alone=True),
     "store": Folder(timeout_s=120),
     "transcripts": Folder(timeout_s=60),

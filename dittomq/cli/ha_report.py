@@ -1,7 +1,7 @@
 """What all nodes of a cluster said about replication, put together and written down. Pure: no node is asked here."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from dittomq.cli.output import clock_time, human_age, human_bytes, table
 from dittomq.errors import DittoError
@@ -136,17 +136,20 @@ def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
     seen = {view.node: view for view in leader.nodes} if leader else {}
     registered = {node.name: node for node in nodes}
     names = sorted({*registered, *seen}, key=lambda name: int(name.rpartition("/")[2]))
-    return GroupReport(broker, leader, tuple(_node(name, registered.get(name), seen.get(name), answers) for name in names))
+    return GroupReport(broker, leader, tuple(_node(name, registered.get(name), seen.get(name), answers.get(name)) for name in names))
 
 
-def _node(name: str, registered: Node | None, seen: NodeView | None, answers: Answers) -> NodeReport:
-    answer = answers.get(name)
+def _node(name: str, registered: Node | None, seen: NodeView | None, answer: HaStatus | DittoError | None) -> NodeReport:
     own = next((view for view in answer.nodes if view.node == name), None) if isinstance(answer, HaStatus) else None
     if isinstance(answer, DittoError):
         problem = str(answer)
     else:
         problem = "" if registered else "not registered with this nameserver"
-    return NodeReport(name, seen or own, problem, registered.seen_ms if registered else None)
+    view = seen or own
+    if seen is not None and own is not None and seen.applied_lag_bytes is None and own.applied is not None:
+        # Its master has not heard how far it has applied; the node itself knows.
+        view = replace(seen, applied=own.applied, applied_lag_bytes=own.applied_lag_bytes)
+    return NodeReport(name, view, problem, registered.seen_ms if registered else None)
 
 
 def _headline(group: GroupReport) -> str:

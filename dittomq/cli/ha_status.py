@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from dittomq.cli.ha_report import ClusterReport, build_report, report_document, 
 from dittomq.cli.output import hint, say, say_json
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client import AsyncClient
 
 _WATCH_EVERY_S = 2.0
 _WAIT_EVERY_S = 0.2
@@ -41,37 +44,40 @@ def ha_status(
     address = nameserver_address(nameserver)
     if watch:
         _watch(address, json)
-    report = _wait_in_sync(address, seconds(timeout)) if wait else ask_every_node(address)
+    report = _wait_in_sync(address, seconds(timeout)) if wait else _ask(address)
     _show(report, json)
     return Exit.PARTLY if report.needs_attention else Exit.DONE
 
 
-def ask_every_node(nameserver: str) -> ClusterReport:
+async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
     """What every node that the nameserver knows says now; a node that does not answer is part of the report."""
-    return asyncio.run(_ask(nameserver))
+    nodes = await mq.admin.list_brokers()
+
+    async def ask(address: str) -> HaStatus | DittoError:
+        try:
+            return await mq.admin.ha_status(address)
+        except DittoError as error:
+            return error
+
+    async with asyncio.TaskGroup() as tasks:
+        asked = {node.name: tasks.create_task(ask(node.address)) for node in nodes}
+    return build_report(nodes, {name: task.result() for name, task in asked.items()})
 
 
-async def _ask(nameserver: str) -> ClusterReport:
+def _ask(nameserver: str) -> ClusterReport:
     from dittomq.client import AsyncClient
 
-    async with AsyncClient(nameserver) as mq:
-        nodes = await mq.admin.list_brokers()
+    async def ask() -> ClusterReport:
+        async with AsyncClient(nameserver) as mq:
+            return await ask_every_node(mq)
 
-        async def ask(address: str) -> HaStatus | DittoError:
-            try:
-                return await mq.admin.ha_status(address)
-            except DittoError as error:
-                return error
-
-        async with asyncio.TaskGroup() as tasks:
-            asked = {node.name: tasks.create_task(ask(node.address)) for node in nodes}
-    return build_report(nodes, {name: task.result() for name, task in asked.items()})
+    return asyncio.run(ask())
 
 
 def _wait_in_sync(address: str, timeout_s: float) -> ClusterReport:
     deadline = time.monotonic() + timeout_s
     while True:
-        report = ask_every_node(address)
+        report = _ask(address)
         if report.in_sync:
             return report
         if time.monotonic() > deadline:
@@ -82,7 +88,7 @@ def _wait_in_sync(address: str, timeout_s: float) -> ClusterReport:
 
 def _watch(address: str, json: bool) -> None:
     while True:
-        report = ask_every_node(address)
+        report = _ask(address)
         if json:
             say_json(report_document(report), stream=True)
         else:

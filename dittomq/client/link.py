@@ -193,10 +193,10 @@ class GroupLink:
         owner = self._owner
         return wire.FrameRequest(frame.frame_id, messages, queues, owner.ack, owner.timeout_s, frame.producer_id, frame.first_sequence)
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
         if isinstance(event, FrameStored):
             self._failures = 0
-        for command in self._outbox.handle(event, self._around.clock.monotonic()):
+        for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):
             match command:
                 case SendFrame(frame):
                     self._send(frame)
@@ -234,11 +234,12 @@ class GroupLink:
         if self._timer is None or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = loop.call_at(when, self._tick)
+            self._timer = loop.call_at(when, self._tick, due)
 
-    def _tick(self) -> None:
+    def _tick(self, due: float) -> None:
+        """The two clocks round differently: what the timer was set for is due now, or it would be set again for ever."""
         self._timer = None
-        self._feed(Ticked())
+        self._feed(Ticked(), not_before=due)
 
 
 def _answer(response: pb.PublishStreamResponse) -> FrameStored | FrameRefused:

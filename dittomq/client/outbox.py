@@ -43,6 +43,9 @@ from dittomq.client.outbox_events import (
 from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, ProducerExpired, QueueFull, Refused, SequenceGap, TooFewCopies
 from dittomq.receipts import FrameReceipt
 
+MAY_PASS = (NotMaster, NotReady, TooFewCopies, QueueFull)
+"""Refusals that are worth another try within a message's time."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutboxOptions:

@@ -18,14 +18,14 @@ from types import TracebackType
 from typing import Any, Literal, Self, cast, overload
 
 import grpc.aio
+from tenacity import AsyncRetrying, retry_if_exception_type
 
-from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client.bulk import Bulk, Outcomes
 from dittomq.client.checks import checked_size
 from dittomq.client.frames import Batch
 from dittomq.client.link import EPOCH_HEADER, GroupLink, LinkOwner, Settled
-from dittomq.client.outbox import Outbox, OutboxOptions
+from dittomq.client.outbox import MAY_PASS, Outbox, OutboxOptions
 from dittomq.client.outcomes import Absent, Outcome, Stored, outcome_of
 from dittomq.client.queues import QueueChooser, Target, master_of
 from dittomq.client.routing import Surroundings, backoff_s
@@ -34,8 +34,10 @@ from dittomq.doors.chance import hex_id
 from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown, OutOfReach, QueueFull, Refused
 from dittomq.message import Ack, Message, PutStatus, Receipt
 from dittomq.routes import Route
-from dittomq.rpc.channel import call, typed
+from dittomq.rpc.channel import typed
 from dittomq.wire import messaging as wire
+
+_ANSWER_GRACE_S = 2.0
 
 OnWeak = Literal["raise", "return"]
 OnFull = Literal["wait", "raise"]
@@ -147,34 +149,21 @@ class Producer:
     async def resolve(self, handle: OutcomeHandle) -> Receipt:
         """What became of a message whose answer was lost: its receipt; raises NotStored, or OutcomeUnknown as long as nobody can know."""
         request = wire.outcome_request(handle, self._options.ack, self._options.timeout_s)
-        try:
-            stub, who = await self._master(handle)
-            answer: Any = stub.GetOutcome(request, timeout=self._options.timeout_s + self._options.retry_s)
-            response: pb.GetOutcomeResponse = await answer
-            headers: dict[str, Any] = dict(await answer.initial_metadata() or ())
-        except DittoError as error:
-            raise OutcomeUnknown(handle, str(error)) from error
-        except grpc.aio.AioRpcError as error:
-            raise OutcomeUnknown(handle, str(typed(error, f"the master of {handle.broker}"))) from error
+        response, epoch = await self._ask_master(handle, "GetOutcome", request)
         outcome = wire.outcome(response)
         if outcome.receipt is not None:
             return self._judged(outcome.receipt)
+        master = f"the master of {handle.broker}"
         if not outcome.absent:
-            raise OutcomeUnknown(handle, f"{who} does not remember the producer")
-        if self._is_newer(int(headers.get(EPOCH_HEADER, 0)), handle):
-            raise NotStored(handle.topic, OutOfReach(f"the master of {handle.broker}", "it was replaced before it stored the message"))
-        raise OutcomeUnknown(handle, f"it is not in the log of {who} now, but the lost request may still arrive there")
+            raise OutcomeUnknown(handle, f"{master} does not remember the producer")
+        if self._is_newer(epoch, handle):
+            raise NotStored(handle.topic, OutOfReach(master, "it was replaced before it stored the message"))
+        raise OutcomeUnknown(handle, f"it is not in the log of {master} now, but the lost request may still arrive there")
 
     async def send_again(self, handle: OutcomeHandle, message: Message) -> Receipt:
         """Send a message of unknown outcome once more under its first identity: stored now, or its first receipt. Never twice."""
-        try:
-            checked_size(message)
-            stub, who = await self._master(handle)
-            request = wire.publish_request(handle, message, self._options.ack, self._options.timeout_s)
-            deadline_s = self._options.timeout_s + self._options.retry_s
-            response: pb.PublishResponse = await call(stub.Publish, request, who=who, deadline_s=deadline_s)
-        except DittoError as error:
-            raise OutcomeUnknown(handle, str(error)) from error
+        request = wire.publish_request(handle, message, self._options.ack, self._options.timeout_s)
+        response, _ = await self._ask_master(handle, "Publish", request)
         return self._judged(wire.receipt(response.receipt))
 
     async def route(self, topic: str) -> Route:
@@ -251,13 +240,36 @@ class Producer:
             if not isinstance(outcome, Stored):
                 raise outcome.item(outcome.culprit if isinstance(outcome, Absent) else 0, 0)
 
-    async def _master(self, handle: OutcomeHandle) -> tuple[Any, str]:
+    async def _ask_master(self, handle: OutcomeHandle, method: str, request: object) -> tuple[Any, int]:
+        """The answer of the group's master and its epoch, asked for as long as a message is tried; raises OutcomeUnknown."""
+        until = self._around.clock.monotonic() + self._options.retry_s
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((OutOfReach, *MAY_PASS)),
+            wait=lambda state: backoff_s(state.attempt_number, self._around.chance),
+            stop=lambda _: self._around.clock.monotonic() >= until,
+            sleep=asyncio.sleep,
+            reraise=True,
+        )
+        try:
+            return await retrying(self._ask_master_once, handle, method, request)
+        except DittoError as error:
+            raise OutcomeUnknown(handle, str(error)) from error
+
+    async def _ask_master_once(self, handle: OutcomeHandle, method: str, request: object) -> tuple[Any, int]:
         route = await self._around.routing.route(handle.topic, fresh=True)
         master = master_of(route, handle.broker)
         if master is None:
             raise OutOfReach(f"the master of {handle.broker}", "no nameserver knows one now")
         address = self._around.routing.address(master)
-        return self._around.channels.stub(MessagingServiceStub, address), f"{master.name} at {address}"
+        answer = getattr(self._around.channels.stub(MessagingServiceStub, address), method)(
+            request, timeout=self._options.timeout_s + _ANSWER_GRACE_S
+        )
+        try:
+            response = await answer
+            headers: dict[str, Any] = dict(await answer.initial_metadata() or ())
+        except grpc.aio.AioRpcError as error:
+            raise typed(error, f"{master.name} at {address}") from error
+        return response, int(headers.get(EPOCH_HEADER, 0))
 
     def _is_newer(self, epoch: int, handle: OutcomeHandle) -> bool:
         link = self._links.get(handle.broker)

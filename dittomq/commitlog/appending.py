@@ -38,7 +38,6 @@ from dittomq.properties import RECORD_CRC
 # Below these, and with a topic that was seen before, a message needs no closer look. Every segment holds such a record.
 _EASY_BODY_BYTES = 2_048
 _EASY_PROPERTIES_BYTES = 1_024
-MIN_SEGMENT_BYTES = 4_096
 _SEPARATOR = b"\x02"
 _RECORD_CRC = RECORD_CRC.encode()
 

@@ -48,12 +48,13 @@ def load_intent(storage: Storage) -> CutIntent | None:
     return None if value is None else CutIntent(value["to"], value["generation"], value["segment_bytes"])
 
 
-def begin(storage: Storage, log: Log, to: int, generation: int) -> tuple[CutIntent, CutReport]:
-    """Durably save what lies at or behind `to`, then durably intend the cut. Nothing is cut yet."""
-    saved, name = _save_tail(storage, log, to, generation)
+def begin(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> tuple[CutIntent, CutReport]:
+    """Durably save the tail, then durably intend the cut: `ends` are the log's end to be and the tail's. Nothing is cut yet."""
+    to, tail_end = ends
+    name = _save_tail(storage, log, ends, generation) if tail_end > to else ""
     intent = CutIntent(to, generation, log.segment_bytes)
     side_file.save_json(storage, _NAME, _KIND, {"to": to, "generation": generation, "segment_bytes": log.segment_bytes})
-    return intent, CutReport(PhysicalOffset(to), saved, name)
+    return intent, CutReport(PhysicalOffset(to), tail_end - to, name)
 
 
 def finish(storage: Storage, intent: CutIntent) -> None:
@@ -76,33 +77,19 @@ def finish(storage: Storage, intent: CutIntent) -> None:
     side_file.remove(storage, _NAME)
 
 
-def last_set_byte(log: Log, start: int) -> int:
-    """One past the last byte at or behind `start` that is not zero; `start` when there is none."""
-    found, at = start, start
-    zeros = bytes(_COPY_BYTES)
-    while at < log.stop:
-        data = log.read(at, _COPY_BYTES, log.stop)
-        if data != zeros[: len(data)]:
-            found = at + len(data.rstrip(b"\0"))
-        at += len(data)
-    return found
-
-
-def _save_tail(storage: Storage, log: Log, to: int, generation: int) -> tuple[int, str]:
-    end = last_set_byte(log, to)
-    if end == to:
-        return 0, ""
+def _save_tail(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> str:
+    to, tail_end = ends
     path = f"{side_file.FOLDER}/tail-{to}-{generation}"
     with contextlib.closing(storage.open(path, create=True)) as file:
         file.truncate(0)
         at = to
-        while at < end:
-            data = log.read(at, min(_COPY_BYTES, end - at), log.stop)
+        while at < tail_end:
+            data = log.read(at, min(_COPY_BYTES, tail_end - at), log.stop)
             file.pwrite(data, at - to)
             at += len(data)
         file.fdatasync()
     storage.sync_folder(side_file.FOLDER)
-    return end - to, path
+    return path
 
 
 def _cut_queues(storage: Storage, to: int) -> None:
@@ -116,19 +103,33 @@ def _cut_queues(storage: Storage, to: int) -> None:
         held = None
     if held is None:
         return  # all queues are built anew
-    ranges = {}
-    for key, (low, high) in held.ranges.items():
-        end = high if held.end <= to else _units_below(storage, held, key, to)
-        ranges[key] = (min(low, end), end)
+    ends = {key: high for key, (_, high) in held.ranges.items()} if held.end <= to else _ends_below(storage, held, to)
+    if ends is None:
+        checkpoint.remove(storage)
+        return
     for topic, queue in keys_on_disk(storage):
-        _, keep = ranges.get((topic, queue), (0, 0))
-        _truncate_queue(storage, folder_of(topic, queue), keep, held.file_units)
+        _truncate_queue(storage, folder_of(topic, queue), ends.get((topic, queue), 0), held.file_units)
+    ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
     checkpoint.save(storage, checkpoint.Checkpoint(min(held.end, to), held.store_ms, held.file_units, ranges))
 
 
-def _units_below(storage: Storage, held: checkpoint.Checkpoint, key: checkpoint.QueueKey, to: int) -> int:
-    """The queue's end when only records that begin below `to` count."""
-    low, high = held.ranges[key]
+def _ends_below(storage: Storage, held: checkpoint.Checkpoint, to: int) -> dict[checkpoint.QueueKey, int] | None:
+    """Where each queue ends when only records below `to` count; None when only the log knows that."""
+    minimums = checkpoint.load_minimums(storage)
+    ends = {}
+    for key, (low, high) in held.ranges.items():
+        minimum = minimums.get(key, checkpoint.Minimum(0, 0))
+        first = max(low, minimum.low)
+        ends[key] = _units_below(storage, held, key, (first, high), to)
+        # The units below the minimum are gone; they belong to records below the log's end at the time of the deletion.
+        if first > 0 and ends[key] == first and minimum.end > to:
+            return None
+    return ends
+
+
+def _units_below(storage: Storage, held: checkpoint.Checkpoint, key: checkpoint.QueueKey, units: tuple[int, int], to: int) -> int:
+    """The first of these units whose record does not begin below `to`; where they end, when all do."""
+    low, high = units
     while low < high:
         middle = (low + high) // 2
         position = _position_at(storage, held, key, middle)

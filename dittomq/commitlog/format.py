@@ -20,15 +20,11 @@ Source: Apache RocketMQ 5.3.3, MessageExtEncoder, MessageDecoder, CommitLog, Con
 
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from dittomq.errors import CorruptRecord, DittoError
-from dittomq.message import MAX_BODY_BYTES, Draft, StoredMessage
-from dittomq.offsets import PhysicalOffset, QueueOffset
-from dittomq.properties import KEY_SEPARATOR, KEYS, OURS, TAGS, tags_code
+from dittomq.message import MAX_BODY_BYTES, Draft
+from dittomq.properties import tags_code
 
 MAGIC_1 = 0xDAA320A7
 MAGIC_2 = 0xDAA320AB
@@ -51,22 +47,12 @@ CRC_MASK = 0x7FFFFFFF
 _SCANNED = struct.Struct(">iI4xi4xqqi16xq20xi")
 _BORN_IPV6 = 0x10
 _STORE_IPV6 = 0x20
-_COMPRESSED = 0x1
+_POSITION = struct.Struct(">q")
+_QUEUE = struct.Struct(">i4xq")
+_IPV6 = _BORN_IPV6 | _STORE_IPV6
 _TAGS_NAME = b"TAGS\x01"
 _PID_NAME = b"PID\x01"
 _SEQ_NAME = b"SEQ\x01"
-
-
-@dataclass(eq=False)
-class Unsupported(DittoError):
-    """What stands there is no record that this version knows; it need not be damaged."""
-
-    reason = "UNSUPPORTED_RECORD"
-    position: int
-    magic: int
-
-    def __str__(self) -> str:
-        return f"byte {self.position:,} begins with magic {self.magic:08x}, which this version does not know"
 
 
 class Entry(NamedTuple):
@@ -96,29 +82,6 @@ class Host(NamedTuple):
 
     address: bytes
     port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Every field of a record. `body` is as stored; `properties` are all of them, the record CRC's too."""
-
-    size: int
-    magic: int
-    body_crc: int
-    queue: int
-    flag: int
-    queue_offset: int
-    physical_offset: int
-    system_flag: int
-    born_ms: int
-    born_host: Host
-    store_ms: int
-    store_host: Host
-    reconsume_times: int
-    prepared_offset: int
-    body: bytes
-    topic: str
-    properties: Mapping[str, str]
 
 
 class Layout(NamedTuple):
@@ -166,11 +129,55 @@ def encode(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int,
 
 
 def scan(data: bytes, base: int, segment_end: int) -> Scan:
-    """Read and verify sealed records; `data` begins with one, at position `base` of a segment that ends at `segment_end`."""
+    """Read and verify sealed records; `data` begins with one, at position `base` of a segment that ends at `segment_end`.
+
+    The hot path of a slave.
+    """
     entries: list[Entry] = []
-    view = memoryview(data)
-    length = len(data)
+    view, length, unpack, crc32, make = memoryview(data), len(data), _SCANNED.unpack_from, zlib.crc32, tuple.__new__
     at = 0
+    while length - at >= _SCANNED.size:
+        size, magic, queue, queue_offset, position, system_flag, store_ms, body_bytes = unpack(data, at)
+        stop = at + size
+        if magic != MAGIC_1 or system_flag & _IPV6 or position != base + at or size < FIXED_BYTES + CRC_BYTES or stop > length:
+            break
+        tail = stop - CRC_BYTES
+        if data[tail:stop] != b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(view[at:tail]) & CRC_MASK))[::-1]:
+            break
+        body_end = at + 88 + body_bytes
+        topic_end = body_end + 1 + data[body_end] if 0 <= body_bytes <= size - FIXED_BYTES - CRC_BYTES else stop
+        topic = safe_topic(data[body_end + 1 : topic_end])
+        if topic_end + 2 > tail or not topic or queue < 0 or stop > segment_end - base - MARK_BYTES:
+            break
+        properties = data[topic_end + 2 : tail]
+        producer_id, sequence = sequence_of(properties) if properties.startswith(_PID_NAME) else ("", -1)
+        code = tags_code_of(properties) if _TAGS_NAME in properties else 0
+        entries.append(make(Entry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence)))
+        at = stop
+    return _scan_slowly(data, at, Scan(entries, base, ""), segment_end)
+
+
+def whole_end(data: bytes, base: int, segment_end: int) -> tuple[int, str]:
+    """Like `scan`, where only the end and the problem matter."""
+    view, length, unpack, crc32 = memoryview(data), len(data), _SCANNED.unpack_from, zlib.crc32
+    at = 0
+    while length - at >= _SCANNED.size:
+        size, _, _, _, position, _, _, _ = unpack(data, at)
+        stop = at + size
+        tail = stop - CRC_BYTES
+        if position != base + at or size < FIXED_BYTES + CRC_BYTES or stop > length:
+            break
+        if data[tail:stop] != b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(view[at:tail]) & CRC_MASK))[::-1]:
+            break
+        at = stop
+    rest = scan(data[at:], base + at, segment_end)
+    return rest.end, rest.problem
+
+
+def _scan_slowly(data: bytes, at: int, found: Scan, segment_end: int) -> Scan:
+    """Go on from `at` with what the quick way leaves: marks, other versions, what is damaged or cut off. `found.end` is the base."""
+    entries, base, _ = found
+    view, length = memoryview(data), len(data)
     while length - at >= MARK_BYTES:
         size, magic = START.unpack_from(data, at)
         if magic == MAGIC_MARK:
@@ -183,7 +190,7 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
         problem = start_problem(size, magic, base + at, segment_end)
         if problem or stop > length:
             return Scan(entries, base + at, problem)
-        entry = _entry(data, view, at, stop, base)
+        entry = _entry(data[at:stop], base + at)
         if isinstance(entry, str):
             return Scan(entries, base + at, entry)
         entries.append(entry)
@@ -214,6 +221,12 @@ def any_set(view: memoryview) -> bool:
     """Whether any byte is not zero."""
     zeros = _zeros()
     return any(bytes(view[at : at + len(zeros)]) != zeros[: len(view) - at] for at in range(0, len(view), len(zeros)))
+
+
+def intact(record: bytes, position: int) -> bool:
+    """Whether a sealed record of the right size is whole and lies where it says: the quick way of `problem_of`."""
+    seal = b"__CRC32#\x01%b\x02" % (b"%010d" % (zlib.crc32(memoryview(record)[:-CRC_BYTES]) & CRC_MASK))[::-1]
+    return record[-CRC_BYTES:] == seal and _POSITION.unpack_from(record, 28)[0] == position
 
 
 def lay_out(record: bytes | memoryview) -> Layout | None:
@@ -255,57 +268,21 @@ def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
     return "" if record[-CRC_BYTES:] == sealed_crc(zlib.crc32(record[:-CRC_BYTES])) else "its record checksum does not match"
 
 
-def decode(record: bytes, position: int) -> Record:
-    """Every field, of any version. The caller has checked the CRCs. Raises Unsupported or CorruptRecord."""
-    magic = START.unpack_from(record)[1]
-    if magic not in {MAGIC_1, MAGIC_2}:
-        raise Unsupported(position, magic)
-    layout = lay_out(record)
-    if layout is None:
-        raise CorruptRecord("this store", position, "lengths in the record do not add up")
-    size, _, body_crc, queue, flag, queue_offset, physical_offset, system_flag, born_ms = struct.unpack_from(">iIIiiqqiq", record)
-    born_host, at = _host(record, 48, ipv6=bool(system_flag & _BORN_IPV6))
-    (store_ms,) = struct.unpack_from(">q", record, at)
-    store_host, at = _host(record, at + 8, ipv6=bool(system_flag & _STORE_IPV6))
-    reconsume_times, prepared_offset = struct.unpack_from(">iq", record, at)
-    return Record(
-        size, magic, body_crc, queue, flag, queue_offset, physical_offset, system_flag, born_ms, born_host, store_ms, store_host,
-        reconsume_times, prepared_offset, bytes(record[layout.body : layout.body_end]),
-        bytes(record[layout.topic : layout.properties - 2]).decode("utf-8", "replace"),
-        decode_properties(bytes(record[layout.properties :])),
-    )  # fmt: skip
-
-
 def decode_properties(properties: bytes) -> dict[str, str]:
     """Names and values; a value may hold 0x01; what has no 0x01 at all is dropped."""
     pairs = (part.partition("\x01") for part in properties.decode("utf-8", "replace").split("\x02"))
     return {name: value for name, separator, value in pairs if separator}
 
 
-def message_of(record: bytes) -> StoredMessage:
-    """What a reader gets of a whole record."""
-    layout = lay_out(record)
-    assert layout is not None, "the caller has verified the record"
-    _, _, _, queue, flag, queue_offset, physical_offset, _, born_ms, _, _, store_ms = struct.unpack_from(">iIIiiqqiq4siq", record)
-    found = decode_properties(record[layout.properties :])
-    keys = tuple(found[KEYS].split(KEY_SEPARATOR)) if KEYS in found else ()
-    return StoredMessage(
-        record[layout.topic : layout.properties - 2].decode(), queue, QueueOffset(queue_offset), PhysicalOffset(physical_offset),
-        len(record), record[layout.body : layout.body_end], keys, found.get(TAGS, ""),
-        {name: value for name, value in found.items() if name not in OURS}, flag, born_ms, store_ms,
-    )  # fmt: skip
-
-
-def sequence_of(properties: bytes | memoryview) -> tuple[str, int]:
+def sequence_of(properties: bytes) -> tuple[str, int]:
     """Producer id and sequence that open the properties; ("", -1) when they do not."""
-    head = bytes(properties[:160])
-    if not head.startswith(_PID_NAME):
+    if not properties.startswith(_PID_NAME):
         return "", -1
-    name, separator, rest = head[len(_PID_NAME) :].partition(b"\x02")
-    digits, ending, _ = rest[len(_SEQ_NAME) :].partition(b"\x02")
-    if not (separator and ending and rest.startswith(_SEQ_NAME) and digits.isdigit() and name.isascii()):
+    id_end = properties.find(b"\x02", 4)
+    digits = properties[id_end + 5 : properties.find(b"\x02", id_end + 5)]
+    if id_end <= 4 or properties[id_end + 1 : id_end + 5] != _SEQ_NAME or not digits.isdigit() or len(digits) > 19:
         return "", -1
-    return name.decode(), int(digits)
+    return properties[4:id_end].decode("utf-8", "replace"), int(digits)
 
 
 def tags_code_of(properties: bytes) -> int:
@@ -328,38 +305,21 @@ def safe_topic(name: bytes) -> str:
     return "" if bad else topic
 
 
-def _entry(data: bytes, view: memoryview, at: int, stop: int, base: int) -> Entry | str:
-    """The record in data[at:stop], or why it is damaged."""
-    size, magic, queue, queue_offset, position, system_flag, store_ms, body_bytes = _SCANNED.unpack_from(data, at)
-    if position != base + at:
-        return f"it says that it lies at {position:,}"
-    tail = stop - CRC_BYTES
-    if data[tail : tail + 9] != CRC_NAME:
-        return problem_of(data[at:stop], position, sealed=True) or "it has no record checksum"
-    if data[tail + 9 : stop] != (b"%010d" % (zlib.crc32(view[at:tail]) & CRC_MASK))[::-1] + b"\x02":
-        return "its record checksum does not match"
-    if magic == MAGIC_1 and not system_flag & (_BORN_IPV6 | _STORE_IPV6):
-        body_end = at + 88 + body_bytes
-        topic_end = body_end + 1 + data[body_end] if 0 <= body_bytes < size - FIXED_BYTES else stop
-        topic_name = data[body_end + 1 : topic_end]
-    else:
-        layout = lay_out(view[at:stop])
-        if layout is None:
-            return "lengths in the record do not add up"
-        topic_end = at + layout.properties - 2
-        topic_name = data[at + layout.topic : topic_end]
-    properties = data[topic_end + 2 : tail]
+def _entry(record: bytes, position: int) -> Entry | str:
+    """What a store keeps of the record, or why it is damaged."""
+    problem = problem_of(record, position, sealed=True)
+    layout = lay_out(record)
+    if problem or layout is None:
+        return problem
+    queue, queue_offset = _QUEUE.unpack_from(record, 12)
+    (store_ms,) = _POSITION.unpack_from(record, 68 if record[39] & _BORN_IPV6 else 56)
+    topic_name, properties = record[layout.topic : layout.properties - 2], record[layout.properties : -CRC_BYTES]
     topic = safe_topic(topic_name)
     if not topic or queue < 0:
-        return f'it names topic "{topic_name[:64]!r}", queue {queue}'
-    producer_id, sequence = sequence_of(properties) if properties.startswith(_PID_NAME) else ("", -1)
-    code = tags_code_of(properties) if _TAGS_NAME in properties else 0
-    return Entry(position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence)
-
-
-def _host(record: bytes, at: int, *, ipv6: bool) -> tuple[Host, int]:
-    stop = at + (16 if ipv6 else 4)
-    return Host(bytes(record[at:stop]), int.from_bytes(record[stop : stop + 4], "big", signed=True)), stop + 4
+        return f"it names topic {topic_name[:64]!r}, queue {queue}"
+    producer_id, sequence = sequence_of(properties)
+    end = position + len(record)
+    return Entry(position, end, topic, queue, queue_offset, tags_code_of(properties), store_ms, producer_id, sequence)
 
 
 @lru_cache(maxsize=4_096)

@@ -92,7 +92,6 @@ class Log:
         return True
 
     def _make_segment(self) -> None:
-        self._storage.make_folder(FOLDER)
         with contextlib.closing(self._storage.open(_TEMPORARY, create=True)) as file:
             file.truncate(0)
             file.truncate(self.segment_bytes)

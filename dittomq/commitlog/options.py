@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dittomq.commitlog.format import Host
 
+MIN_SEGMENT_BYTES = 4_096
 _LOOPBACK = Host(bytes((127, 0, 0, 1)), 10911)
 
 
@@ -23,3 +24,7 @@ class StoreOptions:
     # "broker/id" and where the store lies, for sentences.
     node: str = "this node"
     path: str = "data_dir"
+
+    def __post_init__(self) -> None:
+        assert self.segment_bytes >= MIN_SEGMENT_BYTES, f"a segment has at least {MIN_SEGMENT_BYTES} bytes"
+        assert self.queue_file_units > 0, "a queue's file has at least one unit"

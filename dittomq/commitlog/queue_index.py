@@ -1,7 +1,7 @@
 """Consume queues on disk: `consumequeue/<topic>/<queue>/`, files of a fixed number of 20-byte units; unit n is message n.
 
-A queue holds [min, max): what was dispatched. `next` is the offset that its next message gets; max <= next. One thread
-dispatches; any number read beside it. `max` is published after its units are there.
+`max` is the end of what was dispatched, published after its units are there; `next` is the offset that the next message gets;
+max <= next. `min` is where a deleted topic begins anew, and may be ahead of `max`. One thread dispatches, any number read.
 """
 
 from collections.abc import Iterable
@@ -32,6 +32,11 @@ class Queue:
         self.next = high
         self.ready = ""
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """What can be read: [min, max)."""
+        return self.min, max(self.min, self.max)
+
 
 class QueueIndex:
     """All queues of a store."""
@@ -54,17 +59,14 @@ class QueueIndex:
 
     def write(self, queue: Queue, first: int, units: list[bytes]) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
-        hidden = max(0, queue.min - first)
-        first, units = first + hidden, units[hidden:]
-        if not units:
-            return
-        at = 0
+        stop = first + len(units)
+        at = max(0, queue.min - first)
         while at < len(units):
             count = min(len(units) - at, self.file_units - (first + at) % self.file_units)
             self._write_file(queue, first + at, b"".join(units[at : at + count]))
             at += count
-        queue.max = max(queue.max, first + len(units))
-        queue.next = max(queue.next, queue.max)
+        queue.max = max(queue.max, stop)
+        queue.next = max(queue.next, stop)
 
     def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
         """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends."""
@@ -97,7 +99,6 @@ class QueueIndex:
         queue.min = max(queue.min, low)
         queue.next = max(queue.next, low)
         if queue.max <= low:
-            queue.max = low
             queue.ready = ""
             self._files.forget(f"{queue.folder}/")
             if self._storage.exists(queue.folder):
@@ -117,7 +118,7 @@ class QueueIndex:
         with self._files.borrow(path) as file:
             if file.size() < self.file_units * UNIT_BYTES:
                 file.truncate(self.file_units * UNIT_BYTES)
-            if queue.min == queue.max and first % self.file_units:
+            if queue.max <= queue.min and first % self.file_units:
                 file.pwrite(_BLANK_UNIT * (first % self.file_units), 0)
         queue.ready = path
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from dittomq.commitlog.format import MARK_BYTES, START, message_of, problem_of, scan
+from dittomq.commitlog.decoding import message_of
+from dittomq.commitlog.format import MARK_BYTES, START, intact, problem_of, whole_end
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.queue_index import Queue, QueueIndex
 from dittomq.commitlog.walk import HEADER_BYTES, View, span_at
@@ -64,15 +65,15 @@ class Reader:
         """
         segment_end = self._log.segment_of(start)[1]
         data = self._log.read(start, min(max_bytes, limit - start))
-        found = scan(data, start, segment_end)
-        if found.end == start and not found.problem and len(data) >= MARK_BYTES:
+        end, problem = whole_end(data, start, segment_end)
+        if end == start and not problem and len(data) >= MARK_BYTES:
             size = START.unpack_from(data)[0]
             if len(data) < size <= limit - start:
                 data = self._log.read(start, size)
-                found = scan(data, start, segment_end)
-        if found.problem:
-            raise CorruptRecord(self._node, found.end, found.problem)
-        return data[: found.end - start]
+                end, problem = whole_end(data, start, segment_end)
+        if problem:
+            raise CorruptRecord(self._node, end, problem)
+        return data[: end - start]
 
     def begins_at(self, position: int) -> bool:
         """Whether a record, or a segment's mark, seems to begin here: by its first bytes, its checksum is not looked at."""
@@ -83,7 +84,7 @@ class Reader:
     def queue(self, topic: str, queue_id: int, wanted: Wanted) -> QueueSlice:
         """Messages from an offset on. Raises OffsetOutOfRange, and CorruptRecord when the very first one is damaged."""
         queue = self._index.queues.get((topic, queue_id)) or Queue(topic, queue_id, 0, 0)
-        low, high = queue.min, queue.max
+        low, high = queue.range
         if not low <= wanted.offset <= high:
             raise OffsetOutOfRange("queue offset", wanted.offset, low, high)
         codes = {tags_code(tag) for tag in wanted.tags}
@@ -129,7 +130,7 @@ class Reader:
             block = self._log.read(base, found[last - 1].end - base)
             for each in found[first:last]:
                 record = block[each.position - base : each.end - base]
-                message = message_of(record) if len(record) == each.size and not problem_of(record, each.position, sealed=True) else None
+                message = message_of(record) if len(record) == each.size and intact(record, each.position) else None
                 if message is None or (message.topic, message.queue, message.queue_offset) != (queue.topic, queue.queue, each.offset):
                     fetched.append(None)
                     return fetched
@@ -145,9 +146,10 @@ class Reader:
         return CorruptRecord(self._node, unit.position, problem or "it is not the message that the queue names")
 
     def _hole(self, queue: Queue, offset: int) -> CorruptRecord | OffsetOutOfRange:
-        if offset >= queue.max or offset < queue.min:  # cut or deleted meanwhile
-            return OffsetOutOfRange("queue offset", offset, queue.min, queue.max)
-        before = self._index.units(queue, offset - 1, 1) if offset > queue.min else []
+        low, high = queue.range
+        if not low <= offset < high:  # cut or deleted meanwhile
+            return OffsetOutOfRange("queue offset", offset, low, high)
+        before = self._index.units(queue, offset - 1, 1) if offset > low else []
         position = before[0][0] + before[0][1] if before else self._log.min_offset
         return CorruptRecord(
             self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} was damaged when its queue was built"

@@ -7,7 +7,7 @@ a whole record ends the log; what follows it goes to a side file. May be killed 
 import contextlib
 from dataclasses import dataclass, field, replace
 
-from dittomq.commitlog import checkpoint, cut, producers, watermark
+from dittomq.commitlog import checkpoint, producers, watermark
 from dittomq.commitlog.checkpoint import Checkpoint
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.dispatch import Dispatch
@@ -15,13 +15,14 @@ from dittomq.commitlog.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.queue_index import Queue, QueueIndex, folder_of, keys_on_disk, path_of, remove_all
-from dittomq.commitlog.scanning import scan_at, skip_damage
+from dittomq.commitlog.scanning import WINDOW_BYTES, scan_at, skip_damage
 from dittomq.commitlog.segment import FOLDER, check_sizes, starts_of
 from dittomq.commitlog.segment import path_of as segment_path
 from dittomq.commitlog.side_file import DamagedSideFile
 from dittomq.commitlog.storage import Storage
 from dittomq.errors import UnreadableStore
 
+_READ_BYTES = 1024 * 1024
 # Folders of RocketMQ that hold what we do not read.
 _UNREAD = {
     "batchconsumequeue": "batch queues",
@@ -196,6 +197,24 @@ def refuse_unread(storage: Storage, name: str, *, ours: bool) -> None:
         raise UnreadableStore(name, "it was not written by dittomq and can only be read here, with `dittomq log`; use an empty data_dir")
 
 
-def has_unfinished_tail(log: Log) -> bool:
-    """Whether anything but zeros follows the last whole record."""
-    return cut.last_set_byte(log, log.end) > log.end
+def tail_end(log: Log, *, power_lost: bool) -> int:
+    """One past the last byte behind the log's end that is not zero; the log's end when there is none.
+
+    Without a power loss bytes were left in the order in which they were written: when the next record's place is empty, all is.
+    """
+    start = log.end
+    last_segment = log.segment_of(start)[1] >= log.stop
+    if last_segment and not power_lost and _last_set_byte(log, start, min(log.stop, start + WINDOW_BYTES)) == start:
+        return start
+    return _last_set_byte(log, start, log.stop)
+
+
+def _last_set_byte(log: Log, start: int, stop: int) -> int:
+    found, at = start, start
+    zeros = bytes(_READ_BYTES)
+    while at < stop:
+        data = log.read(at, _READ_BYTES, stop)
+        if data != zeros[: len(data)]:
+            found = at + len(data.rstrip(b"\0"))
+        at += len(data)
+    return found

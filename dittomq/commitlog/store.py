@@ -16,13 +16,15 @@ from dittomq.commitlog import boot, checkpoint, cut, digest, identity, lineage_f
 from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
 from dittomq.commitlog.boot import StopKind
 from dittomq.commitlog.cut import CutReport
-from dittomq.commitlog.format import FIXED_BYTES, message_of
+from dittomq.commitlog.decoding import message_of
+from dittomq.commitlog.format import FIXED_BYTES
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.recovery import Layout, Recovered
+from dittomq.commitlog.segment import FOLDER
 from dittomq.commitlog.storage import HeldLock, Storage
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, newest_epoch
@@ -192,7 +194,8 @@ class Store:
     def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
         """Offsets [min, max) that can be read."""
         found = self._derived.index.queues.get((topic, queue))
-        return (QueueOffset(found.min), QueueOffset(found.max)) if found else (QueueOffset(0), QueueOffset(0))
+        low, high = found.range if found else (0, 0)
+        return QueueOffset(low), QueueOffset(high)
 
     def read_queue(  # noqa: PLR0913, PLR0917 - one call of the wire, field by field
         self, topic: str, queue: int, offset: int, max_messages: int, max_bytes: int, tags: frozenset[str] = frozenset()
@@ -255,7 +258,7 @@ class Store:
             if to == self.written_raw:
                 return CutReport(PhysicalOffset(to), 0, "")
             applied = self.applied
-            report = self._cut(to)
+            report = self._cut(to, self.written_raw)
             self._sync_all()
             self._derived.dispatch.run(min(applied, to))
             return report
@@ -286,7 +289,7 @@ class Store:
                 now = (self.applied, self.end)
                 if now == self._checkpointed:
                     return
-                ranges = {key: (queue.min, queue.max) for key, queue in self._derived.index.queues.items()}
+                ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self._derived.index.queues.items()}
                 held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, self._options.queue_file_units, ranges)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
@@ -311,9 +314,10 @@ class Store:
         found = identity.load(storage)
         recovery.refuse_unread(storage, self._options.path, ours=found is not None)
         if found is None:
-            storage.make_folder(side_file.FOLDER)
-            found = identity.create(storage, chance)
+            for folder in (side_file.FOLDER, FOLDER):
+                storage.make_folder(folder)
             storage.sync_folder("")
+            found = identity.create(storage, chance)
         self.replica_uuid, self.generation = found.replica_uuid, found.generation
         stopped = boot.read_stop(storage)
         boot.remove_stamp(storage)
@@ -325,8 +329,9 @@ class Store:
             cut.finish(storage, intent)
             self.generation = intent.generation
         self._load(recovery.recover(self._layout))
-        if recovery.has_unfinished_tail(self._log):
-            self.recovery_cut = self._cut(self._log.end)
+        tail_end = recovery.tail_end(self._log, power_lost=stopped is StopKind.POWER_LOSS)
+        if tail_end > self._log.end:
+            self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > 0 else StopKind.EMPTY
         self._sync_all()
         self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
@@ -347,8 +352,8 @@ class Store:
         self._appender = Appender(found.log, found.derived, self._options.host, self._place)
         self._checkpointed = None
 
-    def _cut(self, to: int) -> CutReport:
-        intent, report = cut.begin(self._storage, self._log, to, self.generation + 1)
+    def _cut(self, to: int, tail_end: int) -> CutReport:
+        intent, report = cut.begin(self._storage, self._log, (to, tail_end), self.generation + 1)
         self._log.end = to  # readers of the old log find its end here
         self._files.forget("")
         cut.finish(self._storage, intent)

@@ -249,7 +249,7 @@ class SlaveSession:
         return commands
 
     def _store_moved(self, stored: Stored) -> list[Command]:
-        moved = (stored.received, stored.flushed) != (self._stored.received, self._stored.flushed)
+        moved = stored != self._stored
         self._stored = stored
         if self.state is not State.FOLLOWING or not moved:
             return []

@@ -78,6 +78,7 @@ class Registry:
         self._started = started
         self._version = started.wall_ms
         self._members: dict[NodeKey, _Member] = {}
+        self._groups: dict[str, dict[int, _Member]] = {}  # the same members, by broker and id
         self._key_of_session: dict[str, NodeKey] = {}
         self._whereabouts: dict[str, _Whereabouts] = {}
         self._superseded: dict[str, str] = {}  # session → node, oldest first
@@ -146,8 +147,7 @@ class Registry:
         queues = tuple(sorted(self._queue_ranges(topic), key=lambda each: each.broker))
         if not queues:
             raise TopicNotFound(topic, f"cluster {self._cluster}", self._similar(topic))
-        brokers = {each.broker for each in queues}
-        keys = sorted(key for key in self._members if key[0] in brokers)
+        keys = [(each.broker, broker_id) for each in queues for broker_id, _ in self._group(each.broker)]
         nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
         if not nodes:
             raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
@@ -206,7 +206,7 @@ class Registry:
                 self._remember_superseded(old)
         topics = {each.topic: each for each in registration.topics}
         member = _Member(registration, session_id, now, Epoch(0), topics)
-        self._members[key] = member
+        self._members[key] = self._groups.setdefault(key[0], {})[key[1]] = member
         self._key_of_session[session_id] = key
         self._index_topics(registration.broker, old.topics if old else {}, topics)
         if old is None or _visible(old.registration) != _visible(registration):
@@ -219,6 +219,7 @@ class Registry:
 
     def _remove(self, key: NodeKey) -> None:
         member = self._members.pop(key)
+        del self._groups[key[0]][key[1]]
         del self._key_of_session[member.session_id]
         self._index_topics(key[0], member.topics, {})
         self._version += 1
@@ -236,7 +237,7 @@ class Registry:
 
     def _group(self, broker: str) -> list[tuple[int, _Member]]:
         """Members of a group by broker id."""
-        return sorted(((key[1], member) for key, member in self._members.items() if key[0] == broker), key=lambda each: each[0])
+        return sorted(self._groups.get(broker, {}).items(), key=lambda each: each[0])
 
     def _raise_epoch(self, broker: str, epoch: Epoch) -> Epoch:
         known = max(self._group_epochs.get(broker, Epoch(0)), epoch)

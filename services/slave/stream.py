@@ -117,6 +117,7 @@ class MasterStream:
         while True:
             await asyncio.sleep(_TICK_S)
             await self._handle(session.Tick())
+            await self._handle(self._stored_now())
 
     def _stored_now(self) -> session.Stored:
         log = self._parts.log

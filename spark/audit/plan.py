@@ -23,6 +23,8 @@ def plan(survey: GroupSurvey) -> GroupPlan:
     apart = tuple(_apart(held, low, cut))
     problems += [f"{part.node}: {part.size:,} bytes {part.why}" for part in apart if not part.normal]
     problems += _behind(held, frontier)
+    if cut <= low and not problems and any(copy.end > copy.min_offset for copy in held):
+        problems.append(f"{survey.broker}: nothing is confirmed yet, so nothing can be compared")
     segment_bytes = held[0].segment_bytes
     slices = tuple(_slices(survey.broker, low, cut, segment_bytes)) if len({copy.segment_bytes for copy in held}) == 1 else ()
     bounds = Bounds(low, cut, min((entry.start for entry in held[0].lineage), default=NEVER))

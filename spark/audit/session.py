@@ -59,7 +59,6 @@ def spark_context(master: str) -> Iterator[SparkContext]:
     with tempfile.TemporaryDirectory(prefix="dittomq-audit-") as scratch:
         environment = os.environ  # noqa: TID251  # Spark's launcher and its workers are told so
         environment["JAVA_HOME"] = str(java_home(environment, Path(scratch) / "java"))
-        environment.setdefault("PYSPARK_PYTHON", sys.executable)
         logging = Path(scratch) / "log4j2.properties"
         logging.write_text(_QUIET, encoding="utf-8")
         conf = (
@@ -73,9 +72,10 @@ def spark_context(master: str) -> Iterator[SparkContext]:
             .set("spark.ui.showConsoleProgress", "false")
             .set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
             .setIfMissing("spark.local.dir", scratch)
-            .setExecutorEnv("PYTHONPATH", os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)]))
         )
-        if master.startswith("local"):
+        if conf.get("spark.master", master).startswith("local"):
+            environment.setdefault("PYSPARK_PYTHON", sys.executable)
+            conf.setExecutorEnv("PYTHONPATH", os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)]))
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # which the audit does not use

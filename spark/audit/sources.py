@@ -30,6 +30,10 @@ async def _describe(reader: CopyReader, node: NodeAddress) -> Surveyed:
         return Surveyed(node, None, str(error))
     if held.node != node.name:
         return Surveyed(node, None, f"{node.address} is registered as {node.name} and says that it is {held.node}")
+    if held.segment_bytes <= 0 or not 0 <= held.min_offset <= held.end:
+        return Surveyed(
+            node, None, f"{node.name} says that it holds bytes {held.min_offset:,} to {held.end:,} in segments of {held.segment_bytes:,}"
+        )
     return Surveyed(node, held)
 
 

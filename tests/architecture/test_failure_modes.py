@@ -4,13 +4,14 @@ import re
 
 from tests.support.tree import ROOT, files
 
-_NAMED = re.compile(r"`(test_\w+)`")
+_NAMED = re.compile(r"`(test_\w+|\w+\.txt)`")
 _DEFINED = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 def test_every_test_that_a_failure_mode_names_exists() -> None:
     named = _NAMED.findall((ROOT / "docs" / "failure-modes.md").read_text(encoding="utf-8"))
-    defined = {
+    defined = {path.name for path in files(".txt") if path.parts[:2] == ("tests", "transcripts")}
+    defined |= {
         name for path in files(".py") if path.parts[0] == "tests" for name in _DEFINED.findall((ROOT / path).read_text(encoding="utf-8"))
     }
 

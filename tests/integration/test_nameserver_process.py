@@ -122,7 +122,7 @@ def test_a_silent_broker_is_forgotten(nameserver: Running) -> None:
 
 def test_health_is_serving_on_the_data_port(nameserver: Running) -> None:
     async def story(channels: Channels) -> None:
-        stub = channels.stub(health_pb2_grpc.HealthStub, nameserver.clients)
+        stub: Any = channels.stub(health_pb2_grpc.HealthStub, nameserver.clients)
         for name in ["", "ditto.naming.v1.NameServerService", "startup", "readiness", "liveness"]:
             answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING

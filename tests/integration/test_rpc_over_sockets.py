@@ -46,8 +46,7 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
         try:
             async for request in requests:
                 if request.frame_id == 13:
-                    async with asyncio.TaskGroup() as tasks:
-                        tasks.create_task(self._refuse())
+                    await self._refuse()
                 if request.frame_id == 14:
                     raise ZeroDivisionError
                 yield messaging_pb2.PublishStreamResponse(frame_id=request.frame_id)
@@ -55,7 +54,11 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
             self.closed.set()
 
     async def _refuse(self) -> None:
-        raise NotMaster("a/1", "a-0:10911")
+        async def fail() -> None:
+            raise NotMaster("a/1", "a-0:10911")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
 
 
 class Counted:
@@ -269,7 +272,7 @@ def test_a_port_that_is_held_is_refused_by_its_setting() -> None:
 
 def test_health_follows_the_vitals_under_every_name() -> None:
     async def story(loopback: Loopback) -> None:
-        stub = loopback.channels.stub(health_pb2_grpc.HealthStub, loopback.address)
+        stub: Any = loopback.channels.stub(health_pb2_grpc.HealthStub, loopback.address)
 
         async def serving() -> list[str]:
             names = ["", NAMING, MESSAGING, "readiness", "startup", "liveness"]
@@ -287,15 +290,17 @@ def test_health_follows_the_vitals_under_every_name() -> None:
 
 def test_reflection_lists_the_services_and_resolves_error_details() -> None:
     async def story(loopback: Loopback) -> None:
-        stub = loopback.channels.stub(reflection_pb2_grpc.ServerReflectionStub, loopback.address)
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(loopback.channels.to(loopback.address))  # type: ignore[arg-type]
 
-        async def ask(**what: str) -> Any:
-            stream = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**what)]), timeout=5)
-            return [answer async for answer in stream][0]
+        async def ask(question: reflection_pb2.ServerReflectionRequest) -> Any:
+            stream = stub.ServerReflectionInfo(iter([question]), timeout=5)
+            return await anext(aiter(stream))
 
-        listed = [each.name for each in (await ask(list_services="")).list_services_response.service]
+        listing = await ask(reflection_pb2.ServerReflectionRequest(list_services=""))
+        listed = [each.name for each in listing.list_services_response.service]
         assert {NAMING, MESSAGING, "grpc.health.v1.Health"} <= set(listed)
         for symbol in ("google.rpc.ErrorInfo", "ditto.error.v1.NotMaster"):
-            assert (await ask(file_containing_symbol=symbol)).HasField("file_descriptor_response")
+            found = await ask(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
+            assert found.HasField("file_descriptor_response")
 
     over_sockets(story)

@@ -74,7 +74,7 @@ class ClientTown:
             runner = self.world.node("client", guarded)
             runner.start()
             async with asyncio.timeout(600):
-                while runner.running:
+                while runner.running:  # noqa: ASYNC110  # it cannot tell
                     await asyncio.sleep(0.1)
 
         try:

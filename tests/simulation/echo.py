@@ -16,7 +16,7 @@ from dittomq.broker.doors import BrokerDoors
 PORT = 10_912
 
 
-class EchoReplication(pb_grpc.ReplicationServiceServicer):  # type: ignore[misc]  # generated code has no types
+class EchoReplication(pb_grpc.ReplicationServiceServicer):
     """Answers each ack with a chunk at the same offset; streams a range as single bytes."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class EchoReplication(pb_grpc.ReplicationServiceServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.DATA_LOSS, "rot", (("where", "here"), ("proof-bin", b"\x00\xff")))
 
 
-class EchoMessaging(messaging_grpc.MessagingServiceServicer):  # type: ignore[misc]  # generated code has no types
+class EchoMessaging(messaging_grpc.MessagingServiceServicer):
     """Answers a pull with its own offset; topics ask for trouble."""
 
     async def Pull(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:

@@ -58,9 +58,8 @@ class Life:
         self.phase = Phase.OVER
         for close in self._closers:
             close()
-        me = asyncio.current_task()
         for task in list(self._tasks):
-            if task is not me:
+            if task is not asyncio.current_task():
                 task.cancel()
 
     async def buried(self) -> None:

@@ -26,7 +26,7 @@ from tests.simulation.streams import (
     size_of,
 )
 
-Handler: TypeAlias = grpc.RpcMethodHandler  # type: ignore[type-arg]  # generic in its stubs only
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Incident = Callable[[str, BaseException], None]
 _OK = Status(grpc.StatusCode.OK, "", ())
 
@@ -57,7 +57,7 @@ class ServerCall:
         self._cancelled = False
         self._callbacks: list[Callable[[Any], None]] = []
         self.flow = MessageFlow(self._loop, self._send)
-        self.handler: Handler | None = None
+        self.handler: "Handler | None" = None
         self.task: asyncio.Task[None] | None = None
 
     # What the connection tells.
@@ -348,22 +348,22 @@ class SimulatedServer:
             await call.write(response)
         return call.final
 
-    async def _find(self, call: ServerCall) -> Handler | None:
-        async def look_up(details: Any) -> Handler | None:
+    async def _find(self, call: ServerCall) -> "Handler | None":
+        async def look_up(details: Any) -> "Handler | None":
             handler = self._methods.get(details.method)
             if handler is not None:
                 return handler
             return next((found for generic in self._generic if (found := generic.service(details)) is not None), None)
 
-        search: Callable[[Any], Awaitable[Handler | None]] = look_up
+        search: Callable[[Any], Awaitable["Handler | None"]] = look_up
         for interceptor in reversed(self._interceptors):
             search = _wrapped(interceptor, search)
         return await search(CallDetails(call.opened))
 
 
-def _wrapped(interceptor: Any, inner: Callable[[Any], Awaitable[Handler | None]]) -> Callable[[Any], Awaitable[Handler | None]]:
-    async def search(details: Any) -> Handler | None:
-        found: Handler | None = await interceptor.intercept_service(inner, details)
+def _wrapped(interceptor: Any, inner: Callable[[Any], Awaitable["Handler | None"]]) -> Callable[[Any], Awaitable["Handler | None"]]:
+    async def search(details: Any) -> "Handler | None":
+        found: "Handler | None" = await interceptor.intercept_service(inner, details)
         return found
 
     return search

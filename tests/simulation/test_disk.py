@@ -28,6 +28,7 @@ class Machine:
 
     def loses_power(self) -> None:
         self.dies()
+        self.faults.operations_to_live = None
         self.disk.lose_power()
         self.boots()
 

@@ -92,7 +92,7 @@ def test_a_set_of_tasks_has_their_order(loop: SimulatedLoop) -> None:
 
 def test_threads_and_sockets_are_refused(loop: SimulatedLoop) -> None:
     async def thread() -> None:
-        await asyncio.to_thread(list)  # noqa: TID251  # to see it refused
+        await asyncio.to_thread(list)  # to see it refused
 
     async def connection() -> None:
         with socket.socket() as real:

@@ -82,8 +82,9 @@ def test_a_handler_s_mistake_is_unknown_to_the_caller_and_a_finding_to_us() -> N
 
 def test_an_unknown_method_is_unimplemented() -> None:
     async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        method: Any = channel.unary_unary("/none/None")
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await channel.unary_unary("/none/None")(b"")
+            await method(b"")
         return raised.value.code()
 
     assert play(story) is grpc.StatusCode.UNIMPLEMENTED
@@ -133,7 +134,7 @@ def test_messages_before_an_abort_are_read_before_it_is_raised() -> None:
 
 def test_a_stream_both_ways_by_write_and_read() -> None:
     async def story(channel: grpc.aio.Channel, _: World, echo: EchoServer) -> Any:
-        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
         offsets = []
         for offset in (5, 6):
             await call.write(ack(offset))
@@ -158,7 +159,7 @@ def test_a_stream_both_ways_by_iterators() -> None:
 
 def test_two_styles_on_one_call_are_refused() -> None:
     async def story(channel: grpc.aio.Channel, *_: object) -> None:
-        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
         await call.write(ack(1))
         await call.read()
         with pytest.raises(grpc.aio.UsageError):
@@ -169,7 +170,7 @@ def test_two_styles_on_one_call_are_refused() -> None:
 
 def test_cancelling_a_call_cancels_its_handler() -> None:
     async def story(channel: grpc.aio.Channel, _: World, echo: EchoServer) -> Any:
-        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
         await call.write(ack(1))
         await call.read()
         assert call.cancel()
@@ -194,7 +195,7 @@ def test_cancelling_who_waits_for_an_answer_cancels_the_call() -> None:
 
 def test_a_reader_that_does_not_read_stops_its_writer() -> None:
     async def story(channel: grpc.aio.Channel, _: World, echo: EchoServer) -> Any:
-        call = pb_grpc.ReplicationServiceStub(channel).FetchRange(pb.FetchRangeRequest(cluster="forever"))
+        call: Any = pb_grpc.ReplicationServiceStub(channel).FetchRange(pb.FetchRangeRequest(cluster="forever"))
         await call.read()
         await asyncio.sleep(60)
         written = len(echo.replication.seen)
@@ -209,7 +210,7 @@ def test_a_reader_that_does_not_read_stops_its_writer() -> None:
 
 def test_a_cut_breaks_the_call_and_loses_what_was_on_its_way() -> None:
     async def story(channel: grpc.aio.Channel, world: World, echo: EchoServer) -> Any:
-        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
         await call.write(ack(1))
         await call.read()
         await call.write(ack(2))
@@ -225,7 +226,7 @@ def test_a_cut_breaks_the_call_and_loses_what_was_on_its_way() -> None:
 
 def test_a_silent_link_breaks_a_call_by_keepalive_on_both_sides() -> None:
     async def story(channel: grpc.aio.Channel, world: World, echo: EchoServer) -> Any:
-        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
         await call.write(ack(1))
         await call.read()
         world.network.silence("server", "client")
@@ -242,7 +243,7 @@ def test_a_silent_link_breaks_a_call_by_keepalive_on_both_sides() -> None:
 
 def test_what_waited_in_a_short_silence_arrives_afterwards() -> None:
     async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
-        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
         await call.write(ack(1))
         await call.read()
         world.network.silence("client", "server")
@@ -257,7 +258,7 @@ def test_what_waited_in_a_short_silence_arrives_afterwards() -> None:
 @pytest.mark.parametrize(("power", "least_s", "most_s"), [(Power.KILL, 0, 1), (Power.LOSS, 10, 20)])
 def test_a_dead_server_is_noticed_at_once_or_by_keepalive(power: Power, least_s: float, most_s: float) -> None:
     async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
-        call = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
         await call.write(ack(1))
         await call.read()
         began = world.loop.time()

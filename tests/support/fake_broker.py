@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb

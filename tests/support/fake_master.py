@@ -1,18 +1,16 @@
 """A master that answers with the tables it is given, and a slave that pulls them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.broker.queues_of_topics import StoreQueues
 from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, R, Table, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.support.failing_storage import CrashingStorage
-from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode
 
 
@@ -39,10 +37,27 @@ class FakeMaster:
         return answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token))
 
 
+class FakeQueues:
+    """The queues of a FakeTopicStore."""
+
+    def __init__(self, store: FakeTopicStore) -> None:
+        self._store = store
+
+    async def ends(self) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        for (topic, queue), (low, high) in self._store.ranges.items():
+            if low < high:
+                found.setdefault(topic, {})[queue] = high
+        return found
+
+    async def empty(self, topic: str, ends: Mapping[int, int]) -> None:
+        self._store.delete_topic(topic)
+
+
 class Slave:
     """A slave's tables and their puller."""
 
     def __init__(self, folder: Path, master: FakeMaster, storage: CrashingStorage | None = None) -> None:
         self.node = MetadataNode.make(folder, "a/1", storage)
         self.store = FakeTopicStore()
-        self.puller = MetadataPuller(master, self.node.metadata, self.node.clock, StoreQueues(self.store, InlineLane()))
+        self.puller = MetadataPuller(master, self.node.metadata, self.node.clock, FakeQueues(self.store))

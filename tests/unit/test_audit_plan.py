@@ -74,6 +74,14 @@ def test_a_copy_far_behind_is_incomplete_and_one_in_flight_is_normal() -> None:
     assert near.problems == ()
 
 
+def test_copies_that_hold_bytes_of_which_none_is_confirmed_are_incomplete_and_empty_ones_pass() -> None:
+    unconfirmed = planned(held("a/0", end=1_000, confirmed=0), held("a/1", end=1_000, confirmed=0))
+    empty = planned(held("a/0"), held("a/1"))
+
+    assert unconfirmed.problems == ("a: nothing is confirmed yet, so nothing can be compared",)
+    assert empty.problems == ()
+
+
 def test_segments_of_different_sizes_are_not_compared() -> None:
     found = planned(held("a/0", end=1_000), replace(held("a/1", end=1_000), segment_bytes=7))
 

@@ -91,6 +91,12 @@ def test_the_first_line_of_a_pass_counts_every_byte() -> None:
     assert advice(one) == []
 
 
+def test_a_group_of_one_copy_passes_on_its_records_alone() -> None:
+    alone = group(plan=replace(group().plan, copies=(copy("a/0", "ASYNC_MASTER"),)), compared=0)
+
+    assert headline(document(run(alone), show_bytes=False)) == "PASS  a: no second copy is configured; all 9 records are whole"
+
+
 def test_the_first_line_names_node_queue_offset_and_byte_of_a_difference() -> None:
     found = document(run(group(findings=(finding(),), differing=(LEAF,))), show_bytes=False)
 

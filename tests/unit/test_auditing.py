@@ -22,7 +22,7 @@ class Audited:
     def __init__(self) -> None:
         self.store = BytesStore(DATA, SEGMENT)
         self._workers = ThreadWorkers()
-        self.auditing = Auditing(self.store, self._workers.lane("audit"), served("a/0", DATA, SEGMENT).describe)
+        self.auditing = Auditing(self.store, self._workers.lane("audit"), served("a/0", self.store).describe)
 
     def digests(self, start: int, end: int, *, salt: int = 0, leaves: bool = True) -> list[RangeDigests]:
         async def collect() -> list[RangeDigests]:

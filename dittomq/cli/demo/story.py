@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
 
 MASTER_GONE_MS = 1_000
 FLIPPED_NODE = "a/2"
-_RETRY_S = 2.0
+_RETRY_S = 6.0
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ async def _publish_and_lose_the_master(story: Story) -> None:
             step.title = f"topic {TOPIC}: {QUEUES} queues"
         async with mq.producer(retry_s=_RETRY_S, on_weak="return") as producer:
             await _publish_first(story, producer)
-            _show_ha_status(story)
+            await _show_ha_status(story, mq)
             await _publish_again_and_kill(story, producer)
             await _read_from_a_slave(story, mq)
             await _recover(story, mq, producer)
@@ -103,12 +103,12 @@ async def _publish_first(story: Story, producer: "Producer") -> None:
         demand(tally.reached == len(story.flights), f"not all were flushed on two copies: {tally.first_error}")
 
 
-def _show_ha_status(story: Story) -> None:
+async def _show_ha_status(story: Story, mq: "AsyncClient") -> None:
     from dittomq.cli.ha_status import ask_every_node
 
     with story.steps.step("ha-status") as step:
         story.cluster.wait_in_sync()
-        report = ask_every_node(story.cluster.nameserver)
+        report = await ask_every_node(mq)
         rows = []
         for node in report.groups[0].nodes:
             view = node.view

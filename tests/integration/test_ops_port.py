@@ -1,0 +1,48 @@
+import asyncio
+from collections.abc import Callable
+from http.client import HTTPConnection
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dittomq.doors.workers import ThreadLane
+from dittomq.rpc.vitals import Phase, Vitals
+from services import ops
+from services.ops import OpsServer
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def test_probes_follow_the_vitals_and_say_what_is_waited_for() -> None:
+    async def story() -> None:
+        vitals, lane = Vitals(), ThreadLane("probe", 1)
+
+        async def probes() -> list[tuple[int, str]]:
+            return [await lane.call(lambda path=path: page(server.port, path)) for path in ("/startupz", "/readyz", "/livez")]  # type: ignore[misc]
+
+        with OpsServer("127.0.0.1:0", vitals, CollectorRegistry(), asyncio.get_running_loop()) as server:
+            assert await probes() == [(503, "starting\n"), (503, "starting\n"), (200, "ok\n")]
+            await vitals.become(Phase.WAITING, "waits for 1 of 2 slaves")
+            assert await probes() == [(200, "ok\n"), (503, "waits for 1 of 2 slaves\n"), (200, "ok\n")]
+            await vitals.become(Phase.READY)
+            assert await probes() == [(200, "ok\n")] * 3
+            await vitals.become(Phase.DRAINING)
+            assert await probes() == [(200, "ok\n"), (503, "draining\n"), (200, "ok\n")]
+        lane.close()
+
+    asyncio.run(story())
+
+
+def test_a_process_whose_loop_is_stuck_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "_LOOP_ANSWERS_S", 0.1)
+
+    async def story(stuck: Callable[[int], tuple[int, str]]) -> tuple[int, str]:
+        with OpsServer("127.0.0.1:0", Vitals(), CollectorRegistry(), asyncio.get_running_loop()) as server:
+            return stuck(server.port)  # blocks the loop while the probe asks
+
+    assert asyncio.run(story(lambda port: page(port, "/livez"))) == (503, "the event loop has not answered for 0.1 s\n")

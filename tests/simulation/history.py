@@ -1,0 +1,98 @@
+"""What the clients of one run were told, and which copies were put in danger: all that checkers know beside the disks."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dittomq.message import Ack, CopyState, Receipt
+
+
+class Outcome(Enum):
+    """What a client knows of a publish. A client that crashed knows nothing."""
+
+    UNKNOWN = "unknown"
+    STORED = "stored"
+    NOT_STORED = "not stored"
+
+
+@dataclass(slots=True)
+class Publish:
+    """One message that a client tried to publish. `told_at`: when the receipt came."""
+
+    client: str
+    number: int
+    topic: str
+    body: bytes
+    outcome: Outcome = Outcome.UNKNOWN
+    receipt: Receipt | None = None
+    told_at: float = 0.0
+
+    def stored(self, receipt: Receipt, now: float) -> None:
+        """The client got a receipt; the first one counts for the time."""
+        if self.receipt is None:
+            self.told_at = now
+        self.outcome, self.receipt = Outcome.STORED, receipt
+
+    def not_stored(self) -> None:
+        """The client was told that it is in no log."""
+        self.outcome = Outcome.NOT_STORED
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One message that a client got from `node`. `may_be_undone`: it was told so."""
+
+    at: float
+    node: str
+    topic: str
+    queue: int
+    queue_offset: int
+    body: bytes
+    may_be_undone: bool
+
+
+class Harm(Enum):
+    """What can take bytes from a copy."""
+
+    POWER_LOST = "power lost"
+    SYNC_FAILED = "sync failed"
+    DISK_LOST = "disk lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Harm done to one copy, "broker/id"."""
+
+    at: float
+    node: str
+    harm: Harm
+
+
+@dataclass(slots=True)
+class History:
+    """One run. `final_reads` are those of everything at the end, by node. `syncs_matter`: the group confirms only what is flushed."""
+
+    master: str
+    syncs_matter: bool
+    publishes: list[Publish] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    final_reads: dict[str, list[Read]] = field(default_factory=dict)
+    incidents: list[Incident] = field(default_factory=list)
+
+    def harmed(self, node: str, since: float, *harms: Harm) -> bool:
+        """Whether one of these happened to a copy at or after some time."""
+        return any(incident.node == node and incident.at >= since and incident.harm in harms for incident in self.incidents)
+
+    def must_survive(self, publish: Publish) -> bool:
+        """Whether what the receipt promises outlives all that happened since.
+
+        On q disks: always, because at most one disk is lost in a run. Flushed by the master: unless its disk was lost.
+        Received by the master: unless it lost power too, or failed to sync.
+        """
+        receipt = publish.receipt
+        assert receipt is not None
+        if Ack.REPLICA_FLUSHED in receipt.levels_reached:
+            return True
+        if self.harmed(self.master, publish.told_at, Harm.DISK_LOST):
+            return False
+        flushed = any(copy.node == self.master and copy.state is CopyState.FLUSHED for copy in receipt.copies)
+        return flushed or not self.harmed(self.master, publish.told_at, Harm.POWER_LOST, Harm.SYNC_FAILED)

@@ -1,0 +1,94 @@
+"""Stores on simulated disks that die where a test wants, and logs to fill them with."""
+
+import random
+from dataclasses import dataclass, field
+
+from dittomq.commitlog.format import scan
+from dittomq.commitlog.options import StoreOptions
+from dittomq.commitlog.store import Frame, Store
+from dittomq.lineage import LineageEntry, newest_epoch
+from dittomq.message import Draft
+from dittomq.offsets import Epoch
+from dittomq.properties import tags_code
+from tests.simulation.disk import Disk
+from tests.simulation.life import Life
+from tests.simulation.storage import Faults, SimulatedStorage
+
+SMALL = StoreOptions(segment_bytes=16 * 1024, queue_file_units=25, reserve_bytes=0, zero_window_bytes=4_096)
+
+
+def draft(topic: str = "orders", queue: int = 0, body: bytes = b"body", tag: str = "", identity: tuple[str, int] | None = None) -> Draft:
+    """A checked message; `identity` is a producer's id and sequence."""
+    properties = f"PID\x01{identity[0]}\x02SEQ\x01{identity[1]}\x02" if identity else ""
+    properties += f"TAGS\x01{tag}\x02" if tag else ""
+    return Draft(topic, queue, 0, 1_000, body, properties.encode(), tags_code(tag) if tag else 0)
+
+
+def frame(*bodies: bytes, topic: str = "orders", queue: int = 0, producer: str = "", first: int = -1) -> Frame:
+    """Messages of one queue."""
+    drafts = [draft(topic, queue, body, identity=(producer, first + at) if producer else None) for at, body in enumerate(bodies)]
+    return Frame(drafts, producer, first)
+
+
+def open_epoch(store: Store, opener: int = 0) -> None:
+    """Open the next epoch at the end of the log, as a starting master does."""
+    epoch = Epoch(newest_epoch(store.lineage) + 1)
+    store.begin_epoch(LineageEntry(epoch, opener, 7_000 + epoch, store.end))
+
+
+@dataclass(slots=True)
+class Machine:
+    """A machine with one disk on which one process after the other opens the same store."""
+
+    chance: random.Random
+    options: StoreOptions = SMALL
+    disk: Disk = field(init=False)
+    faults: Faults = field(init=False)
+    life: Life = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.disk = Disk(self.chance)
+        self.life = Life("store")
+        self.faults = Faults()
+
+    def storage(self) -> SimulatedStorage:
+        """The door for a new process; the one before is over."""
+        self.life.end()
+        self.life = life = Life("store")
+        self.faults = Faults()
+        return SimulatedStorage(self.disk, life, self.faults, life.end)
+
+    def open(self) -> Store:
+        """Open the store in a new process."""
+        return Store.open(self.storage(), self.options, chance=self.chance, wall_ms=1_000)
+
+    def kill(self) -> None:
+        """The process is gone; what it wrote stays in the page cache."""
+        self.life.end()
+        self.disk.drop_cache()
+
+    def lose_power(self) -> None:
+        """The process is gone and so is what was not synced, as chance decides."""
+        self.life.end()
+        self.disk.lose_power()
+
+
+def whole_log(store: Store) -> bytes:
+    """All bytes of a log that starts at 0, blanks included."""
+    parts, at = [], 0
+    while at < store.end:
+        parts.append(store.read(at, 1 << 20))
+        at += len(parts[-1])
+    return b"".join(parts)
+
+
+def queues_of(log: bytes, segment_bytes: int) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """What the queues of a whole log must hold: for each message its offset and position. Fails on a record that is not whole."""
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for base in range(0, len(log), segment_bytes):
+        seen = scan(log[base : base + segment_bytes], base, base + segment_bytes)
+        assert not seen.problem, f"{seen.problem} at {seen.end}"
+        for entry in seen.entries:
+            if entry.queue >= 0:
+                found.setdefault((entry.topic, entry.queue), []).append((entry.queue_offset, entry.start))
+    return found
