@@ -106,4 +106,4 @@ async def serve(path: str, slave: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else ""))  # noqa: PLR2004
+    asyncio.run(serve(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else ""))

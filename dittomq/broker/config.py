@@ -23,11 +23,18 @@ class ListenTable:
 class StoreTable:
     """The store on disk."""
 
-    segment_bytes: Annotated[int, Meta(ge=65_536, le=1 << 40, description="size of a commit log file; cannot be changed later. RocketMQ: mappedFileSizeCommitLog")] = 1 << 30
-    reserve_bytes: Annotated[int, Meta(ge=0, description="writes are refused when an append would leave less room than this on the disk")] = 256 * 1024 * 1024
+    segment_bytes: Annotated[
+        int,
+        Meta(ge=65_536, le=1 << 40, description="size of a commit log file; cannot be changed later. RocketMQ: mappedFileSizeCommitLog"),
+    ] = 1 << 30
+    reserve_bytes: Annotated[
+        int, Meta(ge=0, description="writes are refused when an append would leave less room than this on the disk")
+    ] = 256 * 1024 * 1024
 
 
-Addresses = Annotated[Mapping[str, str], Meta(description='addresses by network name, "host:port"; "default" is what brokers and most clients use')]
+Addresses = Annotated[
+    Mapping[str, str], Meta(description='addresses by network name, "host:port"; "default" is what brokers and most clients use')
+]
 
 
 def no_addresses() -> Mapping[str, str]:
@@ -39,5 +46,6 @@ def no_addresses() -> Mapping[str, str]:
 class ReadingTable:
     """Reading."""
 
-    master_gone_ms: Annotated[Milliseconds, Meta(description="silence of the master after which a slave serves all it has flushed, marking what may be undone")] = 30_000
-
+    master_gone_ms: Annotated[
+        Milliseconds, Meta(description="silence of the master after which a slave serves all it has flushed, marking what may be undone")
+    ] = 30_000

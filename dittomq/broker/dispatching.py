@@ -41,10 +41,12 @@ class Dispatcher:
             await self._wake.wait()
             self._wake.clear()
             async with self._turn:
-                target = self._target
-                self.applied = await self._lane.call(lambda: self._store.dispatch(target))
+                self.applied = await self._lane.call(self._dispatch)
             pulse, self._pulse = self._pulse, asyncio.Event()
             pulse.set()
+
+    def _dispatch(self) -> PhysicalOffset:
+        return self._store.dispatch(self._target)
 
     def pulse(self) -> asyncio.Event:
         """Set once, when the queues next grow. Take it before looking, or growth in between is missed."""

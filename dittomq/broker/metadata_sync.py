@@ -161,3 +161,12 @@ class MetadataPuller:
             if topic not in topics.rows and not is_reserved(topic):
                 log.info("deleted_topic_emptied", topic=topic)
                 await queues.empty(topic, ends)
+
+
+async def take_tables(source: MetadataSource, metadata: Metadata, clock: Clock) -> None:
+    """Take over every table of `source` that is newer than ours, durably; OutOfReach unless all could be asked for."""
+    puller = MetadataPuller(source, metadata, clock, queues=None)
+    await puller.pull_once()
+    for table, status in puller.status.items():
+        if status.problem:
+            raise OutOfReach(f"the table of {table}", status.problem)

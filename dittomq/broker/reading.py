@@ -28,7 +28,8 @@ class Readable:
 @dataclass(frozen=True, slots=True)
 class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
-    beyond the end is refused (a master knows the end) or waited for (a slave may be behind)."""
+    beyond the end is refused (a master knows the end) or waited for (a slave may be behind).
+    """
 
     broker: str
     readable: Callable[[], Readable]

@@ -48,5 +48,5 @@ def advertised(addresses: Mapping[str, str], listening: str, port: int) -> Mappi
     if DEFAULT_NETWORK in addresses:
         return addresses
     host = listening.rpartition(":")[0]
-    known = "127.0.0.1" if host in ("0.0.0.0", "[::]", "") else host  # noqa: S104  # compared, not bound
+    known = "127.0.0.1" if host in ("0.0.0.0", "[::]", "") else host  # compared, not bound
     return {**addresses, DEFAULT_NETWORK: f"{known}:{port}"}

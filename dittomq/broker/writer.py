@@ -161,5 +161,3 @@ def _fail(waiting: _Waiting, error: Refused | StoreFailed) -> None:
     if not waiting.done.done():
         waiting.done.set_exception(error)
         waiting.done.exception()  # a caller that left must not make the loop complain
-
-

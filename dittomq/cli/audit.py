@@ -9,7 +9,9 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.output import printable, say, say_json
+from dittomq.cli.exits import Exit
+from dittomq.cli.output import hint, printable, say, say_json
+from dittomq.errors import InvalidField, StartError
 
 DIFFERS = 1
 INCOMPLETE = 16
@@ -54,7 +56,12 @@ def compare(
     from dittomq.commitlog.compare import Side
     from dittomq.commitlog.compare import compare as compare_digests
 
-    comparison = compare_digests(Side(str(first), read_digest(first)), Side(str(second), read_digest(second)))
+    try:
+        comparison = compare_digests(Side(str(first), read_digest(first)), Side(str(second), read_digest(second)))
+    except (InvalidField, StartError) as unusable:
+        # Not 1, which would read as "differs".
+        hint(str(unusable))
+        return Exit.USAGE
     if json:
         say_json(comparison_document(comparison))
     else:
@@ -71,4 +78,5 @@ def _run(nameserver: str | None, flags: list[str]) -> int:
 def _job(*arguments: str) -> int:
     from dittomq.testing.processes import module_environment
 
-    return subprocess.run([sys.executable, "-m", "spark.audit", *arguments], env=module_environment(), check=False).returncode
+    ended = subprocess.run([sys.executable, "-m", "spark.audit", *arguments], env=module_environment(), check=False).returncode
+    return ended if ended >= 0 else Exit.INTERNAL  # ended by a signal: no verdict

@@ -9,6 +9,7 @@ import typer
 
 from dittomq.cli.connect import JsonFlag
 from dittomq.cli.examples import example
+from dittomq.cli.exits import Exit
 from dittomq.cli.output import progress, say, say_json
 from dittomq.errors import UnreadableStore
 
@@ -19,6 +20,50 @@ if TYPE_CHECKING:  # `--help` must not wait for it
 app = typer.Typer(name="log", help="Read a store on disk, RocketMQ's or ours; nothing in it is changed.", no_args_is_help=True)
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The folder that holds commitlog/.")]
+
+
+@app.command(epilog=example("log dump .dittomq/a-0 --max 3"))
+def dump(
+    store: Store,
+    start: Annotated[int, typer.Option("--from", min=0, metavar="BYTE", help="First byte of the log to look at.")] = 0,
+    limit: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Print every record of a store, with where it lies and whether its checksums hold; what cannot be read is named too."""
+    from dittomq.cli.store_items import item_document, item_line
+    from dittomq.commitlog.inspect import items, open_on_disk
+
+    left = limit
+    for item in items(open_on_disk(_storage(store), str(store))):
+        if item.end <= start:
+            continue
+        if left == 0:
+            return
+        if json:
+            say_json(item_document(item), stream=True)
+        else:
+            say(item_line(item))
+        left = None if left is None else left - 1
+
+
+@app.command(epilog=example("log verify .dittomq/a-0"))
+def verify(store: Store, json: JsonFlag = False) -> int:
+    """Prove a store against itself: every checksum, queue offsets without gaps, queues that name exactly the log's records.
+
+    Exit code 3 when something is wrong. A torn end is what a kill leaves: the next start cuts it.
+    """
+    from dittomq.cli.store_items import report_document, report_lines
+    from dittomq.commitlog.inspect import open_on_disk
+    from dittomq.commitlog.verifying import verify as verify_store
+
+    with progress("verify", None) as advance:
+        report = verify_store(open_on_disk(_storage(store), str(store)), _steps(advance))
+    if json:
+        say_json(report_document(report))
+    else:
+        for line in report_lines(report):
+            say(line)
+    return Exit.DONE if report.whole else Exit.PARTLY
 
 
 @app.command(epilog=example("log digest .dittomq/a-0 -o master.dmd"))

@@ -12,6 +12,8 @@ from dittomq.commitlog.storage import Storage
 
 _NAME = "boot"
 _KIND = b"BOOT"
+_FAILED_NAME = "failed-sync"
+_FAILED_KIND = b"FAIL"
 
 
 class StopKind(StrEnum):
@@ -20,12 +22,16 @@ class StopKind(StrEnum):
     CLEAN = "clean"
     KILLED = "killed"
     POWER_LOSS = "power loss"
+    FAILED_SYNC = "failed fsync"
+    """A write or sync had failed: what the page cache showed then may not be on the disk."""
     EMPTY = "empty"
     """The store holds nothing yet."""
 
 
 def read_stop(storage: Storage) -> StopKind:
     """How the store was left, by its stamp alone; a missing or damaged one means power loss."""
+    if storage.exists(f"{side_file.FOLDER}/{_FAILED_NAME}"):
+        return StopKind.FAILED_SYNC
     try:
         stamp = side_file.load_json(storage, _NAME, _KIND)
     except side_file.DamagedSideFile:
@@ -40,8 +46,15 @@ def read_stop(storage: Storage) -> StopKind:
 def write_stamp(storage: Storage, *, clean: bool) -> None:
     """Durably stamp the store with this boot. `clean`: all of it is synced and nobody uses it any more."""
     side_file.save_json(storage, _NAME, _KIND, {"boot": storage.boot_id(), "clean": clean})
+    side_file.remove(storage, _FAILED_NAME)
 
 
 def remove_stamp(storage: Storage) -> None:
     """Durably remove the stamp."""
     side_file.remove(storage, _NAME)
+
+
+def mark_failed(storage: Storage) -> None:
+    """Durably remove the stamp, then say why. A disk that cannot even do that leaves no stamp, or the stamp of a dead process."""
+    remove_stamp(storage)
+    side_file.save_json(storage, _FAILED_NAME, _FAILED_KIND, {})

@@ -306,8 +306,8 @@ class Store:
             boot.write_stamp(self._storage, clean=False)
 
     def clear_boot_stamp(self) -> None:
-        """Durably take that back: the next start counts as a power loss. Also for a store that has failed."""
-        boot.remove_stamp(self._storage)
+        """Durably take that back after a failed write or sync: the next start is told so."""
+        boot.mark_failed(self._storage)
 
     def _recover(self, chance: random.Random) -> None:
         storage = self._storage
@@ -329,7 +329,7 @@ class Store:
             cut.finish(storage, intent)
             self.generation = intent.generation
         self._load(recovery.recover(self._layout))
-        tail_end = recovery.tail_end(self._log, power_lost=stopped is StopKind.POWER_LOSS)
+        tail_end = recovery.tail_end(self._log, power_lost=stopped in (StopKind.POWER_LOSS, StopKind.FAILED_SYNC))
         if tail_end > self._log.end:
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > 0 else StopKind.EMPTY

@@ -115,6 +115,10 @@ class Leadership:
         """The operator lets this master lead with what was heard so far."""
         self._accepts_loss = True
 
+    def heard_addresses(self) -> list[str]:
+        """Replication addresses of the slaves heard, by node name."""
+        return [self._heard[node].replication_address for node in sorted(self._heard)]
+
     def took_over(self, own: OwnLog) -> None:
         """A TakeOver was carried out, durably: the log is now `own`."""
         self._own = own

@@ -194,7 +194,17 @@ class DropSlave:
 
 
 Command = (
-    SendVerdict | CompareDigests | SendProbe | CompareLeaves | SendChunk | PrepareHeartbeat | SendHeartbeat | CountAck | NoteEqual | StopWriting | DropSlave
+    SendVerdict
+    | CompareDigests
+    | SendProbe
+    | CompareLeaves
+    | SendChunk
+    | PrepareHeartbeat
+    | SendHeartbeat
+    | CountAck
+    | NoteEqual
+    | StopWriting
+    | DropSlave
 )
 
 
@@ -262,7 +272,9 @@ class MasterSession:
             return self._stop(f"{hello.node} has heard epoch {newest_epoch(hello.lineage)}, newer than {self._epoch}")
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common:
-            return self._stop(f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}")
+            return self._stop(
+                f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
+            )
         if hello.end > common:
             return self._tell_cut(common, "written under another master" if hello.lineage else "written by nobody known")
         self.state = State.COMPARING
@@ -282,7 +294,8 @@ class MasterSession:
         return ""
 
     def _judge_digests(self, event: DigestsCompared, now: float) -> list[Command]:
-        assert self._hello is not None and self.state is State.COMPARING
+        assert self._hello is not None
+        assert self.state is State.COMPARING
         if event.differs is not None:
             self.state = State.PROBING
             return [SendProbe(LeafProbe(event.differs.start, event.differs.end))]
@@ -290,7 +303,9 @@ class MasterSession:
         self.state = State.STREAMING
         self._sent = self._received = hello.end
         self._flushed = hello.flushed
-        verdict = Verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree", self._epoch, self._log.lineage, self._heartbeat_ms())
+        verdict = Verdict(
+            VerdictAction.STREAM, hello.end, "lineage and digests agree", self._epoch, self._log.lineage, self._heartbeat_ms()
+        )
         commands: list[Command] = [SendVerdict(verdict)]
         if event.equal_end > 0:
             commands.append(NoteEqual(event.equal_end))

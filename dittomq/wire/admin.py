@@ -246,4 +246,4 @@ def _duration(seconds: float | None) -> Duration | None:
 
 
 def _seconds(duration: Duration) -> float:
-    return float(duration.seconds) + duration.nanos / 1e9
+    return float(duration.seconds * 1_000_000_000 + duration.nanos) / 1e9

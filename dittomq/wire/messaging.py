@@ -216,7 +216,7 @@ def pull_order(request: pb.PullRequest) -> PullOrder:
             raise InvalidField(name, "is missing; 0 is the first")
     if request.queue < 0 or request.offset < 0:
         raise InvalidField("queue" if request.queue < 0 else "offset", "is negative; 0 is the first")
-    wait_s = request.wait.seconds + request.wait.nanos / 1e9
+    wait_s = float(request.wait.seconds * 1_000_000_000 + request.wait.nanos) / 1e9
     if not 0 <= wait_s <= MAX_PULL_WAIT_S:
         raise InvalidField("wait", f"{wait_s:g} s is outside 0 to {MAX_PULL_WAIT_S:g} s")
     return PullOrder(

@@ -196,9 +196,7 @@ def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, top
         except Refused as refused:
             raise MessageRefused(index, refused) from refused
         tag = message.tag
-        drafts.append(
-            Draft(name, queue, message.flag, message.born_ms or topics.now_ms, body, properties, tags_code(tag) if tag else 0)
-        )
+        drafts.append(Draft(name, queue, message.flag, message.born_ms or topics.now_ms, body, properties, tags_code(tag) if tag else 0))
     return drafts
 
 
@@ -208,7 +206,9 @@ def _writable(name: str, index: int, topics: Topics) -> TopicConfig:
     except Refused as refused:
         raise MessageRefused(index, refused) from refused
     if not config.permission & PERMISSION_WRITE:
-        raise MessageRefused(index, NotPermitted(f'topic "{name}" takes no writes: its permission is {config.permission}, writing needs bit 2'))
+        raise MessageRefused(
+            index, NotPermitted(f'topic "{name}" takes no writes: its permission is {config.permission}, writing needs bit 2')
+        )
     return config
 
 

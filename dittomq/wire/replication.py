@@ -1,6 +1,7 @@
 """Frames of the replication stream, both ways."""
 
 from collections.abc import AsyncIterable, AsyncIterator
+from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
@@ -45,9 +46,11 @@ def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
     lineage = tuple(
         LineageEntry(Epoch(entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset)) for entry in entries
     )
-    for before, after in zip(lineage, lineage[1:], strict=False):
+    for before, after in pairwise(lineage):
         if not (before.epoch < after.epoch and before.start < after.start):
-            raise InvalidField("lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}")
+            raise InvalidField(
+                "lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}"
+            )
     return lineage
 
 
@@ -95,9 +98,7 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
 
 def leaves_to_pb(leaves: LeafDigests) -> pb.ReplicateRequest:
     """16 bytes a leaf, one after the other."""
-    return pb.ReplicateRequest(
-        leaves=pb.LeafDigests(start_offset=leaves.start, end_offset=leaves.end, digests=b"".join(leaves.digests))
-    )
+    return pb.ReplicateRequest(leaves=pb.LeafDigests(start_offset=leaves.start, end_offset=leaves.end, digests=b"".join(leaves.digests)))
 
 
 async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Hello | SlaveAck | LeafDigests]:

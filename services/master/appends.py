@@ -99,5 +99,3 @@ class _Reached:
     status: PutStatus
     asked: Ack
     duplicate: bool
-
-

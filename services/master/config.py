@@ -43,8 +43,13 @@ class NodeTable:
     cluster: Annotated[Name, Meta(description="name of the cluster; all nodes must agree")] = "dittomq"
     data_dir: Annotated[str, Meta(min_length=1, description="a RocketMQ store; our own files lie in its folder dittomq")] = "/data"
     nameservers: Annotated[tuple[str, ...], Meta(description='addresses of all nameservers, "host:port"')] = ()
-    registration_period_ms: Annotated[int, Meta(ge=1_000, le=60_000, description="how often this node registers; three periods must fit in the nameservers' broker_expiry_ms")] = 10_000
-    permission: Annotated[int, Meta(ge=0, le=6, description="masks the permission of every topic: 4 read, 2 write. RocketMQ: brokerPermission")] = 6
+    registration_period_ms: Annotated[
+        int,
+        Meta(ge=1_000, le=60_000, description="how often this node registers; three periods must fit in the nameservers' broker_expiry_ms"),
+    ] = 10_000
+    permission: Annotated[
+        int, Meta(ge=0, le=6, description="masks the permission of every topic: 4 read, 2 write. RocketMQ: brokerPermission")
+    ] = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +58,36 @@ class ReplicationTable:
 
     mode: Annotated[Mode, Meta(description="RocketMQ: brokerRole")] = Mode.ASYNC_MASTER
     replicas_expected: Annotated[int, Meta(ge=0, le=16, description="slaves of this broker group")] = 0
-    in_sync_replicas: Annotated[int, Meta(ge=0, le=17, description="copies asked for, the master counts; 0: min(2, replicas_expected + 1) for a SYNC_MASTER, 1 for an ASYNC_MASTER. RocketMQ: inSyncReplicas, default 1")] = 0
-    min_in_sync_replicas: Annotated[int, Meta(ge=1, le=17, description="floor for degrade; below it every write is refused. RocketMQ: minInSyncReplicas")] = 1
+    in_sync_replicas: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=17,
+            description="copies asked for, the master counts; 0: min(2, replicas_expected + 1) for a SYNC_MASTER, 1 for an ASYNC_MASTER. "
+            "RocketMQ: inSyncReplicas, default 1",
+        ),
+    ] = 0
+    min_in_sync_replicas: Annotated[
+        int, Meta(ge=1, le=17, description="floor for degrade; below it every write is refused. RocketMQ: minInSyncReplicas")
+    ] = 1
     flush_mode: Annotated[FlushMode, Meta(description="RocketMQ: flushDiskType, default ASYNC_FLUSH")] = FlushMode.SYNC_FLUSH
     release_level: Annotated[ReleaseLevel, Meta(description="a slave's ack that counts")] = ReleaseLevel.FLUSHED
-    ack_timeout_ms: Annotated[Milliseconds, Meta(description="how long a producer that says nothing else waits for its level. RocketMQ: slaveTimeout")] = 3_000
-    recover_wait_ms: Annotated[Milliseconds, Meta(description="how long a recovering master waits for slaves where it need not hear a number of them")] = 5_000
-    ha_max_gap_bytes: Annotated[int, Meta(ge=1, description="a slave further behind is not in sync. RocketMQ: haMaxGapNotInSync")] = 256 * 1024 * 1024
-    ha_max_lag_ms: Annotated[Milliseconds, Meta(description="a slave that did not catch up for so long is not in sync. RocketMQ: haMaxTimeSlaveNotCatchup")] = 15_000
+    ack_timeout_ms: Annotated[
+        Milliseconds, Meta(description="how long a producer that says nothing else waits for its level. RocketMQ: slaveTimeout")
+    ] = 3_000
+    recover_wait_ms: Annotated[
+        Milliseconds, Meta(description="how long a recovering master waits for slaves where it need not hear a number of them")
+    ] = 5_000
+    ha_max_gap_bytes: Annotated[int, Meta(ge=1, description="a slave further behind is not in sync. RocketMQ: haMaxGapNotInSync")] = (
+        256 * 1024 * 1024
+    )
+    ha_max_lag_ms: Annotated[
+        Milliseconds, Meta(description="a slave that did not catch up for so long is not in sync. RocketMQ: haMaxTimeSlaveNotCatchup")
+    ] = 15_000
     heartbeat_ms: Annotated[Milliseconds, Meta(description="RocketMQ: haSendHeartbeatInterval")] = 5_000
-    silence_ms: Annotated[Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")] = 20_000
+    silence_ms: Annotated[
+        Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")
+    ] = 20_000
 
     @property
     def asked_copies(self) -> int:

@@ -59,5 +59,7 @@ def load_degraded(storage: Storage, end: PhysicalOffset) -> DegradedRanges:
             ranges.begin(PhysicalOffset(int(kept["open"])), 0)
             ranges.end(end)
     except (ValueError, KeyError, TypeError) as problem:
-        raise UnreadableStore(PATH, f"the record of degraded ranges is damaged ({problem}); move the file away to go on without it") from problem
+        raise UnreadableStore(
+            PATH, f"the record of degraded ranges is damaged ({problem}); move the file away to go on without it"
+        ) from problem
     return ranges

@@ -75,6 +75,17 @@ class MasterNode:
         """The epoch that this master opened, or the newest of its log before that."""
         return self.term.opened.epoch if self.term is not None else newest_epoch(self._parts.store.lineage)
 
+    @property
+    def metadata(self) -> Metadata:
+        """The group's tables, as this node holds them."""
+        return self._parts.metadata
+
+    def leading_epoch(self) -> Epoch:
+        """The epoch in which tables may be changed; NotReady while this master does not lead."""
+        if self.leading_term() is None:
+            raise NotReady(self._config.name, self.why_not_leading())
+        return self.epoch
+
     def why_not_leading(self) -> str:
         """What this master waits for; empty while it leads."""
         if self.draining:

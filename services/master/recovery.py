@@ -2,8 +2,9 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import assert_never
 
 import structlog
@@ -17,7 +18,7 @@ from dittomq.errors import CorruptRecord, OutOfReach
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
-from dittomq.replication.leadership import Lead, Leadership, OwnLog, Refuse, TakeOver, Wait
+from dittomq.replication.leadership import Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
 
 log = structlog.get_logger()
 
@@ -32,6 +33,14 @@ class RecoveryParts:
     store_lane: Lane
     dispatcher: Dispatcher
     clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Slaves, by the address of their replication port. `take_tables` raises OutOfReach unless all tables came."""
+
+    ranges: Callable[[str], RangeSource]
+    take_tables: Callable[[str], Awaitable[None]]
 
 
 class Recovery:
@@ -67,16 +76,18 @@ class Recovery:
         self._leadership.accept_loss()
         self._bell.set()
 
-    async def run(self, source: Callable[[TakeOver], RangeSource]) -> Lead:
+    async def run(self, peers: Peers) -> Lead:
         """Return when this master may lead; raises StoreFailed when the disk fails."""
         while True:
             decision = self._leadership.decide(self._clock.monotonic())
             match decision:
                 case Lead():
+                    if self._own.stopped is Stopped.EMPTY:
+                        await self._take_tables(peers)
                     self.waiting_for = ""
                     return decision
                 case TakeOver():
-                    await self._take_over(decision, source(decision))
+                    await self._take_over(decision, peers)
                 case Wait() | Refuse():
                     self._say(decision)
                     await self._pause()
@@ -97,11 +108,21 @@ class Recovery:
             return
         self._bell.clear()
 
-    async def _take_over(self, plan: TakeOver, source: RangeSource) -> None:
-        """Copy the slave's tail, durably. A copy that breaks off leaves whole records and is asked for again."""
+    async def _take_tables(self, peers: Peers) -> None:
+        """A new store takes the tables of whoever was heard: slaves without messages may know topics."""
+        for address in self._leadership.heard_addresses():
+            try:
+                await peers.take_tables(address)
+            except OutOfReach as problem:
+                log.warning("tables_not_taken", node=self._own.node, source=address, problem=str(problem))
+
+    async def _take_over(self, plan: TakeOver, peers: Peers) -> None:
+        """Copy the slave's tables and tail, durably. A copy that breaks off leaves whole records and is asked for again."""
         log.info("tail_taken_over", node=self._own.node, source=plan.source, start=plan.start, end=plan.end)
         self.waiting_for = f"the tail of {plan.source}, {plan.end - plan.start:,} bytes"
+        source = peers.ranges(plan.address)
         try:
+            await peers.take_tables(plan.address)
             if plan.start < self._store.end:
                 async with self._dispatcher.cutting(plan.start):
                     await self._lane.call(lambda: self._store.cut(plan.start))
@@ -126,7 +147,7 @@ class Recovery:
 def _by_epoch(plan: TakeOver) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
     """[start, end) in pieces that each lie in one epoch."""
     borders = [plan.start, *(entry.start for entry in plan.lineage if plan.start < entry.start < plan.end), plan.end]
-    return list(zip(borders, borders[1:], strict=False))
+    return list(pairwise(borders))
 
 
 def _lineage_upto(lineage: Lineage, position: PhysicalOffset) -> Lineage:

@@ -38,7 +38,9 @@ class StreamParts:
 class SlaveStream:
     """Drives one session from its hello until either side ends it."""
 
-    def __init__(self, parts: StreamParts, core: session.MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]) -> None:
+    def __init__(
+        self, parts: StreamParts, core: session.MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]
+    ) -> None:
         self._parts = parts
         self._session = core
         self._record = record

@@ -34,7 +34,7 @@ class Replication:
         self._recovery = recovery
         self._term: Term | None = None
         self._leads = asyncio.Event()
-        self._streams: dict[str, "_Seat"] = {}
+        self._streams: dict[str, _Seat] = {}
         self.records: dict[str, SlaveRecord] = {}
 
     def lead(self, term: Term) -> None:

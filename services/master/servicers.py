@@ -1,4 +1,4 @@
-# ruff: noqa: N802  # methods are named by the .proto files
+# methods are named by the .proto files
 """A master's doors: decode, call, encode. What masters and slaves answer alike is in `dittomq.broker.servicers`."""
 
 import asyncio

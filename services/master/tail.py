@@ -19,7 +19,9 @@ class Tail:
 
     def add(self, group: Group) -> None:
         """Keep what was written, in pieces of at most a chunk, or one record that is larger."""
-        borders = sorted(placed.physical_offset for frame in group.placed if isinstance(frame, list) for placed in frame if not placed.duplicate)
+        borders = sorted(
+            placed.physical_offset for frame in group.placed if isinstance(frame, list) for placed in frame if not placed.duplicate
+        )
         for start, data in group.pieces:
             self._split(start, data, borders)
         while self._bytes > TAIL_BYTES and len(self._pieces) > 1:

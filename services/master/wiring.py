@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -15,6 +14,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.keeping import Keeper
 from dittomq.broker.metadata import Metadata
+from dittomq.broker.metadata_sync import take_tables
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.remote_ranges import RemoteRanges
@@ -25,24 +25,24 @@ from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog.store import StopKind, Store, StoreOptions
-from dittomq.doors.workers import Lane
-from dittomq.errors import StoreFailed
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import Registrar
 from dittomq.replication.leadership import Leadership, OwnLog, Stopped
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
+from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from dittomq.wire.publishing import Topics
+from services.brokerage import Changes, Lanes, open_store
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
 from services.master.node import MasterNode, NodeParts
 from services.master.outcomes import Outcomes
-from services.master.recovery import Recovery, RecoveryParts
+from services.master.recovery import Peers, Recovery, RecoveryParts
 from services.master.replication import Replication
 from services.master.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
 from services.master.term import Term
@@ -51,26 +51,15 @@ from services.metrics import CallMetrics
 
 _GRACE_S: Final = 2.0
 _BACKGROUND_FLUSH_S: Final = 0.5
-_READ_THREADS: Final = 4
 _STOPPED: Final = {
     StopKind.CLEAN: Stopped.WHOLE,
     StopKind.KILLED: Stopped.WHOLE,
     StopKind.POWER_LOSS: Stopped.POWER_LOSS,
+    StopKind.FAILED_SYNC: Stopped.FAILED_SYNC,
     StopKind.EMPTY: Stopped.EMPTY,
 }
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """`store` is the only lane that writes the log."""
-
-    store: Lane
-    reads: Lane
-    dispatch: Lane
-    audit: Lane
-    files: Lane
 
 
 class Master:
@@ -82,39 +71,24 @@ class Master:
         self._loaded = loaded
         self._config = loaded.value
         self._doors = doors
-        self._node: MasterNode | None = None
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises StartError when it cannot start, StoreFailed when the disk fails."""
-        workers = self._doors.workers
-        lanes = _Lanes(
-            workers.lane("store"), workers.lane("reads", _READ_THREADS), workers.lane("dispatch"), workers.lane("audit"), workers.lane("files")
-        )
+        lanes = Lanes.of(self._doors.workers)
         options = StoreOptions(
             segment_bytes=self._config.store.segment_bytes,
             reserve_bytes=self._config.store.reserve_bytes,
             node=self._config.name,
             path=self._config.node.data_dir,
         )
-        doors = self._doors
-        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms()))
-        clean = False
-        try:
-            async with Channels(doors.transport) as channels:
-                await self._serve(store, lanes, channels, stop)
-            clean = True
-        except BaseException as raised:
-            if _is_store_failure(raised):
-                await lanes.store.call(store.clear_boot_stamp)
-            raise
-        finally:
-            await lanes.store.call(lambda: store.close(clean))
+        async with open_store(self._doors, options, lanes.store) as store, Channels(self._doors.transport) as channels:
+            await self._serve(store, lanes, channels, stop)
 
-    async def _serve(self, store: Store, lanes: _Lanes, channels: Channels, stop: asyncio.Event) -> None:
+    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
         doors, clock = self._doors, self._doors.clock
-        changed = asyncio.Event()
-        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, lambda kind, table: changed.set())
+        changes = Changes()
+        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
         own = OwnLog(self._config.name, _STOPPED[store.stopped], store.end, store.lineage)
@@ -122,10 +96,8 @@ class Master:
         dispatcher = Dispatcher(store, lanes.dispatch)
         recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, clock))
         replication = Replication(self._config, store, lanes.reads, clock, recovery)
-        parts = NodeParts(
-            self._loaded, doors.storage, store, lanes.store, metadata, dispatcher, recovery, replication, clock, doors.chance
-        )
-        node = self._node = MasterNode(parts, changed.set)
+        parts = NodeParts(self._loaded, doors.storage, store, lanes.store, metadata, dispatcher, recovery, replication, clock, doors.chance)
+        node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status))
         clients, replicas = await self._bind(node, parts, lanes)
         registrar = Registrar(
@@ -144,7 +116,7 @@ class Master:
             async with asyncio.TaskGroup() as tasks:
                 background = [
                     tasks.create_task(registrar.run(), name="registrar"),
-                    tasks.create_task(_forward(changed, registrar), name="changes"),
+                    tasks.create_task(changes.forward(registrar), name="changes"),
                     tasks.create_task(metadata.watch(), name="metadata"),
                     tasks.create_task(dispatcher.run(), name="dispatcher"),
                     tasks.create_task(keeper.run(), name="keeper"),
@@ -164,7 +136,11 @@ class Master:
         """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
         await self.vitals.become(Phase.WAITING, "recovering")
         cluster, broker = self._config.node.cluster, self._config.node.broker
-        decision = await recovery.run(lambda plan: RemoteRanges(channels, plan.address, cluster, broker))
+        peers = Peers(
+            ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
+            take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
+        )
+        decision = await recovery.run(peers)
         term = await node.open_term(decision)
         await self.vitals.become(Phase.READY)
         events = WriterEvents(written=term.on_written, flushed=term.on_flushed)
@@ -192,12 +168,15 @@ class Master:
         for server in servers:
             await server.stop(_GRACE_S)
 
-    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: _Lanes) -> tuple[RpcServer, RpcServer]:
+    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes) -> tuple[RpcServer, RpcServer]:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
         outcomes = Outcomes(store, lanes.store, appends, node.why_not_leading)
         rules = ReadRules(
-            config.node.broker, node.readable, lambda name: find_topic(metadata.table(TOPICS).rows, name, config.name), refuses_beyond_end=True
+            config.node.broker,
+            node.readable,
+            lambda name: find_topic(metadata.table(TOPICS).rows, name, config.name),
+            refuses_beyond_end=True,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
         turns = Turns()
@@ -206,7 +185,7 @@ class Master:
             return Topics(metadata.table(TOPICS).rows, config.name, turns.take, clock.wall_ms())
 
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads)
-        topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, lambda: node.epoch)
+        topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch)
         ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker)
         clients = [
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
@@ -215,7 +194,10 @@ class Master:
             names.broker(BrokerServicer(node)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy))),
         ]
-        replicas = [names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms))]
+        replicas = [
+            names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms)),
+            names.metadata(MetadataServicer(metadata)),
+        ]
         return (
             await self._server(node, Listen("listen.clients", config.listen.clients), clients),
             await self._server(node, Listen("listen.replication", config.listen.replication), replicas),
@@ -245,21 +227,8 @@ async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event) -
     await Master(Loaded(config, defaultdict(lambda: "default")), doors).run(stop)
 
 
-async def _forward(changed: asyncio.Event, registrar: Registrar) -> None:
-    while True:
-        await changed.wait()
-        changed.clear()
-        registrar.changed()
-
-
 async def _flush_forever(term: Term, events: WriterEvents) -> None:
     while True:
         await asyncio.sleep(_BACKGROUND_FLUSH_S)
         if term.flushed < term.written:
             await term.writer.flush(events)
-
-
-def _is_store_failure(raised: BaseException) -> bool:
-    if isinstance(raised, BaseExceptionGroup):
-        return any(_is_store_failure(inner) for inner in raised.exceptions)
-    return isinstance(raised, StoreFailed)

@@ -10,9 +10,9 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
+from services.process import main
 from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
-from services.process import main
 
 
 def _compose(loaded: Loaded[SlaveConfig]) -> Slave:

@@ -36,9 +36,13 @@ class NodeTable:
 class ReplicationTable:
     """Following the master."""
 
-    master_address: Annotated[str, Meta(description='replication address of the master, "host:port"; empty: as the nameservers say. RocketMQ: haMasterAddress')] = ""
+    master_address: Annotated[
+        str, Meta(description='replication address of the master, "host:port"; empty: as the nameservers say. RocketMQ: haMasterAddress')
+    ] = ""
     flush_mode: Annotated[FlushMode, Meta(description="RocketMQ: flushDiskType, default ASYNC_FLUSH")] = FlushMode.SYNC_FLUSH
-    silence_ms: Annotated[Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")] = 20_000
+    silence_ms: Annotated[
+        Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")
+    ] = 20_000
 
 
 @dataclass(frozen=True, slots=True)

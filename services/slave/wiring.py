@@ -24,8 +24,6 @@ from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.doors.workers import Lane
-from dittomq.errors import StoreFailed
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.channel import Channels
@@ -34,6 +32,7 @@ from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
+from services.brokerage import Changes, Lanes, open_store
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
 from services.slave.config import SlaveConfig
@@ -43,21 +42,9 @@ from services.slave.queues import StoreQueues
 from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
 
 _GRACE_S: Final = 2.0
-_READ_THREADS: Final = 4
 _PERMISSION_READ_WRITE: Final = 6
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """`store` is the only lane that writes the log."""
-
-    store: Lane
-    reads: Lane
-    dispatch: Lane
-    audit: Lane
-    files: Lane
 
 
 class Slave:
@@ -73,33 +60,20 @@ class Slave:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises StartError when it cannot start, StoreFailed when the disk fails."""
-        doors, workers = self._doors, self._doors.workers
-        lanes = _Lanes(
-            workers.lane("store"), workers.lane("reads", _READ_THREADS), workers.lane("dispatch"), workers.lane("audit"), workers.lane("files")
-        )
+        lanes = Lanes.of(self._doors.workers)
         options = StoreOptions(
             segment_bytes=self._config.store.segment_bytes,
             reserve_bytes=self._config.store.reserve_bytes,
             node=self._config.name,
             path=self._config.node.data_dir,
         )
-        store = await lanes.store.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms()))
-        clean = False
-        try:
-            async with Channels(doors.transport) as channels:
-                await self._serve(store, lanes, channels, stop)
-            clean = True
-        except BaseException as raised:
-            if _is_store_failure(raised):
-                await lanes.store.call(store.clear_boot_stamp)
-            raise
-        finally:
-            await lanes.store.call(lambda: store.close(clean))
+        async with open_store(self._doors, options, lanes.store) as store, Channels(self._doors.transport) as channels:
+            await self._serve(store, lanes, channels, stop)
 
-    async def _serve(self, store: Store, lanes: _Lanes, channels: Channels, stop: asyncio.Event) -> None:
+    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
         doors, clock, config = self._doors, self._doors.clock, self._config
-        changed = asyncio.Event()
-        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, lambda kind, table: changed.set())
+        changes = Changes()
+        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
         await lanes.store.call(store.sync)
@@ -133,7 +107,7 @@ class Slave:
             async with asyncio.TaskGroup() as tasks:
                 background = [
                     tasks.create_task(registrar.run(), name="registrar"),
-                    tasks.create_task(_forward(changed, registrar), name="changes"),
+                    tasks.create_task(changes.forward(registrar), name="changes"),
                     tasks.create_task(metadata.watch(), name="metadata"),
                     tasks.create_task(dispatcher.run(), name="dispatcher"),
                     tasks.create_task(keeper.run(), name="keeper"),
@@ -174,7 +148,10 @@ class Slave:
             names.broker(BrokerServicer(node)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy))),
         ]
-        replicas = [names.replication(ReplicationServicer(config.name, master, ranges))]
+        replicas = [
+            names.replication(ReplicationServicer(config.name, master, ranges)),
+            names.metadata(MetadataServicer(bound.metadata)),  # a recovering master takes the tables with the tail
+        ]
         return (
             await self._server(node, Listen("listen.clients", config.listen.clients), clients),
             await self._server(node, Listen("listen.replication", config.listen.replication), replicas),
@@ -207,7 +184,7 @@ class _Bound:
     """What the servers answer from."""
 
     store: Store
-    lanes: _Lanes
+    lanes: Lanes
     metadata: Metadata
     dispatcher: Dispatcher
     follower: Follower
@@ -217,16 +194,3 @@ class _Bound:
 async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:
     """Run a slave until `stop` is set."""
     await Slave(Loaded(config, defaultdict(lambda: "default")), doors).run(stop)
-
-
-async def _forward(changed: asyncio.Event, registrar: Registrar) -> None:
-    while True:
-        await changed.wait()
-        changed.clear()
-        registrar.changed()
-
-
-def _is_store_failure(raised: BaseException) -> bool:
-    if isinstance(raised, BaseExceptionGroup):
-        return any(_is_store_failure(inner) for inner in raised.exceptions)
-    return isinstance(raised, StoreFailed)

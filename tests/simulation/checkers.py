@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from dittomq.message import CopyState, Receipt
 from tests.simulation.history import Harm, History, Outcome, Publish
@@ -96,7 +97,7 @@ def _out_of_order(history: History) -> Iterator[str]:
     last: dict[tuple[str, str, int], Publish] = {}
     for publish in history.publishes:
         receipt = publish.receipt
-        if receipt is None or not history.must_survive(publish):
+        if receipt is None or publish.late or not publish.ordered or not history.must_survive(publish):
             continue
         key = (publish.client, receipt.topic, receipt.queue)
         before = last.get(key)
@@ -109,7 +110,7 @@ def _mixed_epochs(history: History) -> Iterator[str]:
     """Epochs grow along the log."""
     receipts = [publish.receipt for publish in history.publishes if publish.receipt is not None and history.must_survive(publish)]
     receipts.sort(key=lambda receipt: receipt.physical_offset)
-    for one, next_one in zip(receipts, receipts[1:], strict=False):
+    for one, next_one in pairwise(receipts):
         if one.epoch > next_one.epoch:
             yield f"offset {one.physical_offset} was acknowledged in epoch {one.epoch}, {next_one.physical_offset} in {next_one.epoch}"
 
@@ -140,9 +141,9 @@ def _confirmed_for_good(history: History, at: float, publish: Publish) -> bool:
 
 def _is_safe(history: History, publish: Publish, node: str, state: CopyState) -> bool:
     """Whether this copy of it outlives what happened to this node since."""
-    if history.harmed(node, publish.told_at, Harm.DISK_LOST):
+    if history.harmed(node, publish.at, Harm.DISK_LOST):
         return False
-    return state is CopyState.FLUSHED or not history.harmed(node, publish.told_at, Harm.POWER_LOST, Harm.SYNC_FAILED)
+    return state is CopyState.FLUSHED or not history.harmed(node, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)
 
 
 def _differences(publish: Publish, receipt: Receipt, record: ParsedRecord, node: str) -> Iterator[str]:

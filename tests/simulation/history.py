@@ -16,20 +16,24 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Publish:
-    """One message that a client tried to publish. `told_at`: when the receipt came."""
+    """One message that a client tried to publish at some time.
 
+    `ordered`: it asked for a queue, so it lies behind what the client published there before. `late`: it was unknown for a while
+    and was perhaps sent again, so its place is open.
+    """
+
+    at: float
     client: str
     number: int
     topic: str
     body: bytes
+    ordered: bool
     outcome: Outcome = Outcome.UNKNOWN
     receipt: Receipt | None = None
-    told_at: float = 0.0
+    late: bool = False
 
-    def stored(self, receipt: Receipt, now: float) -> None:
-        """The client got a receipt; the first one counts for the time."""
-        if self.receipt is None:
-            self.told_at = now
+    def stored(self, receipt: Receipt) -> None:
+        """The client got a receipt."""
         self.outcome, self.receipt = Outcome.STORED, receipt
 
     def not_stored(self) -> None:
@@ -39,7 +43,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One message that a client got from `node`. `may_be_undone`: it was told so."""
+    """One message that a client got from `node`, which it asked at some time. `may_be_undone`: it was told so."""
 
     at: float
     node: str
@@ -92,7 +96,7 @@ class History:
         assert receipt is not None
         if Ack.REPLICA_FLUSHED in receipt.levels_reached:
             return True
-        if self.harmed(self.master, publish.told_at, Harm.DISK_LOST):
+        if self.harmed(self.master, publish.at, Harm.DISK_LOST):
             return False
         flushed = any(copy.node == self.master and copy.state is CopyState.FLUSHED for copy in receipt.copies)
-        return flushed or not self.harmed(self.master, publish.told_at, Harm.POWER_LOST, Harm.SYNC_FAILED)
+        return flushed or not self.harmed(self.master, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)

@@ -1,7 +1,7 @@
 """Reads commit logs byte by byte, from RocketMQ's format alone: shares nothing with the product's own code.
 
-    size i32 · magic i32 · body CRC i32 · queue i32 · flag i32 · queue offset i64 · physical offset i64 · sysflag i32 · born i64
-    born host 8 · stored i64 · store host 8 · reconsumed i32 · prepared i64 · body i32+n · topic i8+n · properties i16+n
+size i32 · magic i32 · body CRC i32 · queue i32 · flag i32 · queue offset i64 · physical offset i64 · sysflag i32 · born i64
+born host 8 · stored i64 · store host 8 · reconsumed i32 · prepared i64 · body i32+n · topic i8+n · properties i16+n
 """
 
 import struct

@@ -57,7 +57,7 @@ class ServerCall:
         self._cancelled = False
         self._callbacks: list[Callable[[Any], None]] = []
         self.flow = MessageFlow(self._loop, self._send)
-        self.handler: "Handler | None" = None
+        self.handler: Handler | None = None
         self.task: asyncio.Task[None] | None = None
 
     # What the connection tells.
@@ -355,7 +355,7 @@ class SimulatedServer:
                 return handler
             return next((found for generic in self._generic if (found := generic.service(details)) is not None), None)
 
-        search: Callable[[Any], Awaitable["Handler | None"]] = look_up
+        search: Callable[[Any], Awaitable[Handler | None]] = look_up
         for interceptor in reversed(self._interceptors):
             search = _wrapped(interceptor, search)
         return await search(CallDetails(call.opened))
@@ -363,7 +363,7 @@ class SimulatedServer:
 
 def _wrapped(interceptor: Any, inner: Callable[[Any], Awaitable["Handler | None"]]) -> Callable[[Any], Awaitable["Handler | None"]]:
     async def search(details: Any) -> "Handler | None":
-        found: "Handler | None" = await interceptor.intercept_service(inner, details)
+        found: Handler | None = await interceptor.intercept_service(inner, details)
         return found
 
     return search

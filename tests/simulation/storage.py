@@ -12,6 +12,10 @@ _SYNC_S = (0.000_05, 0.000_4)
 _BYTES_PER_S = 400e6
 
 
+def _nobody() -> None:
+    return
+
+
 @dataclass(slots=True)
 class Faults:
     """What is wrong with a disk. They stay until they are taken back."""
@@ -19,6 +23,8 @@ class Faults:
     slowness: float = 1.0
     failing_syncs: int = 0
     """So many of the next syncs fail."""
+    sync_failed: Callable[[], None] = _nobody
+    """Called when one does."""
     skips_syncs: bool = False
     """Syncs say they are done and do nothing: a lie that checkers must notice."""
     operations_to_live: int | None = None
@@ -130,6 +136,7 @@ class SimulatedStorage:
         self.spend(low + (high - low) * self.disk.chance.random())
         if self.faults.failing_syncs:
             self.faults.failing_syncs -= 1
+            self.faults.sync_failed()
             raise StoreFailed(operation, path, "[Errno 5] Input/output error")
 
     def spend(self, seconds: float) -> None:

@@ -31,10 +31,7 @@ class Power(Enum):
 
 
 class Node:
-    """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too.
-
-    `storage_door` wraps the storage that the process gets; for tests that break it on purpose.
-    """
+    """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too. `crashed` is told of each crash."""
 
     def __init__(self, world: "World", name: str, serve: Serve, disk: Disk) -> None:
         self.name = name
@@ -42,6 +39,8 @@ class Node:
         self.disk = disk
         self.faults = Faults()
         self.lives = 0
+        self.crashed: Callable[[Power], None] = _nobody
+        self._dies_by = Power.KILL
         self._world = world
         self._life: Life | None = None
         self._stop = asyncio.Event()
@@ -90,13 +89,18 @@ class Node:
             self.disk.lose_power()
         else:
             self.disk.drop_cache()
+        self.crashed(power)
+
+    def lose_disk(self) -> None:
+        """Put an empty disk in the place of what is lost; only while nothing runs."""
+        assert self._life is None, f"{self.name} runs"
+        self._world.transcript.note(self.name, "loses its disk")
+        self.disk = Disk(self.disk.chance, self.disk.capacity_bytes)
 
     def crash_within(self, operations: int, power: Power) -> None:
         """Crash inside the disk operation that follows so many others."""
         self.faults.operations_to_live = operations
         self._dies_by = power
-
-    _dies_by = Power.KILL
 
     async def _run(self, life: Life, stop: asyncio.Event) -> None:
         storage = SimulatedStorage(self.disk, life, self.faults, lambda: self.crash(self._dies_by))
@@ -200,6 +204,10 @@ class World:
         error = context.get("exception")
         if error is None or not _only(error, (SimCrashed,)):
             self.unexpected("loop", str(context.get("message")), error or RuntimeError("no exception"))
+
+
+def _nobody(_: Power) -> None:
+    return
 
 
 def _only(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:

@@ -11,7 +11,7 @@ from tests.simulation.life import SimCrashed
 from tests.support.stores import SMALL, Machine, draft, open_epoch, queues_of, whole_log
 
 LIVES = 12
-SEEDS = 600
+SEEDS = 40
 
 
 @dataclass(slots=True)

@@ -86,14 +86,14 @@ class Log:
         return [one.message.body for one in self.placed]
 
 
-class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]  # generated
+class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.TopicServiceServicer):
     """One node. `script` says what happens to the next frames; when it is empty they are stored."""
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
         self.log = log
         self.epoch = 1
-        self.put_status = pb.PUT_STATUS_OK
+        self.put_status: pb.PutStatus = pb.PUT_STATUS_OK
         self.script: deque[Reply | Refuse] = deque()
         self.frames: list[pb.PublishStreamRequest] = []
         self.streams = 0
@@ -236,7 +236,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         return admin_pb2.DeleteTopicResponse()
 
 
-class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):  # type: ignore[misc]  # generated
+class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
     """Tells what it was told to tell."""
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ def _event(session: master_session.MasterSession | slave_session.SlaveSession, t
     module = master_session if isinstance(session, master_session.MasterSession) else slave_session
     kind = getattr(module, name, None) or getattr(events, name)
     given = dict(_facts(facts))
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         value = given.pop(field.name, _DEFAULTS.get(field.name))
         if field.name == "flushed" and value is None:
@@ -150,7 +150,7 @@ def shown(value: Any) -> str:
 def _shown_field(value: Any) -> str:
     match value:
         case LineageEntry():
-            return f"{value.epoch}{'b' if value.incarnation >= 1_000 else ''}@{value.start}"  # noqa: PLR2004
+            return f"{value.epoch}{'b' if value.incarnation >= 1_000 else ''}@{value.start}"
         case events.RangeDigest():
             return f"{value.start}-{value.end}:{value.digest.decode()}"
         case tuple():

@@ -1,4 +1,4 @@
-# ruff: noqa: N802  # methods are named by the .proto files
+# methods are named by the .proto files
 """AuditService: this copy's digests and bytes, for comparison."""
 
 from collections.abc import AsyncIterator

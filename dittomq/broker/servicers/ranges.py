@@ -1,4 +1,4 @@
-# ruff: noqa: N802  # methods are named by the .proto files
+# methods are named by the .proto files
 """ReplicationService.FetchRange, which masters and slaves serve alike. Each adds its own Replicate."""
 
 from collections.abc import AsyncIterator

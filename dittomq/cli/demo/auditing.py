@@ -9,7 +9,6 @@ from typing import Any
 
 from dittomq.cli.demo.broken import BrokenPromise
 from dittomq.message import StoredMessage
-from dittomq.testing.configs import SEGMENT_BYTES
 from dittomq.testing.processes import module_environment
 
 _LIMIT_S = 180
@@ -30,6 +29,19 @@ class Audit:
 
     status: int
     document: dict[str, Any]
+
+    def rows(self) -> list[list[str]]:
+        """The verdict on each broker group, as a table."""
+        rows = [["GROUP", "COPIES", "COMPARED", "DIFFERING", "DAMAGED", "NOT CHECKED", "VERDICT"]]
+        for group in self.document["groups"]:
+            counts = [f"{group['compared_bytes']:,} B", f"{group['differing_bytes']:,} B", f"{group['records']['damaged']:,}"]
+            rows.append([group["broker"], f"{len(group['copies'])}", *counts, f"{group['not_checked_bytes']:,}", group["verdict"]])
+        return rows
+
+    def passes(self, *, copies: int) -> bool:
+        """Whether it compared so many copies of one group, and all are equal."""
+        groups = self.document["groups"]
+        return self.status == 0 and len(groups) == 1 and len(groups[0]["copies"]) == copies and groups[0]["compared_bytes"] > 0
 
     def finds(self, flipped: Flipped) -> bool:
         """Whether it names that node, message and byte, and nothing else."""
@@ -71,12 +83,11 @@ def run_audit(nameserver: str, out: Path, history: Path) -> Audit:
 
 
 def flip_a_byte(store: Path, node: str, message: StoredMessage) -> Flipped:
-    """Flip one bit in the middle of the message's body, in that store's file, while its node runs."""
-    start = message.physical_offset - message.physical_offset % SEGMENT_BYTES
-    with (store / "commitlog" / f"{start:020d}").open("r+b") as segment:
-        segment.seek(message.physical_offset - start)
+    """Flip one bit in the middle of the message's body, in the first file of that store, while its node runs."""
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as segment:
+        segment.seek(message.physical_offset)
         record = segment.read(message.record_bytes)
-        at = record.index(message.body) + len(message.body) // 2
-        segment.seek(message.physical_offset - start + at)
-        segment.write(bytes([record[at] ^ 1]))
-    return Flipped(node, message, message.physical_offset + at)
+        position = message.physical_offset + record.index(message.body) + len(message.body) // 2
+        segment.seek(position)
+        segment.write(bytes([record[position - message.physical_offset] ^ 1]))
+    return Flipped(node, message, position)

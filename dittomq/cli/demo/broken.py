@@ -1,18 +1,8 @@
 """What ends the demo early."""
 
-from dataclasses import dataclass
 
-from dittomq.errors import DittoError
-
-
-@dataclass(eq=False)
-class BrokenPromise(DittoError):
+class BrokenPromise(Exception):
     """Something that the demo proves did not hold."""
-
-    what: str
-
-    def __str__(self) -> str:
-        return f"FAIL: {self.what}"
 
 
 def demand(holds: object, what: str) -> None:

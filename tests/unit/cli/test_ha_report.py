@@ -47,9 +47,17 @@ def test_a_group_that_works_needs_no_attention_and_reads_as_documented() -> None
 def test_what_nobody_knows_is_printed_as_unknown() -> None:
     silent = replace(LEADER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "catching up")))
 
-    lines = report_lines(build_report(BOTH, {"a/0": silent, "a/1": FOLLOWER}), NOW_MS)
+    lines = report_lines(build_report(BOTH, {"a/0": silent, "a/1": replace(FOLLOWER, nodes=())}), NOW_MS)
 
     assert lines[-1].split() == ["a/1", "slave", "catching", "up", "unknown", "unknown", "unknown", "not", "yet", "compared"]
+
+
+def test_what_its_master_has_not_heard_the_node_itself_says() -> None:
+    applied_unknown = replace(SLAVE_VIEW, applied=None, applied_lag_bytes=None)
+
+    lines = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, applied_unknown)), "a/1": FOLLOWER}), NOW_MS)
+
+    assert lines[-1].split()[-3:] == ["1.2", "KiB", "1,000"]
 
 
 def test_a_node_that_does_not_answer_needs_attention_even_where_its_master_still_counts_it() -> None:

@@ -1,24 +1,9 @@
-"""Everything that can be refused or fail, as one tree. An error carries data and reads as one sentence that says what to change.
-
-DittoError
-  Refused         nothing of it happened; crosses the wire (`dittomq.rpc.status` maps each to a gRPC code and back)
-  StoreFailed     a write or sync failed: the node stops, what was in flight is unknown; crosses the wire too
-  StartError      this process cannot start: configuration, store, port
-  OutOfReach      nobody answers at an address, or not in time
-  NotStored, LevelNotReached, OutcomeUnknown
-                  what publishing raises; a caller has one question: may I send it again?
-"""
+"""Refusals: nothing of what was asked happened. Each crosses the wire; `dittomq.rpc.status` maps it to a gRPC code and back."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dittomq.message import Receipt
-
-
-class DittoError(Exception):
-    """Root of the tree. `reason` is a name of ditto.error.v1.ErrorReason, or our own where it never crosses the wire."""
-
-    reason: ClassVar[str] = "UNSPECIFIED"
+from dittomq.errors.root import DittoError
 
 
 class Refused(DittoError):
@@ -89,7 +74,9 @@ class MessageTooLarge(Refused):
     limit: int
 
     def __str__(self) -> str:
-        return f"{self.what} has {self.size:,} bytes, the limit is {self.limit:,}; send less or keep the data elsewhere and send where it is"
+        return (
+            f"{self.what} has {self.size:,} bytes, the limit is {self.limit:,}; send less or keep the data elsewhere and send where it is"
+        )
 
 
 @dataclass(eq=False)
@@ -141,7 +128,9 @@ class TooFewCopies(Refused):
     demanded: int
 
     def __str__(self) -> str:
-        return f"{self.node} has {self.in_sync} copies in sync and min_in_sync_replicas demands {self.demanded}; bring slaves back or lower it"
+        return (
+            f"{self.node} has {self.in_sync} copies in sync and min_in_sync_replicas demands {self.demanded}; bring slaves back or lower it"
+        )
 
 
 @dataclass(eq=False)
@@ -154,7 +143,8 @@ class DiskFull(Refused):
     needed: int
 
     def __str__(self) -> str:
-        return f"the disk of {self.node} has {self.free:,} bytes left and the append keeps {self.needed:,} free; make room, writes resume by themselves"
+        room = f"the disk of {self.node} has {self.free:,} bytes left and the append keeps {self.needed:,} free"
+        return f"{room}; make room, writes resume by themselves"
 
 
 @dataclass(eq=False)
@@ -202,7 +192,8 @@ class ProducerExpired(Refused):
     sequence: int
 
     def __str__(self) -> str:
-        return f"sequence {self.sequence:,} of producer {self.producer_id} is no longer remembered; look for the message before you send it under a new producer id"
+        what = f"sequence {self.sequence:,} of producer {self.producer_id} is no longer remembered"
+        return f"{what}; look for the message before you send it under a new producer id"
 
 
 @dataclass(eq=False)
@@ -288,127 +279,3 @@ class NeedsOperator(Refused):
 
     def __str__(self) -> str:
         return f"{self.node} needs an operator: {self.why}"
-
-
-@dataclass(eq=False)
-class StoreFailed(DittoError):
-    """A write or sync failed. It is never repeated: the node stops and what was in flight is unknown."""
-
-    reason: ClassVar[str] = "STORE_FAILED"
-    operation: str
-    path: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{self.operation} of {self.path} failed: {self.problem}; the node stops, check its disk and start it again"
-
-
-class StartError(DittoError):
-    """This process cannot start."""
-
-
-@dataclass(eq=False)
-class ConfigError(StartError):
-    """`where` names the file and line, variable or flag."""
-
-    reason: ClassVar[str] = "CONFIG"
-    where: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.problem}"
-
-
-@dataclass(eq=False)
-class StoreLocked(StartError):
-    """Another process holds the store."""
-
-    reason: ClassVar[str] = "STORE_LOCKED"
-    path: str
-
-    def __str__(self) -> str:
-        return f"the store {self.path} is held by another process; stop it or use another data_dir"
-
-
-@dataclass(eq=False)
-class UnreadableStore(StartError):
-    """The store cannot be opened; nothing in it was changed."""
-
-    reason: ClassVar[str] = "UNREADABLE_STORE"
-    path: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"the store {self.path} cannot be opened: {self.problem}"
-
-
-@dataclass(eq=False)
-class PortInUse(StartError):
-    """The address cannot be bound."""
-
-    reason: ClassVar[str] = "PORT_IN_USE"
-    setting: str
-    address: str
-
-    def __str__(self) -> str:
-        return f"{self.setting}: {self.address} is in use; stop what holds it or choose another port"
-
-
-@dataclass(eq=False)
-class OutOfReach(DittoError):
-    """Nobody answers, or not in time."""
-
-    reason: ClassVar[str] = "OUT_OF_REACH"
-    who: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{self.who} does not answer: {self.problem}"
-
-
-@dataclass(eq=False)
-class NotStored(DittoError):
-    """Surely not in any log. `index` is the message's place in what was published together, `cause` what refused it."""
-
-    reason: ClassVar[str] = "NOT_STORED"
-    topic: str
-    cause: DittoError
-    index: int = 0
-
-    def __str__(self) -> str:
-        return f"not stored: {self.cause}"
-
-
-@dataclass(eq=False)
-class LevelNotReached(DittoError):
-    """Stored, on fewer or less safe copies than asked; the receipt names them."""
-
-    reason: ClassVar[str] = "LEVEL_NOT_REACHED"
-    receipt: Receipt
-
-    def __str__(self) -> str:
-        copies = ", ".join(map(str, self.receipt.copies)) or "no copy known"
-        return f"stored weaker than {self.receipt.asked}: {self.receipt.status}, {copies}; do not send it again"
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeHandle:
-    """Names a message whose answer was lost, for `resolve`."""
-
-    broker: str
-    producer_id: str
-    sequence: int
-    topic: str
-    queue: int
-
-
-@dataclass(eq=False)
-class OutcomeUnknown(DittoError):
-    """The answer was lost: in the log or not. Sending again through the same producer, or `resolve`, cannot store it twice."""
-
-    reason: ClassVar[str] = "OUTCOME_UNKNOWN"
-    handle: OutcomeHandle
-    problem: str
-
-    def __str__(self) -> str:
-        return f"outcome unknown: {self.problem}; ask with resolve, or send it again through the same producer"

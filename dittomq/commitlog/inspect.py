@@ -1,0 +1,167 @@
+"""Reads a store that lies on a disk, ours or RocketMQ's: no lock, no change, memory that does not grow with the log.
+
+A store that is in use may be read too: what is being written at the moment looks like a torn end.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dittomq.commitlog import identity, lineage_file
+from dittomq.commitlog.decoding import Record, decode
+from dittomq.commitlog.format import MAX_RECORD_BYTES, START, start_problem
+from dittomq.commitlog.segment import FOLDER, path_of, starts_of
+from dittomq.commitlog.side_file import DamagedSideFile
+from dittomq.commitlog.storage import File, Storage
+from dittomq.commitlog.walk import HEADER_BYTES, Sort, Span, View, next_start, problem_of, spans
+from dittomq.errors import UnreadableStore
+
+_WINDOW_BYTES = 4 * MAX_RECORD_BYTES
+CUT_OFF = "no record starts here, and none comes behind it"
+Progress = Callable[[int, int], None]
+"""Hears how many bytes of how many were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOnDisk:
+    """What is known of a store before its log is read. Records from `sealed_from` on must carry the record CRC; None: no record must."""
+
+    storage: Storage
+    name: str
+    ours: bool
+    starts: tuple[int, ...]
+    segment_bytes: int
+    sealed_from: int | None
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte of the last segment."""
+        return self.starts[-1] + self.segment_bytes if self.starts else 0
+
+
+class Item(NamedTuple):
+    """A stretch [start, end) of the log. `record` None: a mark, or nothing that can be read; `problem` "" when it is whole."""
+
+    sort: Sort
+    start: int
+    end: int
+    record: Record | None
+    problem: str
+
+
+def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
+    """Look at a store's folder. Raises UnreadableStore for one that has no log, or segments of different sizes."""
+    starts = starts_of(name, storage.list_folder(FOLDER))
+    if not starts:
+        raise UnreadableStore(name, f"{FOLDER}/ holds no segment; name the folder that holds {FOLDER}/")
+    sizes = {start: _size(storage, path_of(start)) for start in starts}
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        listed = ", ".join(f"{size:,}" for size in sorted(set(sizes.values())))
+        raise UnreadableStore(name, f"its segments have different or no sizes ({listed} bytes); it was cut short or is being copied")
+    try:
+        ours = identity.load(storage) is not None
+        lineage = lineage_file.load(storage)
+    except DamagedSideFile as damage:
+        raise UnreadableStore(name, str(damage)) from damage
+    sealed_from = lineage[0].start if lineage else None
+    return StoreOnDisk(storage, name, ours, tuple(starts), sizes[starts[0]], sealed_from)
+
+
+def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item]:
+    """Everything in the log in order: records, marks and what is damaged; ends where the log does.
+
+    Bytes that are not zero behind the last whole record are its last item.
+    """
+    lost: Item | None = None
+    done = 0
+    for start in store.starts:
+        for item in _segment_items(store, start):
+            to_the_end = item.sort is Sort.DAMAGED and item.end == start + store.segment_bytes
+            if lost is not None and to_the_end and item.start == start:
+                lost = lost._replace(end=item.end)
+                continue
+            if lost is not None:
+                yield lost
+            lost = item if to_the_end else None  # the log's end, if nothing comes behind it
+            if lost is None:
+                yield item
+        done += store.segment_bytes
+        if progress is not None:
+            progress(done, len(store.starts) * store.segment_bytes)
+    if lost is not None:
+        end = _last_set_byte(store, lost.start)
+        if end > lost.start:
+            yield lost._replace(end=end, problem=CUT_OFF)
+
+
+def _segment_items(store: StoreOnDisk, start: int) -> Iterator[Item]:
+    stop = start + store.segment_bytes
+    with contextlib.closing(store.storage.open(path_of(start), readonly=True)) as file:
+        for span, view in _stretches(file, start, stop):
+            sealed = store.sealed_from is not None and span.start >= store.sealed_from
+            problem = problem_of(view, span, sealed=sealed)
+            record = None
+            if span.sort is Sort.DAMAGED:
+                problem = _unknown_magic(span, view) or problem
+            if span.sort is Sort.RECORD and not problem:
+                record = decode(view.data[span.start - view.base : span.end - view.base], span.start)
+            yield Item(span.sort, span.start, span.end, record, problem)
+
+
+def _stretches(file: File, start: int, stop: int) -> Iterator[tuple[Span, View]]:
+    """Every stretch of a segment, with bytes in which it lies whole, unless it is damaged."""
+    at, lost = start, None
+    view = View(b"", start, stop)
+    while at < stop:
+        view = View(file.pread(_WINDOW_BYTES, at - start), at, stop)
+        further = stop if view.end >= stop else max(at + 1, view.end - HEADER_BYTES)
+        if lost is not None:
+            found = next_start(view, at)
+            if found is not None:
+                yield Span(Sort.DAMAGED, lost, found), view
+                lost = None
+            at = further if found is None else found
+            continue
+        base = at
+        for span in spans(view, base):
+            if span.sort is Sort.DAMAGED and span.end >= view.end:
+                lost, at = span.start, further
+                break
+            if view.end < span.end and view.end < stop and base < span.start:
+                break  # read again, from its start on
+            yield span, view
+            at = span.end
+        if at == base or (at < stop <= view.end and lost is None):
+            lost, at = at, further  # what is left is too short for a record
+    if lost is not None:
+        yield Span(Sort.DAMAGED, lost, stop), view
+
+
+def _unknown_magic(span: Span, view: View) -> str:
+    """What to say of a stretch that a record of another version would fill; empty when none does."""
+    head = view.data[max(0, span.start - view.base) :][:HEADER_BYTES]
+    if span.start < view.base or len(head) < HEADER_BYTES:
+        return ""
+    size, magic = START.unpack_from(head)
+    names_itself = int.from_bytes(head[28:36], "big") == span.start and size == span.end - span.start
+    return start_problem(size, magic, span.start, view.segment_end) if names_itself else ""
+
+
+def _last_set_byte(store: StoreOnDisk, start: int) -> int:
+    found = start
+    for segment in store.starts:
+        if segment + store.segment_bytes <= start:
+            continue
+        with contextlib.closing(store.storage.open(path_of(segment), readonly=True)) as file:
+            at = max(segment, start)
+            while data := file.pread(1 << 20, at - segment):
+                kept = len(data.rstrip(b"\0"))
+                found = at + kept if kept else found
+                at += len(data)
+    return found
+
+
+def _size(storage: Storage, path: str) -> int:
+    with contextlib.closing(storage.open(path, readonly=True)) as file:
+        return file.size()

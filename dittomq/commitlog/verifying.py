@@ -1,0 +1,236 @@
+"""Proves a store on disk against itself: every checksum, dense queue offsets, and queues that name exactly the log's records."""
+
+import contextlib
+import re
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dittomq.commitlog import checkpoint
+from dittomq.commitlog.checkpoint import Minimum, QueueKey
+from dittomq.commitlog.decoding import Record
+from dittomq.commitlog.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.inspect import CUT_OFF, Item, Progress, StoreOnDisk, items
+from dittomq.commitlog.queue_index import folder_of
+from dittomq.commitlog.segment import name_of
+from dittomq.commitlog.walk import Sort
+from dittomq.properties import TAGS, tags_code
+
+MAX_FINDINGS = 1_000
+_CACHED_QUEUES = 1_024
+_CACHED_UNITS = 256
+_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_INNER_BATCH = 0x80
+_LOWEST_HASH = -(1 << 31)
+_MAGIC = re.compile("magic [0-9a-f]{8}")
+
+
+class Kind(StrEnum):
+    """What can be wrong. Only the last three are about what is derived from the log."""
+
+    DAMAGED = "damaged"
+    UNSUPPORTED = "unsupported"
+    TORN_END = "torn end"
+    QUEUE_GAP = "queue gap"
+    UNIT_DIFFERS = "unit differs"
+    UNIT_MISSING = "unit missing"
+    UNIT_SURPLUS = "unit surplus"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`position` is a byte of the log; `queue_offset` -1 where no message is meant."""
+
+    kind: Kind
+    position: int
+    topic: str
+    queue: int
+    queue_offset: int
+    problem: str
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts, and the first MAX_FINDINGS findings. `undispatched`: records at the end that their queues do not have yet.
+
+    `without_queue`: records of topics that have no queue folder, as after a deletion.
+    """
+
+    records: int = 0
+    bodies_bytes: int = 0
+    low: int = 0
+    end: int = 0
+    undispatched: int = 0
+    without_queue: int = 0
+    hidden: int = 0
+    counts: dict[Kind, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def note(self, finding: Finding) -> None:
+        """Count a finding, and keep it if there is room."""
+        self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(finding)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is wrong; a torn end is what a kill leaves and recovery cuts."""
+        return not set(self.counts) - {Kind.TORN_END}
+
+
+def verify(store: StoreOnDisk, progress: Progress | None = None) -> Report:
+    """Read the whole log and compare the queues with it."""
+    report = Report(low=store.starts[0], end=store.starts[0])
+    queues = _Queues(store, report)
+    torn: Item | None = None
+    for item in items(store, progress):
+        if torn is not None:
+            report.note(_finding(torn, Kind.TORN_END if item.problem == CUT_OFF else Kind.DAMAGED))
+        torn = item if item.sort is Sort.RECORD and item.problem else None
+        if item.problem and torn is None:
+            report.note(_finding(item, _kind_of(item)))
+        if not item.problem:
+            report.end = item.end
+        if item.record is not None:
+            report.records += 1
+            report.bodies_bytes += len(item.record.body)
+            queues.check(item.record)
+    if torn is not None:
+        report.note(_finding(torn, Kind.TORN_END))
+    queues.finish()
+    return report
+
+
+def _finding(item: Item, kind: Kind) -> Finding:
+    return Finding(kind, item.start, "", -1, -1, item.problem)
+
+
+def _kind_of(item: Item) -> Kind:
+    if item.problem == CUT_OFF:
+        return Kind.TORN_END
+    return Kind.UNSUPPORTED if _MAGIC.search(item.problem) else Kind.DAMAGED
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the log has said of one queue. `missing` are offsets without a unit, of which no later one had one yet."""
+
+    next: int
+    missing: list[tuple[int, int]] = field(default_factory=list)
+
+
+class _Queues:
+    """The queues of a store, compared record by record."""
+
+    def __init__(self, store: StoreOnDisk, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self._units = _Units(store)
+        self._seen: dict[QueueKey, _Seen] = {}
+        self._minimums: dict[QueueKey, Minimum] = checkpoint.load_minimums(store.storage) if store.ours else {}
+
+    def check(self, record: Record) -> None:
+        """Compare one record, the next in the log."""
+        key = (record.topic, record.queue)
+        offset = record.queue_offset
+        if record.system_flag & _INNER_BATCH:  # counts as many as it holds, in a queue of another kind
+            self._seen[key] = _Seen(offset + int(record.properties.get("INNER_NUM", "1")))
+            return
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._seen[key] = _Seen(0 if self._store.starts[0] == 0 else offset)
+        restarted = offset == 0 and not self._store.ours  # a topic of RocketMQ that was deleted and made again
+        if offset != seen.next and not restarted:
+            self._note(Kind.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
+        seen.next = offset + 1
+        minimum = self._minimums.get(key)
+        if minimum is not None and offset < minimum.low:
+            self._report.hidden += 1
+        else:
+            self._compare(key, seen, record)
+
+    def finish(self) -> None:
+        """Say what is left open at the end of the log."""
+        for (topic, queue), seen in self._seen.items():
+            self._report.undispatched += len(seen.missing)
+            unit = self._units.at((topic, queue), seen.next)
+            if unit is not None and unit[1] > 0:
+                problem = f"the queue has a message {seen.next:,} at {unit[0]:,}, which the log does not have"
+                self._report.note(Finding(Kind.UNIT_SURPLUS, unit[0], topic, queue, seen.next, problem))
+
+    def _compare(self, key: QueueKey, seen: _Seen, record: Record) -> None:
+        if not self._units.has(key):
+            self._report.without_queue += 1
+            return
+        unit = self._units.at(key, record.queue_offset)
+        if unit is None or unit[1] <= 0:
+            if len(seen.missing) < MAX_FINDINGS:
+                seen.missing.append((record.queue_offset, record.physical_offset))
+            else:
+                self._report.undispatched += 1
+            return
+        for offset, position in seen.missing:
+            self._report.note(Finding(Kind.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones"))
+        seen.missing.clear()
+        position, size, code = unit
+        if (position, size) != (record.physical_offset, record.size):
+            self._note(Kind.UNIT_DIFFERS, record, f"its queue says {size:,} bytes at {position:,}")
+        elif not _code_fits(record, code):
+            self._note(Kind.UNIT_DIFFERS, record, f"its queue says tags code {code}")
+
+    def _note(self, kind: Kind, record: Record, problem: str) -> None:
+        self._report.note(Finding(kind, record.physical_offset, record.topic, record.queue, record.queue_offset, problem))
+
+
+def _code_fits(record: Record, code: int) -> bool:
+    if record.topic == _SCHEDULE_TOPIC and "DELAY" in record.properties:
+        return True  # a due time
+    return code < _LOWEST_HASH or code == tags_code(record.properties.get(TAGS, ""))  # below: an address in the queue's extension
+
+
+class _Units:
+    """Units of queues, a few hundred at a time, of a bounded number of queues."""
+
+    def __init__(self, store: StoreOnDisk) -> None:
+        self._storage = store.storage
+        self._blocks: OrderedDict[QueueKey, tuple[int, bytes]] = OrderedDict()
+        self._file_bytes: dict[QueueKey, int] = {}
+
+    def has(self, key: QueueKey) -> bool:
+        """Whether the queue has any file."""
+        return self._size(key) > 0
+
+    def at(self, key: QueueKey, offset: int) -> tuple[int, int, int] | None:
+        """Position, size and tags code of a message; None where its file is not there."""
+        first, block = self._blocks.get(key, (-1, b""))
+        if not first <= offset < first + len(block) // UNIT_BYTES:
+            first, block = offset, self._read(key, offset)
+            self._blocks[key] = (first, block)
+        self._blocks.move_to_end(key)
+        if len(self._blocks) > _CACHED_QUEUES:
+            self._blocks.popitem(last=False)
+        at = (offset - first) * UNIT_BYTES
+        return None if at + UNIT_BYTES > len(block) else UNIT.unpack_from(block, at)
+
+    def _read(self, key: QueueKey, offset: int) -> bytes:
+        size = self._size(key)
+        if size == 0:
+            return b""
+        at = offset * UNIT_BYTES
+        path = f"{folder_of(*key)}/{name_of(at // size * size)}"
+        if not self._storage.exists(path):
+            return b""
+        with contextlib.closing(self._storage.open(path, readonly=True)) as file:
+            return file.pread(min(_CACHED_UNITS * UNIT_BYTES, size - at % size), at % size)
+
+    def _size(self, key: QueueKey) -> int:
+        found = self._file_bytes.get(key)
+        if found is None:
+            folder = folder_of(*key)
+            names = self._storage.list_folder(folder)
+            found = 0
+            if names:
+                with contextlib.closing(self._storage.open(f"{folder}/{names[0]}", readonly=True)) as file:
+                    found = file.size() // UNIT_BYTES * UNIT_BYTES
+            self._file_bytes[key] = found
+        return found

@@ -1,0 +1,75 @@
+"""Everything that can be refused or fail, as one tree. An error carries data and reads as one sentence that says what to change.
+
+DittoError
+  Refused         nothing of it happened; crosses the wire (`dittomq.rpc.status` maps each to a gRPC code and back)
+  StoreFailed     a write or sync failed: the node stops, what was in flight is unknown; crosses the wire too
+  StartError      this process cannot start: configuration, store, port
+  OutOfReach      nobody answers at an address, or not in time
+  NotStored, LevelNotReached, OutcomeUnknown
+                  what publishing raises; a caller has one question: may I send it again?
+"""
+
+from dittomq.errors.publishing import LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
+from dittomq.errors.refused import (
+    CorruptRecord,
+    DiskFull,
+    InvalidField,
+    MessageTooLarge,
+    NeedsOperator,
+    NodeIdTaken,
+    NotMaster,
+    NotPermitted,
+    NotReady,
+    OffsetOutOfRange,
+    ProducerExpired,
+    QueueFull,
+    QueueNotFound,
+    Refused,
+    SequenceGap,
+    SessionEnded,
+    StaleEpoch,
+    TooFewCopies,
+    TopicExists,
+    TopicNotFound,
+    VersionChanged,
+    WrongCluster,
+)
+from dittomq.errors.root import DittoError, OutOfReach, StoreFailed
+from dittomq.errors.starting import ConfigError, PortInUse, StartError, StoreLocked, UnreadableStore
+
+__all__ = [
+    "ConfigError",
+    "CorruptRecord",
+    "DiskFull",
+    "DittoError",
+    "InvalidField",
+    "LevelNotReached",
+    "MessageTooLarge",
+    "NeedsOperator",
+    "NodeIdTaken",
+    "NotMaster",
+    "NotPermitted",
+    "NotReady",
+    "NotStored",
+    "OffsetOutOfRange",
+    "OutOfReach",
+    "OutcomeHandle",
+    "OutcomeUnknown",
+    "PortInUse",
+    "ProducerExpired",
+    "QueueFull",
+    "QueueNotFound",
+    "Refused",
+    "SequenceGap",
+    "SessionEnded",
+    "StaleEpoch",
+    "StartError",
+    "StoreFailed",
+    "StoreLocked",
+    "TooFewCopies",
+    "TopicExists",
+    "TopicNotFound",
+    "UnreadableStore",
+    "VersionChanged",
+    "WrongCluster",
+]

@@ -1,0 +1,35 @@
+"""The root, and what can happen anywhere: nobody answers, or the disk fails."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class DittoError(Exception):
+    """Root of the tree. `reason` is a name of ditto.error.v1.ErrorReason, or our own where it never crosses the wire."""
+
+    reason: ClassVar[str] = "UNSPECIFIED"
+
+
+@dataclass(eq=False)
+class StoreFailed(DittoError):
+    """A write or sync failed. It is never repeated: the node stops and what was in flight is unknown."""
+
+    reason: ClassVar[str] = "STORE_FAILED"
+    operation: str
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.path} failed: {self.problem}; the node stops, check its disk and start it again"
+
+
+@dataclass(eq=False)
+class OutOfReach(DittoError):
+    """Nobody answers, or not in time."""
+
+    reason: ClassVar[str] = "OUT_OF_REACH"
+    who: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.who} does not answer: {self.problem}"

@@ -1,0 +1,101 @@
+"""What a broker process of either role does around its work: lanes, the store's life, and news for the nameservers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, Self
+
+import structlog
+
+from dittomq.broker.doors import BrokerDoors
+from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.doors.workers import Lane, Workers
+from dittomq.errors import StoreFailed
+from dittomq.metadata.formats import TableKind
+from dittomq.metadata.tables import Row, Table
+from dittomq.naming.registrar import Registrar
+
+_READ_THREADS: Final = 4
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The threads of one broker. `store` is the only lane that writes the log; `files` writes the side files and tables."""
+
+    store: Lane
+    reads: Lane
+    dispatch: Lane
+    audit: Lane
+    files: Lane
+
+    @classmethod
+    def of(cls, workers: Workers) -> Self:
+        """Make them."""
+        return cls(
+            workers.lane("store"),
+            workers.lane("reads", _READ_THREADS),
+            workers.lane("dispatch"),
+            workers.lane("audit"),
+            workers.lane("files"),
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_store(doors: BrokerDoors, options: StoreOptions, lane: Lane) -> AsyncIterator[Store]:
+    """An open store. It is closed as clean only when nothing was raised; after a StoreFailed it says so on disk, if it still can."""
+    store = await lane.call(lambda: Store.open(doors.storage, options, chance=doors.chance, wall_ms=doors.clock.wall_ms()))
+    _report(options, store)
+    clean = False
+    try:
+        yield store
+        clean = True
+    except BaseException as raised:
+        if _is_store_failure(raised):
+            with contextlib.suppress(StoreFailed):  # a disk that takes nothing more keeps the stamp of a dead process
+                await lane.call(store.clear_boot_stamp)
+        raise
+    finally:
+        await lane.call(lambda: store.close(clean))
+
+
+class Changes:
+    """Tells the nameservers when what is registered with them has changed."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def table_changed(self, kind: TableKind[Row], table: Table[Row]) -> None:
+        """A table has a new version."""
+        self._changed.set()
+
+    def changed(self) -> None:
+        """Something else has changed."""
+        self._changed.set()
+
+    async def forward(self, registrar: Registrar) -> None:
+        """Tell, until cancelled; changes that come together are told once."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            registrar.changed()
+
+
+def _report(options: StoreOptions, store: Store) -> None:
+    """Log what opening the store has found."""
+    log.info("store_opened", node=options.node, stopped=store.stopped, end=store.end, generation=store.generation)
+    for note in store.notes:
+        log.warning("store_note", node=options.node, note=note)
+    for start, end in store.damaged:
+        log.error("store_damaged", node=options.node, start=start, end=end)
+    if store.recovery_cut is not None:
+        cut = store.recovery_cut
+        log.warning("tail_cut", node=options.node, to=cut.to, saved_bytes=cut.saved_bytes, side_file=cut.side_file)
+
+
+def _is_store_failure(raised: BaseException) -> bool:
+    if isinstance(raised, BaseExceptionGroup):
+        return any(_is_store_failure(inner) for inner in raised.exceptions)
+    return isinstance(raised, StoreFailed)

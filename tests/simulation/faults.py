@@ -1,0 +1,99 @@
+"""What goes wrong in a run: a plan made from a seed alone. Each seed has only some kinds of faults, so that runs differ."""
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FaultKind(Enum):
+    """A kind of fault."""
+
+    KILL = "kill"
+    POWER_LOSS = "power loss"
+    POWER_LOSS_OF_ALL = "power loss of all"
+    CRASH_INSIDE = "crash inside a disk operation"
+    CRASH_WHILE_STARTING = "crash again while starting"
+    RESTART = "clean restart"
+    DISK_LOSS = "disk loss"
+    FAILED_SYNC = "failed sync"
+    SLOW_DISK = "slow disk"
+    CUT = "cut"
+    SILENCE_ONE_WAY = "silence one way"
+    SILENCE = "silence both ways"
+    SLOW_LINK = "slow link"
+    CLIENT_CRASH = "client crash"
+    CLOCK_JUMP = "clock jump"
+
+
+_RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
+_USUAL = 0.5
+_ONCE = (FaultKind.DISK_LOSS,)
+_OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultKind.SLOW_LINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `other`: the far end of a link, or "". `lasts_s`: until it is taken back. `amount`: operations, factor, or milliseconds."""
+
+    at: float
+    kind: FaultKind
+    machine: str
+    other: str
+    lasts_s: float
+    amount: int
+    power_fails: bool
+
+    def __str__(self) -> str:
+        parts = [f"{self.at:7.2f} s  {self.kind.value:<30} {self.machine}"]
+        if self.other:
+            parts.append(f"-> {self.other}")
+        parts.append(f"for {self.lasts_s:.2f} s, amount {self.amount}{', power' if self.power_fails else ''}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Who can be hit."""
+
+    brokers: tuple[str, ...]
+    nameserver: str
+    clients: tuple[str, ...]
+
+
+def plan(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Faults in the order of their times."""
+    kinds = [kind for kind in FaultKind if chance.random() < _RARE.get(kind, _USUAL)] or [FaultKind.KILL]
+    faults = []
+    for _ in range(chance.randint(3, 14)):
+        kind = chance.choice(kinds)
+        faults.append(_fault(kind, chance, machines, duration_s))
+        if kind in _ONCE:
+            kinds.remove(kind)
+            kinds = kinds or [FaultKind.KILL]
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_s: float) -> Fault:
+    other = ""
+    machine = chance.choice(machines.brokers)
+    if kind in _OF_LINKS:
+        machine, other = chance.sample([*machines.brokers * 2, machines.nameserver, *machines.clients], 2)
+        if machine == other:
+            other = machines.nameserver
+    elif kind is FaultKind.CLIENT_CRASH:
+        machine = chance.choice(machines.clients)
+    elif kind is FaultKind.DISK_LOSS and chance.random() < 0.7:
+        machine = machines.brokers[0]
+    elif kind in (FaultKind.KILL, FaultKind.RESTART) and chance.random() < 0.1:
+        machine = machines.nameserver
+    amounts = {
+        FaultKind.CRASH_INSIDE: chance.choice((3, 30, 300)),
+        FaultKind.CRASH_WHILE_STARTING: 120,
+        FaultKind.SLOW_DISK: 400,
+        FaultKind.SLOW_LINK: 300,
+        FaultKind.CLOCK_JUMP: 3_600_000,
+    }
+    most = amounts.get(kind, 1)
+    amount = chance.randint(-most, most) if kind is FaultKind.CLOCK_JUMP else chance.randint(1, most)
+    lasts_s = chance.choice((0.05, 1.0, 8.0, 25.0)) * chance.uniform(0.5, 1.5)
+    return Fault(chance.uniform(0, duration_s), kind, machine, other, lasts_s, amount, chance.random() < 0.5)

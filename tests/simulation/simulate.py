@@ -1,0 +1,152 @@
+"""One whole run: faults, then calm, then the checks."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dittomq.broker.doors import BrokerDoors
+from dittomq.client import AsyncClient
+from dittomq.errors import DittoError
+from tests.simulation.checkers import check_final
+from tests.simulation.cluster import Cluster, log_into, name_of, shape
+from tests.simulation.faults import Fault, plan
+from tests.simulation.loop import Deadlock, Livelock
+from tests.simulation.workload import NAMESERVER, read_everything
+from tests.simulation.world import World
+
+_FAULTS_S = 60.0
+_SETTLE_S = 200.0
+_EQUAL_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one seed. `problems` empty: everything held."""
+
+    seed: int
+    problems: tuple[str, ...]
+    plan: tuple[Fault, ...]
+    shape: str
+    hash: str
+    transcript: tuple[str, ...]
+    publishes: int
+    reads: int
+
+
+def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Run:
+    """Run one seed. `sabotage` breaks the cluster on purpose before it starts."""
+    world = World(seed)
+    log_into(world)
+    cluster = Cluster(world, shape(world.chance("shape")))
+    faults = plan(world.chance("faults"), cluster.machines, _FAULTS_S)
+    if sabotage is not None:
+        sabotage(cluster)
+    try:
+        world.run(_story(cluster, faults))
+    except (Deadlock, Livelock, AssertionError) as stuck:
+        cluster.problems.append(str(stuck))
+    finally:
+        structlog.reset_defaults()
+    world.close()
+    return Run(
+        seed=seed,
+        problems=(*cluster.problems, *world.findings),
+        plan=tuple(faults),
+        shape=str(cluster.shape),
+        hash=world.transcript.hash(),
+        transcript=tuple(world.transcript.lines),
+        publishes=len(cluster.history.publishes),
+        reads=len(cluster.history.reads),
+    )
+
+
+async def _story(cluster: Cluster, faults: list[Fault]) -> None:
+    cluster.start()
+    async with asyncio.TaskGroup() as background:
+        supervisor = background.create_task(cluster.supervise())
+        async with asyncio.TaskGroup() as suffering:
+            for fault in faults:
+                suffering.create_task(cluster.suffer(fault))
+            suffering.create_task(asyncio.sleep(_FAULTS_S))
+        cluster.heal()
+        cluster.phases.calm.set()
+        if await _settled(cluster) and await _equal(cluster):
+            await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
+            await _read_all(cluster)
+        supervisor.cancel()
+    await cluster.world.buried()
+    if not cluster.problems:
+        await cluster.stop()
+        copies = {name_of(name): cluster.files(name) for name in cluster.brokers}
+        cluster.problems += check_final(cluster.history, copies)
+
+
+async def _settled(cluster: Cluster) -> bool:
+    """Whether, after the faults, clients come to know of every message within a while."""
+    try:
+        async with asyncio.timeout(_SETTLE_S):
+            while not all(publisher.settled for publisher in cluster.publishers):
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        unsettled = [publisher.name for publisher in cluster.publishers if not publisher.settled]
+        cluster.problems.append(f"{_SETTLE_S:g} s after the faults {unsettled} still cannot publish to all copies, or know of all messages")
+        return False
+    return True
+
+
+async def _equal(cluster: Cluster) -> bool:
+    """Whether, after the faults, every copy catches up within a while."""
+
+    async def wait(mq: AsyncClient) -> None:
+        while True:
+            try:
+                status = await mq.admin.ha_status("a0:10911")
+            except DittoError:
+                status = None
+            if status is not None and len(status.nodes) > cluster.shape.slaves and all(node.flushed == status.end for node in status.nodes):
+                return
+            await asyncio.sleep(1.0)
+
+    try:
+        async with asyncio.timeout(_EQUAL_S):
+            await _as_client(cluster, "watcher", wait)
+    except TimeoutError:
+        cluster.problems.append(f"{_EQUAL_S:g} s after the faults not every copy has caught up")
+        return False
+    return True
+
+
+async def _read_all(cluster: Cluster) -> None:
+    async def read(mq: AsyncClient) -> None:
+        for node in map(name_of, cluster.brokers):
+            cluster.history.final_reads[node] = await read_everything(mq, node)
+
+    await _as_client(cluster, "auditor", read)
+
+
+async def _as_client(cluster: Cluster, name: str, work: Callable[[AsyncClient], object]) -> None:
+    """Do something as a client on a machine of its own, and wait until it is done."""
+
+    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
+        async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+            await work(mq)  # type: ignore[misc]
+        done.set()
+
+    done = asyncio.Event()
+    cluster.world.node(name, serve).start()
+    await done.wait()
+
+
+def main() -> None:
+    run = simulate(int(os.sys.argv[1]))
+    print("\n".join(run.transcript[-400:]))
+    print(*run.problems[:20], sep="\n")
+    print(*run.plan, sep="\n")
+    print(run.shape, run.hash, run.publishes, run.reads)
+
+
+if __name__ == "__main__":
+    main()

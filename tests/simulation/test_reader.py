@@ -1,0 +1,134 @@
+"""A reader against masters and slaves that die, lag, or hold damaged bytes, in virtual time."""
+
+import asyncio
+
+import pytest
+
+from dittomq.client import AsyncClient
+from dittomq.errors import CorruptRecord, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, TopicNotFound
+from tests.simulation.client_town import ClientTown
+from tests.support.fake_broker import RECORD_BYTES
+
+
+async def fill(mq: AsyncClient, count: int = 10) -> str:
+    """Put messages into queue 0 of group a; the token of the last one."""
+    async with mq.producer() as orders:
+        receipts = [await orders.publish("orders", b"%d" % at, queue=0) for at in range(count)]
+    return receipts[-1].token
+
+
+def test_reads_start_at_the_master() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        page = await mq.reader("orders", 0, max_messages=4).pull(3)
+
+        assert [message.body for message in page.messages] == [b"3", b"4", b"5", b"6"]
+        assert (page.node, page.next_offset, page.min_offset, page.max_offset) == ("a/0", 7, 0, 10)
+        assert (page.confirmed, page.may_be_undone_from) == (10 * RECORD_BYTES, None)
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_slave_serves_while_the_master_is_gone_whether_the_nameserver_has_noticed_or_not(*, registered: bool) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        if not registered:
+            town.forget("a/0")
+            await asyncio.sleep(60)
+        reader = mq.reader("orders", 0)
+        bodies = [message.body async for message in reader.messages(until_end=True)]
+
+        assert bodies == [b"%d" % at for at in range(10)]
+        assert (await reader.pull(0)).node == "a/1"
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("error", [NotReady("a/0", "recovering"), CorruptRecord("a/0", 7, "its checksum is wrong")])
+def test_another_copy_serves_what_the_master_cannot(error: NotReady | CorruptRecord) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.master.pull_error = error
+        page = await mq.reader("orders", 0).pull(0)
+
+        assert page.node == "a/1"
+
+    ClientTown().play(story)
+
+
+def test_a_node_that_was_silent_is_asked_first_again_after_a_while() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.master.pull_error = NotReady("a/0", "recovering")
+        reader = mq.reader("orders", 0)
+        await reader.pull(0)
+        town.master.pull_error = None
+        soon = await reader.pull(0)
+        await asyncio.sleep(6)
+        later = await reader.pull(0)
+
+        assert (soon.node, later.node) == ("a/1", "a/0")
+
+    ClientTown().play(story)
+
+
+def test_a_reader_that_insists_on_a_node_is_served_by_no_other() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        reader = mq.reader("orders", 0, node="a/1")
+        assert (await reader.pull(0)).node == "a/1"
+        town.kill("a-1")
+        with pytest.raises(OutOfReach):
+            await reader.pull(0)
+
+    ClientTown().play(story)
+
+
+def test_a_copy_that_lacks_what_the_token_names_is_passed_over() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        token = await fill(mq)
+        town.master.readable = 5
+        page = await mq.reader("orders", 0).pull(0, at_least=token)
+
+        assert page.node == "a/1"
+        assert len(page.messages) == 10
+
+    ClientTown().play(story)
+
+
+def test_where_no_copy_holds_what_the_token_names_the_reader_waits_and_then_says_so() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        token = await fill(mq)
+        town.master.readable = town.brokers["a/1"].readable = 5
+        with pytest.raises(NotReady, match="longer wait_s"):
+            await mq.reader("orders", 0).pull(0, wait_s=2, at_least=token)
+        assert [(request.wait.seconds, bool(request.at_least)) for request in town.master.pulls[:2]] == [(0, True), (2, True)]
+        with pytest.raises(InvalidField):
+            await mq.reader("orders", 0).pull(0, at_least="nonsense")
+
+    ClientTown().play(story)
+
+
+def test_an_offset_beyond_every_copy_is_out_of_range() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        with pytest.raises(OffsetOutOfRange) as raised:
+            await mq.reader("orders", 0).pull(11)
+        assert (raised.value.asked, raised.value.end) == (11, 10)
+
+    ClientTown().play(story)
+
+
+def test_a_topic_in_two_groups_is_read_by_naming_one() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        with pytest.raises(InvalidField, match="a, b"):
+            await mq.reader("orders", 0).pull(0)
+        assert (await mq.reader("orders", 0, broker="b").pull(0)).node == "b/0"
+        assert await mq.queues("orders") == [(group, queue) for group in ("a", "b") for queue in range(4)]
+        with pytest.raises(TopicNotFound):
+            await mq.reader("order", 0).pull(0)
+
+    ClientTown(groups=("a", "b")).play(story)

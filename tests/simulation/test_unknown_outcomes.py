@@ -1,0 +1,95 @@
+"""Messages whose answer was lost: what `resolve` may say of them, and sending them again."""
+
+import asyncio
+
+import pytest
+
+from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown
+from tests.simulation.client_town import ClientTown
+from tests.support.fake_broker import Log, Reply
+
+
+def messages(count: int) -> list[Message]:
+    return [Message("orders", b"%d" % at) for at in range(count)]
+
+
+def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm", queue=1)
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, town.kill, "a-0")
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"where", queue=1)
+            town.master.epoch = 2
+            town.restart("a-0")
+
+            receipt = await orders.resolve(raised.value.handle)
+            after = await orders.publish("orders", b"after", queue=1)
+
+        assert (receipt.queue_offset, receipt.duplicate) == (1, True)
+        assert after.queue_offset == 2
+        assert town.log.bodies() == [b"warm", b"where", b"after"]
+
+    ClientTown().play(story)
+
+
+def lose(town: ClientTown) -> None:
+    """The master dies and what only it had is gone."""
+    town.kill("a-0")
+    empty = Log()
+    for broker in town.brokers.values():
+        broker.log = empty
+    town.logs["a"] = empty
+
+
+def test_not_in_the_log_of_a_new_epoch_is_not_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, lose, town)
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"gone")
+            town.master.epoch = 2
+            town.restart("a-0")
+
+            with pytest.raises(NotStored):
+                await orders.resolve(raised.value.handle)
+
+    ClientTown().play(story)
+
+
+def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, lose, town)
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"again", queue=3)
+            town.restart("a-0")
+
+            with pytest.raises(OutcomeUnknown):
+                await orders.resolve(raised.value.handle)
+            first = await orders.send_again(raised.value.handle, Message("orders", b"again"))
+            second = await orders.send_again(raised.value.handle, Message("orders", b"again"))
+
+        assert (first.queue, first.duplicate) == (3, False)
+        assert second.duplicate
+        assert town.log.bodies() == [b"again"]
+
+    ClientTown().play(story)
+
+
+def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer_id() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish_many(messages(10))
+            lose(town)
+            await asyncio.sleep(1)
+            town.restart("a-0")
+            await orders.publish("orders", b"10", queue=0)
+
+        assert town.log.bodies() == [b"10"]
+        assert len(town.log.next) == 1
+
+    ClientTown().play(story)

@@ -1,0 +1,201 @@
+"""What clients do in a run: publish, ask what became of unknown ones, read; and write down what they were told."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from dittomq.broker.doors import BrokerDoors
+from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer
+from dittomq.errors import DittoError
+from dittomq.message import Ack, Message, Receipt
+from tests.simulation.history import History, Publish, Read
+
+NAMESERVER = "ns:9876"
+TOPICS = ("orders", "bills")
+QUEUES = 2
+
+_LEVELS = (Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_RECEIVED, Ack.MASTER_FLUSHED, Ack.MASTER_RECEIVED)
+_MOST_MESSAGES = 400
+
+
+class Phases:
+    """Where the run is. `calm`: faults are over, clients settle what is unknown and end."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.calm = asyncio.Event()
+
+
+class Publisher:
+    """One publishing client; its messages are numbered through all its lives."""
+
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random) -> None:
+        self.name = name
+        self.settled = False
+        self._history = history
+        self._phases = phases
+        self._chance = chance
+        self._number = 0
+        self._unknown: list[tuple[Producer, Publish, OutcomeUnknown, Message]] = []
+
+    async def serve(self, doors: BrokerDoors, _: asyncio.Event) -> None:
+        """Publish until the run is calm, then settle."""
+        self._unknown.clear()
+        async with (
+            AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq,
+            AsyncExitStack() as stack,
+        ):
+            producers = [
+                await stack.enter_async_context(mq.producer(ack=level, timeout_s=2.0, retry_s=4.0, on_weak="return")) for level in _LEVELS
+            ]
+            await self._create_topics(mq)
+            while not self._phases.calm.is_set():
+                producer = self._chance.choice(producers)
+                if self._unknown and self._chance.random() < 0.3:
+                    await self._settle_first()
+                elif self._number < _MOST_MESSAGES:
+                    await self._publish(producer)
+                await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3, 1.5)))
+            await self._settle_all(producers[0])
+        self.settled = True
+
+    async def _create_topics(self, mq: AsyncClient) -> None:
+        for topic in TOPICS:
+            created = False
+            while not created:
+                try:
+                    created = all(result.error is None for result in await mq.admin.create_topic(topic, QUEUES))
+                except DittoError:
+                    created = False
+                if not created:
+                    await asyncio.sleep(self._chance.uniform(0.05, 1.0))
+
+    async def _publish(self, producer: Producer) -> None:
+        topic = self._chance.choice(TOPICS)
+        count = self._chance.choice((1, 1, 3, 12))
+        messages = [self._message(topic) for _ in range(count)]
+        first = self._number - count + 1
+        tried = [self._try(message, first + at) for at, message in enumerate(messages)]
+        self._history.publishes += tried
+        outcomes = await producer.publish_many(messages, on_failure="return")
+        for publish, message, outcome in zip(tried, messages, outcomes, strict=True):
+            match outcome:
+                case Receipt():
+                    publish.stored(outcome)
+                case NotStored():
+                    publish.not_stored()
+                case OutcomeUnknown():
+                    publish.late = True
+                    self._unknown.append((producer, publish, outcome, message))
+                case _:
+                    raise AssertionError(f"publishing is not answered with {outcome!r}")
+
+    async def _settle_first(self) -> bool:
+        """Ask what became of the oldest unknown message, or send it again; whether it is known now."""
+        producer, publish, unknown, message = self._unknown[0]
+        asks = self._chance.random() < 0.5
+        try:
+            receipt = await (producer.resolve(unknown.handle) if asks else producer.send_again(unknown.handle, message))
+        except OutcomeUnknown as error:
+            import sys; print(self._phases.now(), self.name, publish.number, asks, error, file=sys.stderr)
+            return False
+        except NotStored:
+            publish.not_stored()
+        else:
+            publish.stored(receipt)
+        self._unknown.pop(0)
+        return True
+
+    async def _settle_all(self, producer: Producer) -> None:
+        """After the faults: nothing stays unknown, and a message is stored as safely as asked."""
+        while self._unknown:
+            if not await self._settle_first():
+                await asyncio.sleep(1.0)
+        while True:
+            self._number += 1
+            message = Message(TOPICS[0], f"{self.name}.{self._number}. probe".encode(), 0)
+            publish = self._try(message, self._number)
+            self._history.publishes.append(publish)
+            try:
+                publish.stored(await producer.publish_message(message))
+            except NotStored:
+                publish.not_stored()
+            except OutcomeUnknown as unknown:
+                publish.late = True
+                self._unknown.append((producer, publish, unknown, message))
+                await self._settle_all(producer)
+                return
+            if publish.receipt is not None and Ack.REPLICA_FLUSHED in publish.receipt.levels_reached:
+                return
+            await asyncio.sleep(1.0)
+
+    def _try(self, message: Message, number: int) -> Publish:
+        return Publish(self._phases.now(), self.name, number, message.topic, message.body, ordered=message.queue is not None)
+
+    def _message(self, topic: str) -> Message:
+        self._number += 1
+        head = f"{self.name}.{self._number}.".encode()
+        padding = self._chance.choice((0, 10, 700, 5_000))
+        return Message(topic, head + self._chance.randbytes(padding), self._chance.choice((None, 0, 1)))
+
+
+class Subscriber:
+    """One reading client: reads queues forward, from any copy or from one, and now and then from some offset again."""
+
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random) -> None:
+        self.name = name
+        self.nodes: tuple[str, ...] = ()
+        self._history = history
+        self._phases = phases
+        self._chance = chance
+
+    async def serve(self, doors: BrokerDoors, _: asyncio.Event) -> None:
+        """Read until the run is calm."""
+        positions: dict[tuple[str, int], int] = {}
+        async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+            while not self._phases.calm.is_set():
+                topic, queue = self._chance.choice(TOPICS), self._chance.randrange(QUEUES)
+                node = self._chance.choice((None, *self.nodes))
+                offset = positions.get((topic, queue), 0)
+                if self._chance.random() < 0.1:
+                    offset = self._chance.randint(0, offset)
+                asked_at = self._phases.now()
+                try:
+                    page = await mq.reader(topic, queue, broker="a", node=node).pull(offset, wait_s=self._chance.choice((0.0, 2.0)))
+                except DittoError:
+                    await asyncio.sleep(0.5)
+                    continue
+                self._history.reads += reads_of(page, asked_at)
+                positions[topic, queue] = page.next_offset if page.messages else min(offset, page.max_offset)
+                await asyncio.sleep(self._chance.choice((0.01, 0.2, 1.0)))
+
+
+def reads_of(page: Page, asked_at: float) -> list[Read]:
+    """What a page told its reader."""
+    undone_from = page.may_be_undone_from
+    return [
+        Read(
+            at=asked_at,
+            node=page.node,
+            topic=message.topic,
+            queue=message.queue,
+            queue_offset=message.queue_offset,
+            body=message.body,
+            may_be_undone=undone_from is not None and message.queue_offset >= undone_from,
+        )
+        for message in page.messages
+    ]
+
+
+async def read_everything(mq: AsyncClient, node: str) -> list[Read]:
+    """All messages of all queues as one node serves them."""
+    reads = []
+    for topic in TOPICS:
+        for queue in range(QUEUES):
+            reader = mq.reader(topic, queue, broker="a", node=node, max_messages=500)
+            offset = 0
+            while (page := await reader.pull(offset)).messages:
+                reads += reads_of(page, 0.0)
+                offset = page.next_offset
+    return reads

@@ -1,0 +1,38 @@
+"""Stores written by running RocketMQ brokers, in `shared/vectors` beside the checkout."""
+
+import json
+import lzma
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_HERE = Path(__file__).resolve()
+
+
+def folder() -> Path:
+    """Where the vectors lie; skips the test when they are nowhere above the checkout."""
+    for parent in _HERE.parents:
+        found = parent / "shared" / "vectors"
+        if found.is_dir():
+            return found
+    pytest.skip("shared/vectors is not beside the checkout: no stores of real RocketMQ brokers to read")
+
+
+def unpack(variant: str, to: Path) -> Path:
+    """A variant's stores, `master` and `slave`, without the large timer wheel."""
+    with tarfile.open(folder() / variant / "store.tar.xz") as archive:
+        archive.extractall(to, [member for member in archive.getmembers() if "timerwheel" not in member.name], filter="data")
+    return to
+
+
+def lines(variant: str, name: str) -> list[dict[str, Any]]:
+    """RocketMQ's own reading: one value a line."""
+    with lzma.open(folder() / variant / name, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def has(variant: str, name: str) -> bool:
+    """Whether a variant has such a file; the slave's only where it differs."""
+    return (folder() / variant / name).exists()

@@ -1,0 +1,172 @@
+"""Tokens, contexts, addresses, waiting bytes, queues: the small parts of the client."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dittomq.client import link
+from dittomq.client.async_client import AsyncClient, nameservers_of
+from dittomq.client.checks import checked_size
+from dittomq.client.context import contexts_file, current_context, load_contexts, save_context, use_context
+from dittomq.client.queues import QueueChooser
+from dittomq.client.waiting_bytes import WaitingBytes
+from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, NotPermitted, QueueNotFound
+from dittomq.message import Message
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import QueueRange, Route
+from dittomq.rpc import interceptors
+from dittomq.tokens import Token, decode_token, encode_token
+from tests.support.fake_broker import node_of
+
+
+@given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_a_token_comes_back_as_it_was(broker: str, epoch: int, end: int) -> None:
+    assert decode_token(encode_token(broker, Epoch(epoch), PhysicalOffset(end))) == Token(broker, Epoch(epoch), PhysicalOffset(end))
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.2", "1.2.", "-1.2.a", "1.x.a", "1.²3.a", f"1.{2**63}.a", "1.2." + "a" * 300])
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(InvalidField):
+        decode_token(text)
+
+
+@pytest.fixture
+def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DITTOMQ_CONFIG", str(tmp_path / "deep" / "contexts.toml"))
+    return contexts_file()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+        )
+    )
+)
+def test_contexts_come_back_as_they_were_saved(entries: list[tuple[str, str]]) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setenv("DITTOMQ_CONFIG", f"{folder}/contexts.toml")
+        for name, nameserver in entries:
+            save_context(name, nameserver)
+
+        assert {one.name: one.nameserver for one in load_contexts().all} == dict(entries)
+
+
+def test_a_context_is_current_once_it_was_chosen(contexts: Path) -> None:
+    assert current_context() is None
+    save_context("local", "localhost:9876")
+    assert current_context() is None
+    use_context("local")
+    save_context("prod", "mq:9876")
+
+    current = current_context()
+    assert current is not None
+    assert current.nameserver == "localhost:9876"
+    with pytest.raises(ConfigError, match='did you mean "local"'):
+        use_context("locl")
+
+
+@pytest.mark.parametrize("text", ["current = 3", "[contexts]\na = 1", "other = 1", "not toml", "contexts = 1"])
+def test_a_contexts_file_that_is_not_ours_is_named_and_kept(contexts: Path, text: str) -> None:
+    contexts.parent.mkdir()
+    contexts.write_text(text)
+
+    with pytest.raises(ConfigError, match=r"contexts\.toml"):
+        save_context("local", "localhost:9876")
+    assert contexts.read_text() == text
+
+
+def test_a_client_from_no_context_says_what_to_do(contexts: Path) -> None:
+    with pytest.raises(ConfigError, match="dittomq context use"):
+        AsyncClient.from_context()
+
+
+def test_client_and_server_mean_the_same_header() -> None:
+    assert link.EPOCH_HEADER == interceptors.EPOCH_HEADER
+
+
+def test_properties_near_the_limit_are_measured_in_bytes() -> None:
+    wide = "\N{GRINNING FACE}" * 4_000
+
+    assert checked_size(Message("t", b"", properties={"a": "x" * 32_000})) > 32_000
+    for over in ({"a": wide, "b": wide, "c": "x" * 600}, {"a": "x" * 32_600}):
+        with pytest.raises(MessageTooLarge):
+            checked_size(Message("t", b"", properties=over))
+    for broken in (Message("t", b"", keys=("a\x01",)), Message("t", b"", tag="\x02"), Message("t", b"", keys="one")):  # type: ignore[arg-type]
+        with pytest.raises(InvalidField):
+            checked_size(broken)
+
+
+def test_nameservers_are_read_from_text_or_list() -> None:
+    assert nameservers_of("a:1, b:2") == nameservers_of(["a:1", "b:2"]) == ["a:1", "b:2"]
+    for bad in ("", "localhost", "localhost:", ":9876", "localhost:0", "localhost:65536", "localhost:x"):
+        with pytest.raises(InvalidField):
+            nameservers_of(bad)
+
+
+def test_who_waits_for_room_gets_it_in_turn_and_a_cancelled_one_leaves_no_hole() -> None:
+    async def story() -> list[int]:
+        waiting = WaitingBytes(10)
+        order: list[int] = []
+
+        async def take(size: int) -> None:
+            await waiting.take(size)
+            order.append(size)
+
+        await waiting.take(8)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(take(5))
+            gone = tasks.create_task(take(9))
+            tasks.create_task(take(4))
+            tasks.create_task(take(30))
+            await asyncio.sleep(0)
+            gone.cancel()
+            waiting.give(8)
+            await asyncio.sleep(0)
+            assert order == [5, 4]
+            waiting.give(9)
+        assert not waiting.has_room(1)
+        waiting.give(30)
+        assert waiting.has_room(10)
+        return order
+
+    assert asyncio.run(story()) == [5, 4, 30]
+
+
+def route(*, masters: str = "ab", permission: int = 6) -> Route:
+    nodes = tuple(node_of(group, 0 if group in masters else 1) for group in "ab")
+    return Route("t", "test", (QueueRange("b", 2, 2, permission), QueueRange("a", 2, 2, permission)), nodes)
+
+
+def test_free_messages_take_turns_over_groups_that_have_a_master() -> None:
+    chooser = QueueChooser()
+
+    both = Counter(chooser.target(route(), Message("t", b""))[:2] for _ in range(40))
+    one = Counter(chooser.target(route(masters="b"), Message("t", b"")).broker for _ in range(40))
+
+    assert both == {("a", 0): 10, ("a", 1): 10, ("b", 0): 10, ("b", 1): 10}
+    assert one == {"b": 40}
+
+
+def test_an_order_key_keeps_its_queue_when_a_master_is_gone() -> None:
+    chooser = QueueChooser()
+    messages = [Message("t", b"", order_key=f"k{at}") for at in range(50)]
+
+    assert [chooser.target(route(), one) for one in messages] == [chooser.target(route(masters=""), one) for one in messages]
+    assert len({chooser.target(route(), one) for one in messages}) == 4
+
+
+def test_a_queue_that_does_not_exist_and_a_topic_that_takes_no_writes_are_refused() -> None:
+    chooser = QueueChooser()
+
+    assert chooser.target(route(), Message("t", b"", queue=1)) == ("a", 1, True)
+    with pytest.raises(QueueNotFound):
+        chooser.target(route(), Message("t", b"", queue=2))
+    with pytest.raises(NotPermitted):
+        chooser.target(route(permission=4), Message("t", b""))
+    assert chooser.elsewhere(route(masters="a"), "a") is None
