@@ -147,7 +147,7 @@ class Appender:
             self._learn(topic)
         if queue < 0:
             raise InvalidField("queue", f"{queue} is negative")
-        size = record_bytes(len(self._topics[topic]), len(body), len(properties))
+        size = record_bytes(len(self._topics[topic]) - 1, len(body), len(properties))
         if size + MARK_BYTES > self._log.segment_bytes:
             raise MessageTooLarge("the record", size, self._log.segment_bytes - MARK_BYTES)
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dittomq.broker.writer import WrittenFrame
-from dittomq.commitlog.store import Frame
-from dittomq.errors import NeedsOperator, NotReady, TooFewCopies
+from dittomq.commitlog.store import Frame, Store
+from dittomq.doors.workers import Lane
+from dittomq.errors import NeedsOperator, NotReady, ProducerExpired, TooFewCopies
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.wire.publishing import PlacedMessage, PublishOrder, StoredFrame
@@ -23,12 +24,29 @@ class Group:
     replication: ReplicationTable
 
 
+class Earlier:
+    """What earlier tries stored: their queue may be another one than this try's turn, and their store time is older."""
+
+    def __init__(self, store: Store, store_lane: Lane) -> None:
+        self._store = store
+        self._lane = store_lane
+
+    async def place(self, order: PublishOrder, index: int, known: PlacedMessage) -> PlacedMessage:
+        """Where message `index` of the frame was stored before; as `known` when newer sequences have pushed it out meanwhile."""
+        try:
+            found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.first_sequence + index))
+        except ProducerExpired:
+            return known
+        return known if found is None else PlacedMessage(*found)
+
+
 class Appends:
     """Takes frames while the master leads."""
 
-    def __init__(self, group: Group, term: Callable[[], Term | None], why_not: Callable[[], str]) -> None:
+    def __init__(self, group: Group, earlier: Earlier, term: Callable[[], Term | None], why_not: Callable[[], str]) -> None:
         """`term` is the current one; without one, `why_not` says what the master waits for."""
         self._group = group
+        self._earlier = earlier
         self._term = term
         self._why_not = why_not
 
@@ -36,23 +54,32 @@ class Appends:
         """Hand the frame to the writer, in the order of the calls; waits only while the writer's queue is full."""
         term = self._writable()
         written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence))
-        return Ticket(order, written)
+        return Ticket(order, term, written)
 
     async def finish(self, ticket: "Ticket") -> StoredFrame:
-        """Wait until the frame is written and its level reached; a Refused means that nothing of it is in the log."""
+        """Wait until the frame is written and its level reached. A Refused means that nothing of it is in the log.
+
+        The ticket's own term answers, also while the node drains: what was written is never refused.
+        """
         order, written = ticket.order, await ticket.written
         placed = [
             PlacedMessage(draft.topic, draft.queue, where.queue_offset, where.physical_offset, where.size, written.store_ms)
             for draft, where in zip(order.drafts, written.placed, strict=True)
         ]
+        for index, where in enumerate(written.placed):
+            if where.duplicate:
+                placed[index] = await self._earlier.place(order, index, placed[index])
         duplicate = all(where.duplicate for where in written.placed)
-        return await self.answer(order, placed, duplicate=duplicate)
+        return await self._answer(ticket.term, order, placed, duplicate=duplicate)
 
-    async def answer(self, order: PublishOrder, placed: Sequence[PlacedMessage], *, duplicate: bool) -> StoredFrame:
-        """Wait for the level of messages that are in the log, and say what was reached."""
+    async def answer(self, order: PublishOrder, placed: Sequence[PlacedMessage]) -> StoredFrame:
+        """Wait for the level of messages that an earlier try stored, and say what was reached."""
         term = self._term()
         if term is None:
             raise NotReady(self._group.node, self._why_not())
+        return await self._answer(term, order, placed, duplicate=True)
+
+    async def _answer(self, term: Term, order: PublishOrder, placed: Sequence[PlacedMessage], *, duplicate: bool) -> StoredFrame:
         asked = order.ack or self._group.replication.default_ack
         timeout_s = self._group.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
         end = PhysicalOffset(max(message.physical_offset + message.size for message in placed))
@@ -90,6 +117,7 @@ class Ticket:
     """A frame that the writer has."""
 
     order: PublishOrder
+    term: Term
     written: "asyncio.Future[WrittenFrame]"
 
 

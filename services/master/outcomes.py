@@ -5,15 +5,15 @@ from collections.abc import Callable
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import NotReady, ProducerExpired
-from dittomq.message import Ack
 from dittomq.wire.publishing import Outcome, OutcomeOrder, PlacedMessage, PublishOrder, StoredFrame
 from services.master.appends import Appends
 
 
 class Outcomes:
-    """Looks in the log's own memory of producers, behind the writer: all that was handed over before the question is seen."""
+    """Looks in the log's own memory of producers, in turn with the writer: a frame that still waits for its turn is not seen."""
 
-    def __init__(self, store: Store, writer_lane: Lane, appends: Appends, why_not: Callable[[], str]) -> None:
+    def __init__(self, node: str, store: Store, writer_lane: Lane, appends: Appends, why_not: Callable[[], str]) -> None:
+        self._node = node
         self._store = store
         self._lane = writer_lane
         self._appends = appends
@@ -22,7 +22,7 @@ class Outcomes:
     async def look(self, order: OutcomeOrder) -> tuple[Outcome, StoredFrame | None]:
         """Stored with its receipt, not stored, or no longer known."""
         if self._why_not():
-            raise NotReady("this master", self._why_not())
+            raise NotReady(self._node, self._why_not())
         try:
             found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.sequence))
         except ProducerExpired:
@@ -30,5 +30,5 @@ class Outcomes:
         if found is None:
             return Outcome.NOT_STORED, None
         placed = PlacedMessage(found.topic, found.queue, found.queue_offset, found.physical_offset, found.size, found.store_ms)
-        publish = PublishOrder((), order.producer_id, order.sequence, order.ack or Ack.MASTER_RECEIVED, order.timeout_s)
-        return Outcome.STORED, await self._appends.answer(publish, [placed], duplicate=True)
+        publish = PublishOrder((), order.producer_id, order.sequence, order.ack, order.timeout_s)
+        return Outcome.STORED, await self._appends.answer(publish, [placed])

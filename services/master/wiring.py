@@ -38,7 +38,7 @@ from dittomq.settings import Loaded
 from dittomq.wire.publishing import Topics
 from services.brokerage import Changes, Lanes, open_store
 from services.ha_metrics import HaCollector
-from services.master.appends import Appends, Group
+from services.master.appends import Appends, Earlier, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
 from services.master.node import MasterNode, NodeParts
 from services.master.outcomes import Outcomes
@@ -170,8 +170,10 @@ class Master:
 
     async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes) -> tuple[RpcServer, RpcServer]:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
-        appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
-        outcomes = Outcomes(store, lanes.store, appends, node.why_not_leading)
+        appends = Appends(
+            Group(config.name, config.node.broker, config.replication), Earlier(store, lanes.store), node.leading_term, node.why_not_leading
+        )
+        outcomes = Outcomes(config.name, store, lanes.store, appends, node.why_not_leading)
         rules = ReadRules(
             config.node.broker,
             node.readable,

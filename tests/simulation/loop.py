@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import io
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Never, TypeVar, TypeVarTuple, Unpack
@@ -35,6 +34,7 @@ class SimulatedTask(asyncio.Task[T]):
         context: contextvars.Context | None,
     ) -> None:
         self._number = loop.next_number()  # before the base class, which puts the task in a set
+        self.owner = ""
         super().__init__(work, loop=loop, name=name or f"task {self._number}", context=context)
 
     def __hash__(self) -> int:
@@ -50,6 +50,18 @@ class SimulatedFuture(asyncio.Future[T]):
 
     def __hash__(self) -> int:
         return self._number
+
+
+def _stack(task: asyncio.Task[Any]) -> str:
+    """Where a task waits, through every coroutine down to the innermost; Task.print_stack shows the outermost alone."""
+    lines = []
+    waiting: Any = task.get_coro()
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None) or getattr(waiting, "gi_frame", None)
+        if frame is not None:
+            lines.append(f"    {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None) or getattr(waiting, "gi_yieldfrom", None)
+    return "\n".join(lines)
 
 
 class _VirtualTime:
@@ -101,6 +113,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             raise life.SimCrashed(owner.name)
         task = SimulatedTask(coro, loop=self, name=None if name is None else str(name), context=context)
         if owner is not None:
+            task.owner = owner.name
             owner.adopt(task)
         return task
 
@@ -110,10 +123,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def stacks(self) -> str:
         """Every unfinished task with its stack, oldest first."""
         tasks = sorted((task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)), key=hash)
-        out = io.StringIO()
-        for task in tasks:
-            task.print_stack(file=out)
-        return out.getvalue()
+        return "\n".join(f"{task.get_name()} of {task.owner or 'the simulation'}:\n{_stack(task)}" for task in tasks)
 
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None

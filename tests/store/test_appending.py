@@ -208,19 +208,6 @@ def test_after_a_failed_sync_nothing_is_written_or_synced_any_more(machine: Mach
     assert store.read(0, 10), "reads go on"
 
 
-def test_a_short_write_fails_the_store_and_recovery_drops_the_torn_record(machine: Machine, store: Store) -> None:
-    store.append([frame(b"a")], 1)
-    end = store.end
-    machine.disk.capacity_bytes = machine.disk.used_bytes() + 8_000  # room for check_room's sum, not for whole pages
-
-    with pytest.raises(StoreFailed):
-        store.append([frame(b"b" * 7_000)], 1)
-    machine.disk.capacity_bytes = 1 << 40
-    machine.kill()
-
-    assert machine.open().end == end
-
-
 def test_the_queues_grow_only_up_to_what_is_dispatched(store: Store) -> None:
     group = store.append([frame(*[b"m"] * 60)], 1)
     ends = [place.physical_offset + place.size for place in places(group.placed[0])]

@@ -1,0 +1,129 @@
+import random
+from itertools import pairwise
+
+import pytest
+
+from dittomq.commitlog.store import Store
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+
+
+@pytest.fixture
+def log() -> bytes:
+    """A master's log over several segments."""
+    store = Machine(random.Random(1)).open()
+    open_epoch(store)
+    chance = random.Random(2)
+    for at in range(40):
+        bodies = [chance.randbytes(chance.randrange(2_500)) for _ in range(3)]
+        store.append([frame(*bodies, queue=at % 2, producer="p", first=at * 3)], at)
+    return whole_log(store)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7))
+
+
+@pytest.fixture
+def slave(machine: Machine) -> Store:
+    return follow(machine.open())
+
+
+def follow(store: Store) -> Store:
+    store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+    return store
+
+
+def chunks(log: bytes, start: int, chance: random.Random) -> list[tuple[int, bytes]]:
+    """The log from `start` on, cut anywhere but never across a segment's end."""
+    borders = {start, len(log), *range(0, len(log), SMALL.segment_bytes), *(chance.randrange(start, len(log)) for _ in range(60))}
+    return [(low, log[low:high]) for low, high in pairwise(sorted(border for border in borders if border >= start))]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_chunks_cut_anywhere_make_the_same_log(slave: Store, log: bytes, seed: int) -> None:
+    for offset, data in chunks(log, 0, random.Random(seed)):
+        assert slave.written_raw == offset
+        slave.write_chunk(offset, data)
+        assert slave.end <= slave.written_raw
+
+    assert whole_log(slave) == log
+    slave.dispatch(slave.end)
+    assert [slave.queue_range("orders", queue) for queue in (0, 1)] == [(0, 60), (0, 60)]
+    found = slave.find_sequence("p", 119)
+    assert found is not None and (found.queue, found.queue_offset) == (1, 59)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_slave_that_is_killed_inside_a_record_goes_on_from_the_last_whole_one(machine: Machine, log: bytes, seed: int) -> None:
+    chance = random.Random(seed)
+    slave = follow(machine.open())
+    while slave.end < len(log):
+        for offset, data in chunks(log, slave.end, chance)[: chance.randrange(1, 30)]:
+            slave.write_chunk(offset, data)
+            if chance.random() < 0.2:
+                slave.sync()
+        end = slave.end
+        slave.stamp_boot()
+        machine.kill()
+        slave = machine.open()
+        assert slave.end == slave.written_raw == slave.flushed == end
+
+    assert whole_log(slave) == log
+
+
+def test_end_counts_whole_records_and_a_mark_only_with_all_behind_it(slave: Store, log: bytes) -> None:
+    first_end = int.from_bytes(log[:4], "big")
+
+    assert slave.write_chunk(0, log[: first_end - 1]) == 0
+    assert slave.write_chunk(first_end - 1, log[first_end - 1 : first_end + 10]) == first_end
+    slave.write_chunk(first_end + 10, log[first_end + 10 : SMALL.segment_bytes - 1])
+    assert slave.end < SMALL.segment_bytes - 1
+    assert slave.write_chunk(SMALL.segment_bytes - 1, log[SMALL.segment_bytes - 1 : SMALL.segment_bytes]) == SMALL.segment_bytes
+
+
+def test_a_chunk_with_a_damaged_record_is_refused_whole(slave: Store, log: bytes) -> None:
+    bad = bytearray(log[:10_000])
+    bad[9_000] ^= 1
+
+    with pytest.raises(CorruptRecord):
+        slave.write_chunk(0, bytes(bad))
+    assert (slave.written_raw, slave.end) == (0, 0)
+
+    slave.write_chunk(0, log[:10_000])
+    assert slave.written_raw == 10_000
+
+
+def test_a_record_at_another_position_is_refused(slave: Store, log: bytes) -> None:
+    first_end = int.from_bytes(log[:4], "big")
+
+    with pytest.raises(CorruptRecord, match="it says that it lies at"):
+        slave.write_chunk(0, log[first_end : first_end + 5_000])
+
+
+def test_a_chunk_behind_a_gap_or_before_the_end_is_refused(slave: Store, log: bytes) -> None:
+    slave.write_chunk(0, log[:1_000])
+
+    for offset in (0, 999, 1_001):
+        with pytest.raises(OffsetOutOfRange):
+            slave.write_chunk(offset, log[offset : offset + 100])
+
+
+def test_a_chunk_across_a_segments_end_is_refused(slave: Store, log: bytes) -> None:
+    with pytest.raises(InvalidField, match="past the segment's end"):
+        slave.write_chunk(0, log[: SMALL.segment_bytes + 1])
+
+
+def test_a_cut_takes_the_half_record_too(slave: Store, log: bytes) -> None:
+    slave.write_chunk(0, log[:9_999])
+    end = slave.end
+    assert end < slave.written_raw
+
+    report = slave.cut(end)
+
+    assert (report.saved_bytes, slave.end, slave.written_raw) == (9_999 - end, end, end)
+    follow(slave).write_chunk(end, log[end : SMALL.segment_bytes])
+    assert whole_log(slave) == log[: SMALL.segment_bytes]

@@ -1,0 +1,375 @@
+import random
+from collections.abc import Callable
+
+import pytest
+
+from dittomq.commitlog.store import StopKind, Store
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, UnreadableStore
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from tests.simulation.disk import Inode
+from tests.simulation.life import SimCrashed
+from tests.support.stores import SMALL, Machine, frame, open_epoch, queues_of, whole_log
+
+SEGMENT_0 = "commitlog/00000000000000000000"
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7))
+
+
+def filled(machine: Machine, frames: int = 30) -> Store:
+    """A store with several segments, synced, dispatched by half, checkpointed, and in use."""
+    store = machine.open()
+    open_epoch(store)
+    for at in range(frames):
+        store.append([frame(b"x" * 900, b"y" * 100, queue=at % 3, producer="p", first=at * 2)], at)
+        if at == frames // 2:
+            store.dispatch(store.end)
+            store.checkpoint()
+    store.sync()
+    store.persist_watermark(store.flushed, store.flushed, ("a/1",))
+    store.stamp_boot()
+    return store
+
+
+def inode(machine: Machine, path: str) -> Inode:
+    return machine.disk.names.files[path]
+
+
+def put(machine: Machine, path: str, data: bytes, at: int) -> None:
+    """Change bytes behind the store's back, durably."""
+    inode(machine, path).write(memoryview(data), at, machine.chance)
+    inode(machine, path).sync()
+
+
+def test_a_clean_stop_a_kill_and_a_power_loss_are_told_apart(machine: Machine) -> None:
+    assert machine.open().stopped is StopKind.EMPTY
+    machine.kill()
+    filled(machine)
+    machine.kill()
+    killed = machine.open()
+    assert killed.stopped is StopKind.KILLED
+    machine.kill()
+    assert machine.open().stopped is StopKind.POWER_LOSS, "killed before the stamp was made again"
+    machine.kill()
+    stopped = machine.open()
+    stopped.stamp_boot()
+    stopped.close(clean=True)
+    clean = machine.open()
+    assert clean.stopped is StopKind.CLEAN
+    clean.stamp_boot()
+    machine.lose_power()
+    assert machine.open().stopped is StopKind.POWER_LOSS
+
+
+def test_a_clean_stop_is_believed_after_a_reboot_too(machine: Machine) -> None:
+    filled(machine).close(clean=True)
+    machine.lose_power()
+
+    assert machine.open().stopped is StopKind.CLEAN
+
+
+def test_a_start_after_a_failed_sync_counts_as_a_power_loss(machine: Machine) -> None:
+    filled(machine).clear_boot_stamp()
+    machine.kill()
+
+    assert machine.open().stopped is StopKind.POWER_LOSS
+
+
+def test_what_a_killed_process_wrote_counts_and_is_synced_first(machine: Machine) -> None:
+    store = filled(machine)
+    end = store.append([frame(b"not synced")], 99).end
+    machine.kill()
+
+    again = machine.open()
+    machine.lose_power()
+
+    assert again.end == again.flushed == end
+    assert machine.open().end == end
+
+
+def test_what_was_known_at_the_stop_is_known_at_the_start(machine: Machine) -> None:
+    store = filled(machine)
+    store.persist_watermark(store.flushed, 5_000, ("a/1", "a/2"))
+    uuid, lineage = store.replica_uuid, store.lineage
+    machine.lose_power()
+
+    again = machine.open()
+
+    assert (again.confirmed_at_start, again.in_sync_at_start) == (5_000, ("a/1", "a/2"))
+    assert (again.replica_uuid, again.lineage) == (uuid, lineage)
+    assert again.applied <= max(5_000, again.end)
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 300, b"\xda\xa3\x20\xa7" * 50, b"\0" * 40 + b"x"], ids=["bytes", "magics", "after zeros"])
+def test_garbage_behind_the_end_goes_to_a_side_file(machine: Machine, garbage: bytes) -> None:
+    store = filled(machine, frames=3)
+    end, log = store.end, whole_log(store)
+    store.close(clean=False)
+    put(machine, SEGMENT_0, garbage, end)
+    machine.lose_power()
+
+    again = machine.open()
+
+    assert whole_log(again) == log
+    assert again.recovery_cut is not None and again.recovery_cut.saved_bytes == len(garbage)
+    kept = inode(machine, again.recovery_cut.side_file)
+    assert kept.read(kept.size, 0) == garbage
+    assert again.generation == 1
+    machine.kill()
+    assert machine.open().recovery_cut is None
+
+
+def test_a_later_segment_with_bytes_goes_to_the_side_file_too(machine: Machine) -> None:
+    store = filled(machine, frames=3)
+    end = store.end
+    put(machine, SEGMENT_0, b"broken", end)
+    second = Inode()
+    second.truncate(SMALL.segment_bytes, machine.chance)
+    machine.disk.names.files[f"commitlog/{SMALL.segment_bytes:020d}"] = second
+    put(machine, f"commitlog/{SMALL.segment_bytes:020d}", b"z", 10)
+    machine.kill()
+
+    again = machine.open()
+
+    assert again.recovery_cut is not None and again.recovery_cut.saved_bytes == SMALL.segment_bytes + 11 - end
+    assert list(again._storage.list_folder("commitlog")) == [SEGMENT_0.partition("/")[2]]  # noqa: SLF001 - the disk as it is
+    assert again.end == end
+
+
+def test_damage_below_the_watermark_drops_nothing_behind_it(machine: Machine) -> None:
+    store = filled(machine)
+    end, (low, high) = store.end, damage_behind_checkpoint(machine, store)
+    machine.kill()
+
+    again = machine.open()
+
+    assert again.end == end
+    assert again.damaged == [(low, high)]
+    assert again.recovery_cut is None
+    again.dispatch(end)
+    damaged = 0
+    for queue in range(3):
+        at, stop = again.queue_range("orders", queue)
+        assert stop == 20
+        while at < stop:
+            try:
+                at = again.read_queue("orders", queue, at, 10, 10_000).next_offset
+            except CorruptRecord:
+                damaged += 1
+                at += 1  # type: ignore[assignment]
+    assert damaged == 1, "reads around it go on"
+    open_epoch(again)
+    assert again.append([frame(b"z", queue=0)], 1).start == end
+
+
+def damage_behind_checkpoint(machine: Machine, store: Store) -> tuple[int, int]:
+    """Damage one record that recovery has to read although it is durable; where it lies."""
+    entries = sorted(start for entries in queues_of(whole_log(store), SMALL.segment_bytes).values() for _, start in entries)
+    border = next(at for at, start in enumerate(entries) if start >= store.applied) + 5
+    low, high = entries[border], entries[border + 1]
+    path = f"commitlog/{store.segment_of(low)[0]:020d}"
+    put(machine, path, b"\xee", low % SMALL.segment_bytes + 95)
+    return low, high
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "producers", "watermark", "boot"])
+@pytest.mark.parametrize("harm", ["flip", "empty", "gone"])
+def test_a_damaged_side_file_costs_no_record(machine: Machine, name: str, harm: str) -> None:
+    store = filled(machine)
+    log = whole_log(store)
+    machine.kill()
+    damage(machine, f"dittomq/{name}", harm)
+
+    again = machine.open()
+
+    assert whole_log(again) == log
+    assert again.stopped is (StopKind.POWER_LOSS if name == "boot" else StopKind.KILLED)
+    if harm != "gone" and name != "boot":
+        assert any(f"dittomq/{name} is damaged" in note for note in again.notes)
+    again.dispatch(again.end)
+    assert [again.queue_range("orders", queue) for queue in range(3)] == [(0, 20)] * 3
+    assert again.find_sequence("p", 59) is not None
+    machine.kill()
+    assert machine.open().notes == []
+
+
+def damage(machine: Machine, path: str, harm: str) -> None:
+    file = inode(machine, path)
+    if harm == "gone":
+        del machine.disk.names.files[path]
+    elif harm == "empty":
+        file.truncate(0, machine.chance)
+    else:
+        for at in range(30, file.size, 4_096):
+            file.write(memoryview(bytes([file.read(1, at)[0] ^ 1])), at, machine.chance)
+
+
+@pytest.mark.parametrize("name", ["identity", "lineage", "queue-minimums"])
+def test_a_damaged_side_file_that_nothing_replaces_is_refused_by_name(machine: Machine, name: str) -> None:
+    filled(machine).delete_topic("none")
+    machine.kill()
+    damage(machine, f"dittomq/{name}", "flip")
+
+    with pytest.raises(UnreadableStore, match=f"dittomq/{name} is damaged.*restore it, or empty the data_dir"):
+        machine.open()
+
+
+def test_with_watermark_and_checkpoint_damaged_nothing_is_guessed(machine: Machine) -> None:
+    filled(machine)
+    machine.kill()
+    damage(machine, "dittomq/watermark", "flip")
+    damage(machine, "dittomq/checkpoint", "flip")
+
+    with pytest.raises(UnreadableStore, match="neither of its two slots is whole"):
+        machine.open()
+
+
+def test_a_missing_segment_below_the_watermark_is_refused_and_named(machine: Machine) -> None:
+    filled(machine)
+    machine.kill()
+    last = max(path for path in machine.disk.names.files if path.startswith("commitlog/"))
+    del machine.disk.names.files[last]
+
+    with pytest.raises(UnreadableStore, match="were durable and their segments are gone"):
+        machine.open()
+
+
+def test_a_missing_segment_in_the_middle_is_refused_and_named(machine: Machine) -> None:
+    filled(machine)
+    machine.kill()
+    del machine.disk.names.files[f"commitlog/{SMALL.segment_bytes:020d}"]
+
+    with pytest.raises(UnreadableStore, match=f"commitlog/{SMALL.segment_bytes:020d} is missing between others"):
+        machine.open()
+
+
+def test_queues_that_were_deleted_are_built_again(machine: Machine) -> None:
+    store = filled(machine)
+    log = whole_log(store)
+    machine.kill()
+    for path in [path for path in machine.disk.names.files if path.startswith("consumequeue/")]:
+        del machine.disk.names.files[path]
+
+    again = machine.open()
+    again.dispatch(again.end)
+
+    expected = queues_of(log, SMALL.segment_bytes)
+    for (topic, queue), entries in expected.items():
+        found = again.read_queue(topic, queue, 0, 100, 1 << 20).messages
+        assert [(message.queue_offset, message.physical_offset) for message in found] == entries
+
+
+def test_a_topic_deleted_and_made_again_goes_on_behind_its_highest_offset(machine: Machine) -> None:
+    store = filled(machine)
+    store.dispatch(store.end)
+    store.delete_topic("orders")
+    assert store.queue_range("orders", 0) == (20, 20)
+    store.append([frame(b"new", queue=0)], 1)
+    store.dispatch(store.end)
+    store.sync()
+    machine.kill()
+    del machine.disk.names.files["dittomq/checkpoint"]
+
+    again = machine.open()
+    again.dispatch(again.end)
+
+    assert again.queue_range("orders", 0) == (20, 21)
+    assert [message.body for message in again.read_queue("orders", 0, 20, 10, 1_000).messages] == [b"new"]
+    with pytest.raises(OffsetOutOfRange):
+        again.read_queue("orders", 0, 19, 10, 1_000)
+
+
+def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_none(machine: Machine) -> None:
+    store = machine.open()
+    for epoch in (1, 2):
+        store.begin_epoch(LineageEntry(Epoch(epoch), 0, epoch, PhysicalOffset(0)))
+    machine.lose_power()
+
+    again = machine.open()
+
+    assert again.lineage == (LineageEntry(Epoch(2), 0, 2, PhysicalOffset(0)),)
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
+    finished = set()
+    for operations in range(200):
+        machine = Machine(random.Random(operations))
+        store = filled(machine)
+        log, to = whole_log(store), sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])[5]
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store, to=to: store.cut(to))  # type: ignore[misc]
+        (machine.lose_power if power else machine.kill)()
+
+        again = machine.open()
+
+        assert again.end in {to, len(log)}
+        assert whole_log(again) == log[: again.end]
+        finished.add(again.end)
+        if again.end == to:
+            tail = next(file for path, file in machine.disk.names.files.items() if path.startswith(f"dittomq/tail-{to}-"))
+            assert tail.read(tail.size, 0) == log[to:], "what was cut is kept"
+            assert again.generation == 1
+        if done:
+            break
+    else:
+        pytest.fail("the cut never ran to its end")
+    assert finished == {to, len(log)}
+
+
+def dies(work: Callable[[], object]) -> bool:
+    """Run until the end or the death of the process; whether it came to its end."""
+    try:
+        work()
+    except SimCrashed:
+        return False
+    return True
+
+
+def test_a_recovery_that_dies_anywhere_is_repeated_without_loss() -> None:
+    for operations in range(400):
+        machine = Machine(random.Random(operations))
+        store = filled(machine)
+        end, log = store.flushed, whole_log(store)
+        store.append([frame(b"unsynced" * 200)], 1)
+        machine.lose_power()
+        storage = machine.storage()
+        machine.faults.operations_to_live = operations
+        done = dies(lambda storage=storage: Store.open(storage, SMALL, chance=random.Random(1), wall_ms=0))  # type: ignore[misc]
+        machine.lose_power()
+
+        again = machine.open()
+
+        assert again.end >= end
+        assert whole_log(again)[:end] == log
+        if done:
+            return
+    pytest.fail("recovery never came to its end")
+
+
+def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
+    store = filled(machine)
+
+    with pytest.raises(InvalidField, match="no record begins at 7"):
+        store.cut(7)
+    with pytest.raises(OffsetOutOfRange):
+        store.cut(store.end + 1)
+    assert store.cut(store.end).saved_bytes == 0
+    assert store.generation == 0
+
+
+def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machine) -> None:
+    store = filled(machine)
+
+    store.cut(0)
+
+    assert (store.end, store.flushed, store.applied, store.lineage) == (0, 0, 0, ())
+    assert store.queue_range("orders", 0) == (0, 0)
+    assert store.find_sequence("p", 0) is None
+    open_epoch(store)
+    store.append([frame(b"again")], 1)
+    store.dispatch(store.end)
+    assert [message.queue_offset for message in store.read_queue("orders", 0, 0, 10, 1_000).messages] == [0]

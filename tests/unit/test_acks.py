@@ -1,0 +1,138 @@
+"""Who is released when, under virtual time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dittomq.broker.acks import Acks
+from dittomq.message import Ack, PutStatus
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm import Confirm, ConfirmRules
+from tests.simulation.clock import SimulatedClock
+from tests.simulation.loop import SimulatedLoop
+
+RULES = ConfirmRules(
+    sync_master=True,
+    sync_flush=True,
+    release_flushed=True,
+    in_sync_replicas=2,
+    min_in_sync_replicas=1,
+    max_gap_bytes=1_000_000,
+    max_lag_s=15.0,
+)
+
+
+class Group:
+    """A master with one slave, as far as acks go."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self.clock = clock
+        self.confirm = Confirm(RULES, end=at(0), confirmed=at(0), members=["a/1"], now=clock.monotonic())
+        self.acks = Acks(self.confirm, clock)
+
+    def master(self, written: int, flushed: int) -> None:
+        self.confirm.master_at(written=at(written), flushed=at(flushed), now=self.clock.monotonic())
+        self.acks.moved()
+
+    def slave(self, received: int, flushed: int) -> None:
+        self.confirm.slave_at("a/1", received=at(received), flushed=at(flushed), now=self.clock.monotonic())
+        self.acks.moved()
+
+
+def at(offset: int) -> PhysicalOffset:
+    return PhysicalOffset(offset)
+
+
+def play(story: Callable[[Group], Coroutine[Any, Any, None]]) -> None:
+    loop = SimulatedLoop()
+    try:
+        loop.run_until_complete(story(Group(SimulatedClock(loop))))
+    finally:
+        loop.close()
+
+
+def test_each_level_is_released_by_its_own_position() -> None:
+    async def story(group: Group) -> None:
+        waits = {level: asyncio.ensure_future(group.acks.wait(at(100), level, 3.0)) for level in Ack}
+        await asyncio.sleep(0)
+        done: list[set[Ack]] = []
+        for step in (
+            lambda: group.master(100, 0),
+            lambda: group.master(100, 100),
+            lambda: group.slave(100, 0),
+            lambda: group.slave(100, 100),
+        ):
+            step()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            done.append({level for level, wait in waits.items() if wait.done()})
+
+        assert done[0] == {Ack.MASTER_RECEIVED}
+        assert done[1] == {Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}
+        assert done[2] == {Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED, Ack.REPLICA_RECEIVED}
+        assert done[3] == set(Ack)
+
+    play(story)
+
+
+def test_a_waiter_further_ahead_does_not_hold_up_one_behind_it() -> None:
+    async def story(group: Group) -> None:
+        ahead = asyncio.ensure_future(group.acks.wait(at(200), Ack.REPLICA_FLUSHED, 60.0))
+        await asyncio.sleep(0)
+        behind = asyncio.ensure_future(group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 60.0))
+        await asyncio.sleep(0)
+        group.master(200, 200)
+        group.slave(100, 100)
+
+        assert await behind is PutStatus.PUT_OK
+        assert not ahead.done()
+        ahead.cancel()
+
+    play(story)
+
+
+def test_silence_of_the_slave_is_told_after_the_timeout_and_not_before() -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 100)
+        began = group.clock.monotonic()
+
+        status = await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0)
+
+        assert status is PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert group.clock.monotonic() - began == 3.0
+
+    play(story)
+
+
+def test_a_master_that_does_not_flush_is_told_as_such_even_when_the_slave_is_silent_too() -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 0)
+
+        assert await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.FLUSH_DISK_TIMEOUT
+
+    play(story)
+
+
+def test_a_degraded_write_is_answered_at_once_as_slave_not_available() -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 100)
+        await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0)
+        await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0)
+        group.confirm.degrade_recorded(group.clock.monotonic())
+        group.master(200, 200)
+        began = group.clock.monotonic()
+
+        assert await group.acks.wait(at(200), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.SLAVE_NOT_AVAILABLE
+        assert group.clock.monotonic() == began
+
+    play(story)
+
+
+def test_an_ack_that_is_there_before_the_wait_is_answered_at_once() -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 100)
+        group.slave(100, 100)
+
+        assert await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 0.0) is PutStatus.PUT_OK
+
+    play(story)

@@ -1,0 +1,82 @@
+"""The master's newest bytes in memory: whole records, neighbours, bounded."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dittomq.commitlog.store import Group, Placed
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from services.master.tail import CHUNK_BYTES, TAIL_BYTES, Tail
+
+
+def group(start: int, sizes: list[int]) -> Group:
+    placed, at = [], start
+    for size in sizes:
+        placed.append(Placed(QueueOffset(0), PhysicalOffset(at), size, duplicate=False))
+        at += size
+    data = b"".join(bytes([number % 251]) * size for number, size in enumerate(sizes, start))
+    return Group(PhysicalOffset(start), PhysicalOffset(at), [(PhysicalOffset(start), data)], [placed], 0)
+
+
+def far() -> PhysicalOffset:
+    return PhysicalOffset(1 << 60)
+
+
+@given(st.lists(st.lists(st.integers(1, 400_000), min_size=1, max_size=12), min_size=1, max_size=6))
+def test_reading_on_from_any_chunks_end_gives_all_bytes_in_whole_records(groups: list[list[int]]) -> None:
+    tail, start, everything = Tail(), 0, b""
+    borders = {0}
+    for sizes in groups:
+        made = group(start, sizes)
+        tail.add(made)
+        everything += made.pieces[0][1]
+        for size in sizes:
+            start += size
+            borders.add(start)
+
+    read = b""
+    while len(read) < len(everything):
+        chunk = tail.read(PhysicalOffset(len(read)), far())
+        assert chunk is not None
+        assert len(chunk) <= CHUNK_BYTES
+        read += chunk
+        assert len(read) in borders
+
+    assert read == everything
+
+
+def test_a_record_larger_than_a_chunk_travels_alone() -> None:
+    tail = Tail()
+    tail.add(group(0, [100, 3 * CHUNK_BYTES, 100]))
+
+    sizes = []
+    at = 0
+    while chunk := tail.read(PhysicalOffset(at), far()):
+        sizes.append(len(chunk))
+        at += len(chunk)
+
+    assert sizes == [100, 3 * CHUNK_BYTES, 100]
+
+
+def test_what_is_no_longer_here_is_not_answered() -> None:
+    tail = Tail()
+    for number in range(40):
+        tail.add(group(number * CHUNK_BYTES, [CHUNK_BYTES]))
+
+    assert tail.read(PhysicalOffset(0), far()) is None
+    assert tail.read(PhysicalOffset(40 * CHUNK_BYTES - TAIL_BYTES), far()) is not None
+
+
+def test_a_position_inside_a_record_is_not_answered() -> None:
+    tail = Tail()
+    tail.add(group(0, [100]))
+
+    assert tail.read(PhysicalOffset(50), far()) is None
+
+
+def test_nothing_beyond_the_limit_is_read() -> None:
+    tail = Tail()
+    tail.add(group(0, [100]))
+    tail.add(group(100, [100]))
+
+    assert tail.read(PhysicalOffset(0), PhysicalOffset(100)) == tail.read(PhysicalOffset(0), PhysicalOffset(150))
+    assert tail.read(PhysicalOffset(100), PhysicalOffset(150)) is None

@@ -1,0 +1,104 @@
+"""What docs/rpc.md says beside the .proto files: its introduction, the order of the services, and a line for each RPC."""
+
+from typing import Final, NamedTuple
+
+
+class Line(NamedTuple):
+    """One call by hand. `refused` names the reason where refusing is the right answer; `note` is printed below the line."""
+
+    port: int
+    request: str
+    note: str = ""
+    refused: str = ""
+
+
+INTRODUCTION: Final = """# Every RPC
+
+Made from `proto/` by `make docs`; a test demands that it is up to date, and another runs every line of it. Reflection and health are on every
+port, so [grpcurl](https://github.com/fullstorydev/grpcurl) needs no files. The lines work on this cluster; other clusters have other addresses:
+
+```console
+$ dittomq local up --slaves 2
+$ dittomq topic create orders && echo paid | dittomq publish orders
+$ grpcurl -plaintext localhost:10911 list
+$ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1.Health/Check
+```
+
+- **Ports.** Nameservers 9876. Brokers 10911 for clients and 10912 for replicas. All plaintext. Plain HTTP for probes and metrics: 9877 and 10914.
+- **Health names**: the empty one, each service, `startup`, `readiness`, `liveness`.
+- **Bodies.** JSON carries `bytes` as base64. `text` is stored as its UTF-8 bytes; `prefer_text` reads it back so.
+- **Zero is visible.** A number whose zero means something is `optional`. 64-bit numbers are strings in JSON; they are taken either way.
+- **Times** that people read are timestamps and durations (`"3s"`); `*_ms` counts milliseconds since 1970.
+- **Lists**: `page_size` and `page_token`. A token belongs to one version; when the list has changed, `ABORTED` says start again.
+- **Errors** are `google.rpc.Status` with `ErrorInfo`: `reason` is a name of [ErrorReason](#errorerrorreason), `domain` is `dittomq`, `metadata` has the
+  numbers. `BadRequest` names a wrong field, `RetryInfo` says when waiting helps. grpcurl prints them all and exits with 64 + the status code.
+- **Headers** of every answer: `dittomq-node`, `dittomq-epoch`, `dittomq-request-id`; the id is in the server's log. Without a deadline of the caller's,
+  a unary call has 30 s.
+"""
+
+SERVICES: Final = (
+    "ditto.naming.v1.NameServerService",
+    "ditto.admin.v1.TopicService",
+    "ditto.admin.v1.BrokerService",
+    "ditto.messaging.v1.MessagingService",
+    "ditto.metadata.v1.MetadataService",
+    "ditto.audit.v1.AuditService",
+    "ditto.replication.v1.ReplicationService",
+)
+
+_NAMESERVER, _CLIENTS, _REPLICAS = 9876, 10911, 10912
+_NAMING, _TOPICS, _BROKER, _MESSAGING, _METADATA, _AUDIT, _REPLICATION = SERVICES
+
+_REGISTER = (
+    '{"cluster":"local","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
+    '"role":"BROKER_ROLE_SLAVE","state":"BROKER_STATE_SERVING","addresses":[{"network":"default","address":"127.0.0.1:10999"}],'
+    '"replication_addresses":[{"network":"default","address":"127.0.0.1:10998"}],"permission":6,"registration_period_ms":"10000"}'
+)
+_PUBLISH = (
+    '{"message":{"topic":"orders","text":"paid","queue":3,"keys":["o-17"]},"ack":"ACK_LEVEL_REPLICA_FLUSHED","timeout":"3s",'
+    '"producer_id":"by-hand","sequence":0}'
+)
+_HELLO = (
+    '{"hello":{"cluster":"local","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
+    '"replication_address":"127.0.0.1:10997","segment_bytes":67108864}}'
+)
+
+LINES: Final = {
+    f"{_NAMING}/GetRoute": Line(_NAMESERVER, '{"topic":"orders"}'),
+    f"{_NAMING}/ListBrokers": Line(_NAMESERVER, "{}"),
+    f"{_NAMING}/RegisterBroker": Line(
+        _NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later.", refused=""
+    ),
+    f"{_NAMING}/Heartbeat": Line(
+        _NAMESERVER, '{"session_id":"made-up"}', "Refused with `SESSION_ENDED`: nobody has this session.", refused="SESSION_ENDED"
+    ),
+    f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes nobody."),
+    f"{_TOPICS}/CreateTopic": Line(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
+    f"{_TOPICS}/GetTopic": Line(_CLIENTS, '{"name":"invoices"}'),
+    f"{_TOPICS}/ListTopics": Line(_CLIENTS, '{"page_size":100}'),
+    f"{_TOPICS}/DeleteTopic": Line(_CLIENTS, '{"name":"invoices"}'),
+    f"{_BROKER}/GetBroker": Line(_CLIENTS, "{}"),
+    f"{_BROKER}/GetHaStatus": Line(_CLIENTS, "{}"),
+    f"{_BROKER}/ChangeRole": Line(_CLIENTS, '{"node":"a/0"}', "A master that leads already answers with its epoch."),
+    f"{_MESSAGING}/Publish": Line(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
+    f"{_MESSAGING}/PublishStream": Line(
+        _CLIENTS, '{"messages":[{"topic":"orders","text":"packed"},{"topic":"orders","text":"sent"}],"frame_id":1}'
+    ),
+    f"{_MESSAGING}/GetOutcome": Line(_CLIENTS, '{"producer_id":"by-hand","sequence":0,"timeout":"3s"}'),
+    f"{_MESSAGING}/Pull": Line(_CLIENTS, '{"topic":"orders","queue":3,"offset":0,"wait":"5s","prefer_text":true}'),
+    f"{_METADATA}/GetAllTopicConfig": Line(_CLIENTS, '{"page_size":100}'),
+    f"{_METADATA}/GetAllConsumerOffset": Line(_CLIENTS, "{}", "Empty until consumer groups exist."),
+    f"{_METADATA}/GetAllDelayOffset": Line(_CLIENTS, "{}", "Empty until delayed messages exist."),
+    f"{_METADATA}/GetAllSubscriptionGroupConfig": Line(_CLIENTS, "{}", "Empty until consumer groups exist."),
+    f"{_AUDIT}/Describe": Line(_CLIENTS, "{}"),
+    f"{_AUDIT}/DigestRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100,"salt":"7","leaves":true}'),
+    f"{_AUDIT}/ReadRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100}'),
+    f"{_REPLICATION}/Replicate": Line(
+        _REPLICAS, _HELLO, "Slaves call this. The verdict of a slave that was made up; the master lists `a/9` as gone afterwards."
+    ),
+    f"{_REPLICATION}/FetchRange": Line(
+        _REPLICAS,
+        '{"cluster":"local","broker":"a","start_offset":0,"end_offset":0}',
+        "Both offsets are borders of records: `physical_offset` of a receipt, and that plus its `record_bytes`.",
+    ),
+}
