@@ -66,11 +66,9 @@ _HELLO = (
 LINES: Final = {
     f"{_NAMING}/GetRoute": Line(_NAMESERVER, '{"topic":"orders"}'),
     f"{_NAMING}/ListBrokers": Line(_NAMESERVER, "{}"),
-    f"{_NAMING}/RegisterBroker": Line(
-        _NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later.", refused=""
-    ),
+    f"{_NAMING}/RegisterBroker": Line(_NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later."),
     f"{_NAMING}/Heartbeat": Line(
-        _NAMESERVER, '{"session_id":"made-up"}', "Refused with `SESSION_ENDED`: nobody has this session.", refused="SESSION_ENDED"
+        _NAMESERVER, '{"session_id":"made-up","state":"BROKER_STATE_SERVING"}', "Refused with `SESSION_ENDED`: nobody has this session.", refused="SESSION_ENDED"
     ),
     f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes nobody."),
     f"{_TOPICS}/CreateTopic": Line(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
@@ -98,7 +96,7 @@ LINES: Final = {
     ),
     f"{_REPLICATION}/FetchRange": Line(
         _REPLICAS,
-        '{"cluster":"local","broker":"a","start_offset":0,"end_offset":0}',
-        "Both offsets are borders of records: `physical_offset` of a receipt, and that plus its `record_bytes`.",
+        '{"cluster":"local","broker":"a","start_offset":0,"end_offset":166}',
+        "The first record of the cluster above. Both offsets are borders of records: `physical_offset` of a receipt, and that plus its `record_bytes`.",
     ),
 }

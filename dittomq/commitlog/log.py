@@ -11,6 +11,7 @@ from dittomq.commitlog.segment import FOLDER, path_of
 from dittomq.commitlog.storage import Storage
 from dittomq.errors import OffsetOutOfRange
 
+_REWRITE_BYTES = 1024 * 1024
 _TEMPORARY = "dittomq/tmp-segment"
 _ZEROS = bytes(1024 * 1024)
 
@@ -74,6 +75,19 @@ class Log:
             del self._unsynced[start]
             with self._files.borrow(path_of(start)) as file:
                 file.fdatasync()
+
+    def write_again(self, start: int) -> None:
+        """Write the bytes from `start` to the end over themselves, so that the next sync really writes them.
+
+        After a sync that failed, Linux calls the pages clean: a later sync succeeds and writes nothing.
+        """
+        while start < self.end:
+            segment_start, segment_end = self.segment_of(start)
+            stop = min(segment_end, self.end, start + _REWRITE_BYTES)
+            with self._files.borrow(path_of(segment_start)) as file:
+                file.pwrite(file.pread(stop - start, start - segment_start), start - segment_start)
+            self._unsynced[segment_start] = None
+            start = stop
 
     def zero_ahead(self, window: int, step: int) -> bool:
         """Write zeros over zeros behind the end, at most `step` bytes and `window` bytes ahead; False when there is nothing to do.

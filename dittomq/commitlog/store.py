@@ -333,6 +333,8 @@ class Store:
         if tail_end > self._log.end:
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > 0 else StopKind.EMPTY
+        if stopped is not StopKind.CLEAN:
+            self._log.write_again(self.flushed)
         self._sync_all()
         self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
         self.in_sync_at_start = self._mark.in_sync

@@ -9,7 +9,7 @@ from typing import Final
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
-from dittomq.errors import ConfigError, DittoError, OutOfReach, SessionEnded
+from dittomq.errors import ConfigError, DittoError, OutOfReach, SessionEnded, WrongCluster
 from dittomq.offsets import Epoch
 from dittomq.routes import Beat, BeatAnswer, Membership, NodeState, Registration
 from dittomq.rpc.channel import Channels, call
@@ -74,6 +74,7 @@ class _Desk:
     answer: NameserverAnswer | None = None  # None: the last call failed
     answered_s: float = 0.0
     refusal: str = ""
+    foreign: bool = False  # it serves another cluster, and has never served ours
 
 
 class Registrar:
@@ -104,7 +105,8 @@ class Registrar:
     async def run(self) -> None:
         """Until `goodbye`, or until this node is superseded.
 
-        Raises ConfigError (in a group) when three registration periods exceed a nameserver's expiry.
+        Raises ConfigError (in a group) when three registration periods exceed a nameserver's expiry, and when all nameservers serve
+        another cluster.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -149,6 +151,7 @@ class Registrar:
             except ConfigError:
                 raise
             except DittoError as error:
+                self._stop_if_foreign(desk, error)
                 desk.answer = None
                 desk.stale = True
                 desk.refusal = "" if isinstance(error, OutOfReach) else str(error)
@@ -209,6 +212,13 @@ class Registrar:
         self._superseded = True
         for desk in self._desks:
             desk.wake.set()
+
+    def _stop_if_foreign(self, desk: _Desk, error: DittoError) -> None:
+        """A node that every nameserver places in another cluster is misconfigured; once it was registered anywhere, a nameserver is."""
+        desk.foreign = isinstance(error, WrongCluster) and desk.answered_s == 0.0
+        if isinstance(error, WrongCluster) and all(each.foreign for each in self._desks):
+            problem = f'is "{error.asked}", and nameserver {desk.nameserver} serves cluster "{error.actual}"; change it or node.nameservers'
+            raise ConfigError("node.cluster", problem) from error
 
     def _tell(self) -> None:
         now = self._clock.monotonic()

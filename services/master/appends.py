@@ -31,13 +31,19 @@ class Earlier:
         self._store = store
         self._lane = store_lane
 
-    async def place(self, order: PublishOrder, index: int, known: PlacedMessage) -> PlacedMessage:
-        """Where message `index` of the frame was stored before; as `known` when newer sequences have pushed it out meanwhile."""
-        try:
-            found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.first_sequence + index))
-        except ProducerExpired:
-            return known
-        return known if found is None else PlacedMessage(*found)
+    async def correct(self, order: PublishOrder, duplicates: Sequence[int], placed: list[PlacedMessage]) -> None:
+        """Put in the places of these messages of the frame where they were stored before; one visit to the store for all."""
+        if duplicates:
+            await self._lane.call(lambda: self._correct(order, duplicates, placed))
+
+    def _correct(self, order: PublishOrder, duplicates: Sequence[int], placed: list[PlacedMessage]) -> None:
+        for index in duplicates:
+            try:
+                found = self._store.find_sequence(order.producer_id, order.first_sequence + index)
+            except ProducerExpired:  # newer sequences have pushed it out since the append found it: its offsets are right
+                continue
+            if found is not None:
+                placed[index] = PlacedMessage(*found)
 
 
 class Appends:
@@ -66,9 +72,7 @@ class Appends:
             PlacedMessage(draft.topic, draft.queue, where.queue_offset, where.physical_offset, where.size, written.store_ms)
             for draft, where in zip(order.drafts, written.placed, strict=True)
         ]
-        for index, where in enumerate(written.placed):
-            if where.duplicate:
-                placed[index] = await self._earlier.place(order, index, placed[index])
+        await self._earlier.correct(order, [index for index, where in enumerate(written.placed) if where.duplicate], placed)
         duplicate = all(where.duplicate for where in written.placed)
         return await self._answer(ticket.term, order, placed, duplicate=duplicate)
 

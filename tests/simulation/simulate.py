@@ -142,7 +142,7 @@ async def _as_client(cluster: Cluster, name: str, work: Callable[[AsyncClient], 
 
 def main() -> None:
     run = simulate(int(os.sys.argv[1]))
-    print("\n".join(run.transcript[-400:]))
+    print("\n".join(run.transcript[-1400:]))
     print(*run.problems[:20], sep="\n")
     print(*run.plan, sep="\n")
     print(run.shape, run.hash, run.publishes, run.reads)

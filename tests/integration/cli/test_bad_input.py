@@ -94,7 +94,8 @@ def test_a_slave_of_another_cluster_is_refused_and_says_both_names(bench: Bench)
 
     ran = ended_at_once(bench, "slave", config_of(bench, "a/1", **changes))
 
-    assert ran.code == 1
+    assert ran.code == 64
+    assert "node.cluster" in ran.err
     assert '"local"' in ran.err
     assert '"prod"' in ran.err
 

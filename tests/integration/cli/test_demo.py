@@ -1,0 +1,56 @@
+"""The demo itself: it passes on a working product, ends every process in every case, and uses free ports where the usual ones are taken."""
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dittomq.testing import LocalCluster, processes
+from tests.support.command_line import CommandLine
+
+RECORDS = "20000"
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """The master's usual port, held by somebody else."""
+    with socket.socket() as holder:
+        with contextlib.suppress(OSError):
+            holder.bind(("127.0.0.1", 10_911))
+            holder.listen()
+        yield 10_911
+
+
+@pytest.mark.spark
+def test_the_demo_passes_and_leaves_no_process(tmp_path: Path, taken_port: int) -> None:
+    ran = CommandLine(tmp_path).run("demo", "--records", RECORDS, timeout_s=280)
+
+    assert ran.code == 0, ran.out + ran.err
+    lines = ran.out.splitlines()
+    assert [line[1:6] for line in lines if line.startswith("[")] == [f"{number:2}/10" for number in range(1, 11)]
+    assert f"a/0 master :{taken_port} " not in ran.out
+    assert "20,000 flushed on 2+ copies, 0 weaker, 0 unknown" in ran.out
+    assert "flipped, audited again: found, a/2, flights queue 5 offset 100, byte " in ran.out
+    assert lines[-2].startswith("PASS in ")
+    assert (tmp_path / ".dittomq" / "demo" / "audit" / "audit.html").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    command = CommandLine(tmp_path)
+    demo = command.start("demo", "--records", RECORDS)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if line.startswith("[ 3/10]"):
+            break
+    started = [node.process for node in LocalCluster(tmp_path / ".dittomq" / "demo").nodes if node.process]
+
+    ran = command.interrupt(demo, number)
+
+    assert ran.code == 130
+    assert len(started) == 4
+    assert not any(processes.is_alive(process) for process in started)
+    assert "Traceback" not in ran.err

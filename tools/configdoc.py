@@ -1,0 +1,103 @@
+"""Write docs/configuration.md: every key of every service with its default, its limits and its sentence. Run by `make docs`."""
+
+import typing
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dittomq.settings import Configuration, Loaded, settings_of
+from dittomq.settings.schema import Key, bare_kind, tables_of
+from services.master.config import MasterConfig
+from services.nameserver.config import NameserverConfig
+from services.slave.config import SlaveConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "configuration.md"
+
+INTRODUCTION: Final = """# Configuration
+
+Made from the configuration classes by `make docs`; a test demands that it is up to date. One frozen value for each service, printed at its start.
+
+- **Where a value comes from**, the first that has it: `--set replication.ack_timeout_ms=5000`, the variable `DITTOMQ_REPLICATION__ACK_TIMEOUT_MS`, the
+  file of `--config`, the default.
+- **An unknown key or `DITTOMQ_` variable stops the start** and names the nearest known one. So does a value outside its limits, and a rule
+  between keys that does not hold. The exit code is 64, nothing is started.
+- The file is TOML. A name carries its unit: `_ms` milliseconds, `_bytes` bytes.
+- `--print-config` prints what is in force as TOML that loads again, with the origin of each value. `--check-config` does the same and is the
+  command for a deployment: it exits with 0 or 64. `GetBroker` answers with the running one.
+- Nothing is reloaded: a change needs a restart.
+
+```console
+$ dittomq serve master --set replication.ack_timeout_ms=5000 --print-config
+…
+ack_timeout_ms = 5_000                  # --set               how long a producer that says nothing else waits for its level. RocketMQ: slaveTimeout
+…
+$ dittomq serve master --set replication.ack_timeout=5000 --check-config
+--set replication.ack_timeout: there is no such key; did you mean "ack_timeout_ms"?
+```
+"""
+
+_SERVICES: Final[Mapping[str, tuple[type[Configuration], str]]] = {
+    "nameserver": (NameserverConfig, "`dittomq serve nameserver`. It keeps nothing on disk."),
+    "master": (MasterConfig, "`dittomq serve master`. One for each broker group; its broker id is 0."),
+    "slave": (SlaveConfig, "`dittomq serve slave`. It needs `node.nameservers` or `replication.master_address` to find its master."),
+}
+
+
+def document() -> str:
+    """The whole page."""
+    lines = [INTRODUCTION, *(line for name in _SERVICES for line in _service(name))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _service(name: str) -> Iterator[str]:
+    config_class, words = _SERVICES[name]
+    loaded = Loaded(config_class(), defaultdict(lambda: "default"))
+    values = {setting.key: setting.value for setting in settings_of(loaded)}
+    yield from (f"## {name.capitalize()}", "", words, "")
+    for table in tables_of(config_class).values():
+        yield from (f"### {name}: `[{table.name}]`", "")
+        if table.keys is None:
+            yield from (f"{_sentence(table.sentence)} Names are free; empty by default.", "")
+            continue
+        yield from ("| key | default | limits | |", "|---|---|---|---|")
+        yield from (f"| `{key.name}` | `{values[key.path]}` | {_limits(key)} | {_sentence(key.sentence)} |" for key in table.keys.values())
+        yield ""
+
+
+def _limits(key: Key) -> str:
+    kind = bare_kind(key.kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return ", ".join(f"`{each.value}`" for each in kind)
+    metas = [meta for meta in typing.get_args(key.kind) if isinstance(meta, msgspec.Meta)]
+    least, most = (_last(metas, name) for name in ("ge", "le"))
+    match least, most:
+        case None, None:
+            return _pattern(_last(metas, "pattern"))
+        case _, None:
+            return f"≥ {least:,}"
+        case None, _:
+            return f"≤ {most:,}"
+        case _:
+            return f"{least:,} to {most:,}"
+
+
+def _last(metas: list[msgspec.Meta], name: str) -> Any:  # a number or a text, as declared
+    return next((found for meta in reversed(metas) if (found := getattr(meta, name)) is not None), None)
+
+
+def _pattern(pattern: str | None) -> str:
+    return "" if pattern is None else f"`{pattern}`".replace("|", "\\|")
+
+
+def _sentence(text: str) -> str:
+    words = text.replace("|", "\\|")
+    return words[:1].upper() + words[1:] + "." if words else ""
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document(), encoding="utf-8")
