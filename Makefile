@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test sim bench lint proto lock clean
+.PHONY: help demo test sim bench lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -29,6 +29,10 @@ lint: .venv/ready ## ruff, mypy, import-linter, buf: the part of `make test` tha
 
 proto: .venv/ready ## generate dittomq/_pb from proto/
 	@$(RUN) tools/genproto.py
+
+docs: .venv/ready ## write docs/rpc.md and docs/configuration.md anew from proto/ and the configuration classes
+	@$(RUN) -m tools.rpcdoc
+	@$(RUN) -m tools.configdoc
 
 lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches the package index)
 	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock

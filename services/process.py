@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
-from dittomq.errors import ConfigError, DittoError, StartError
+from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError
 from dittomq.rpc.vitals import Vitals
 from dittomq.settings import Loaded, configured, settings_of
 from services import logs
@@ -102,7 +102,7 @@ def _exit_status(program: str, raised: BaseException) -> int:
     match error:
         case ConfigError():
             return EXIT_USAGE
-        case StartError():
+        case StartError() | NodeIdTaken():
             return EXIT_REFUSED
         case _:
             return EXIT_INTERNAL

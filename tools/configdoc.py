@@ -20,24 +20,27 @@ TARGET = ROOT / "docs" / "configuration.md"
 
 INTRODUCTION: Final = """# Configuration
 
-Made from the configuration classes by `make docs`; a test demands that it is up to date. One frozen value for each service, printed at its start.
+Made from the configuration classes by `make docs`; a test demands that it is up to date. One frozen value for each
+service, printed at its start.
 
-- **Where a value comes from**, the first that has it: `--set replication.ack_timeout_ms=5000`, the variable `DITTOMQ_REPLICATION__ACK_TIMEOUT_MS`, the
-  file of `--config`, the default.
-- **An unknown key or `DITTOMQ_` variable stops the start** and names the nearest known one. So does a value outside its limits, and a rule
-  between keys that does not hold. The exit code is 64, nothing is started.
+- **Where a value comes from**, the first that has it: `--set replication.ack_timeout_ms=5000`, the variable
+  `DITTOMQ_REPLICATION__ACK_TIMEOUT_MS`, the file of `--config`, the default.
+- **An unknown key or `DITTOMQ_` variable stops the start** and names the nearest known one. So does a value outside
+  its limits, and a rule between keys that does not hold. The exit code is 64, nothing is started.
 - The file is TOML. A name carries its unit: `_ms` milliseconds, `_bytes` bytes.
-- `--print-config` prints what is in force as TOML that loads again, with the origin of each value. `--check-config` does the same and is the
-  command for a deployment: it exits with 0 or 64. `GetBroker` answers with the running one.
+- `--print-config` prints what is in force as TOML that loads again, with the origin of each value. `--check-config`
+  does the same and is the command for a deployment: it exits with 0 or 64. `GetBroker` answers with the running one.
 - Nothing is reloaded: a change needs a restart.
 
 ```console
-$ dittomq serve master --set replication.ack_timeout_ms=5000 --print-config
+$ dittomq serve nameserver --set registry.broker_expiry_ms=60000 --print-config
 …
-ack_timeout_ms = 5_000                  # --set               how long a producer that says nothing else waits for its level. RocketMQ: slaveTimeout
-…
-$ dittomq serve master --set replication.ack_timeout=5000 --check-config
---set replication.ack_timeout: there is no such key; did you mean "ack_timeout_ms"?
+[registry]
+broker_expiry_ms = 60_000               # --set                a broker that is silent for so long is forgotten
+scan_period_ms = 1_000                  # default              how often silent brokers are looked for
+
+$ dittomq serve nameserver --set registry.expiry_ms=60000 --check-config
+dittomq serve nameserver: --set registry.expiry_ms=60000: unknown key "registry.expiry_ms"; did you mean "registry.broker_expiry_ms"?
 ```
 """
 

@@ -14,8 +14,9 @@ class Line(NamedTuple):
 
 INTRODUCTION: Final = """# Every RPC
 
-Made from `proto/` by `make docs`; a test demands that it is up to date, and another runs every line of it. Reflection and health are on every
-port, so [grpcurl](https://github.com/fullstorydev/grpcurl) needs no files. The lines work on this cluster; other clusters have other addresses:
+Made from `proto/` by `make docs`; a test demands that it is up to date, and another runs every line of it. Reflection
+and health are on every port, so [grpcurl](https://github.com/fullstorydev/grpcurl) needs no files. The lines work on
+this cluster; other clusters have other addresses:
 
 ```console
 $ dittomq local up --slaves 2
@@ -24,16 +25,20 @@ $ grpcurl -plaintext localhost:10911 list
 $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1.Health/Check
 ```
 
-- **Ports.** Nameservers 9876. Brokers 10911 for clients and 10912 for replicas. All plaintext. Plain HTTP for probes and metrics: 9877 and 10914.
+- **Ports.** Nameservers 9876. Brokers 10911 for clients and 10912 for replicas. All plaintext. Plain HTTP for probes
+  and metrics: 9877 and 10914.
 - **Health names**: the empty one, each service, `startup`, `readiness`, `liveness`.
 - **Bodies.** JSON carries `bytes` as base64. `text` is stored as its UTF-8 bytes; `prefer_text` reads it back so.
-- **Zero is visible.** A number whose zero means something is `optional`. 64-bit numbers are strings in JSON; they are taken either way.
+- **Zero is visible.** A number whose zero means something is `optional`. 64-bit numbers are strings in JSON; they are
+  taken either way.
 - **Times** that people read are timestamps and durations (`"3s"`); `*_ms` counts milliseconds since 1970.
-- **Lists**: `page_size` and `page_token`. A token belongs to one version; when the list has changed, `ABORTED` says start again.
-- **Errors** are `google.rpc.Status` with `ErrorInfo`: `reason` is a name of [ErrorReason](#errorerrorreason), `domain` is `dittomq`, `metadata` has the
-  numbers. `BadRequest` names a wrong field, `RetryInfo` says when waiting helps. grpcurl prints them all and exits with 64 + the status code.
-- **Headers** of every answer: `dittomq-node`, `dittomq-epoch`, `dittomq-request-id`; the id is in the server's log. Without a deadline of the caller's,
-  a unary call has 30 s.
+- **Lists**: `page_size` and `page_token`. A token belongs to one version; when the list has changed, `ABORTED` says
+  start again.
+- **Errors** are `google.rpc.Status` with `ErrorInfo`: `reason` is a name of [ErrorReason](#errorerrorreason),
+  `domain` is `dittomq`, `metadata` has the numbers. `BadRequest` names a wrong field, `RetryInfo` says when waiting
+  helps. grpcurl prints them all and exits with 64 + the status code.
+- **Headers** of every answer: `dittomq-node`, `dittomq-epoch`, `dittomq-request-id`; the id is in the server's log.
+  Without a deadline of the caller's, a unary call has 30 s.
 """
 
 SERVICES: Final = (
@@ -68,7 +73,10 @@ LINES: Final = {
     f"{_NAMING}/ListBrokers": Line(_NAMESERVER, "{}"),
     f"{_NAMING}/RegisterBroker": Line(_NAMESERVER, _REGISTER, "Brokers call this. A node that was made up is forgotten 30 s later."),
     f"{_NAMING}/Heartbeat": Line(
-        _NAMESERVER, '{"session_id":"made-up","state":"BROKER_STATE_SERVING"}', "Refused with `SESSION_ENDED`: nobody has this session.", refused="SESSION_ENDED"
+        _NAMESERVER,
+        '{"session_id":"made-up","state":"BROKER_STATE_SERVING"}',
+        "Refused with `SESSION_ENDED`: nobody has this session.",
+        refused="SESSION_ENDED",
     ),
     f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes nobody."),
     f"{_TOPICS}/CreateTopic": Line(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
@@ -97,6 +105,7 @@ LINES: Final = {
     f"{_REPLICATION}/FetchRange": Line(
         _REPLICAS,
         '{"cluster":"local","broker":"a","start_offset":0,"end_offset":166}',
-        "The first record of the cluster above. Both offsets are borders of records: `physical_offset` of a receipt, and that plus its `record_bytes`.",
+        "The first record of the cluster above. Both offsets are borders of records: a receipt's `physical_offset`, and that plus "
+        "its `record_bytes`.",
     ),
 }

@@ -60,7 +60,9 @@ def _files() -> list[_File]:
 
 
 def _comments(file: FileDescriptorProto) -> dict[_Path, str]:
-    return {tuple(place.path): " ".join(place.leading_comments.split()) for place in file.source_code_info.location if place.leading_comments}
+    return {
+        tuple(place.path): " ".join(place.leading_comments.split()) for place in file.source_code_info.location if place.leading_comments
+    }
 
 
 def _service(files: Sequence[_File], full_name: str) -> Iterator[str]:
@@ -127,7 +129,7 @@ def _link(type_name: str) -> str:
 
 
 def _short(type_name: str) -> str:
-    """".ditto.naming.v1.Node" → "naming.Node": unique on the page."""
+    """ ".ditto.naming.v1.Node" → "naming.Node": unique on the page."""
     _, _, package, _, name = type_name.split(".")
     return f"{package}.{name}"
 

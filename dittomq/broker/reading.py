@@ -8,7 +8,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import InvalidField, NotPermitted, OffsetOutOfRange, QueueFull, QueueNotFound
+from dittomq.errors import InvalidField, NotPermitted, QueueFull, QueueNotFound
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus
@@ -86,18 +86,16 @@ class Reading:
         if order.at_least is not None and min(readable.end, self._dispatcher.applied) < order.at_least.end:
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             return PullAnswer(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
-        found = await self._lane.call(
-            lambda: self._store.read_queue(order.topic, order.queue, order.offset, order.max_messages, order.max_bytes, order.tags)
-        )
-        return self._answer(order, found, readable)
+        return self._answer(order, await self._lane.call(lambda: self._read(order)), readable)
+
+    def _read(self, order: PullOrder) -> QueueSlice:
+        low, high = self._store.queue_range(order.topic, order.queue)
+        if order.offset > high and not self._rules.refuses_beyond_end:
+            return QueueSlice([], order.offset, low, high)
+        return self._store.read_queue(order.topic, order.queue, order.offset, order.max_messages, order.max_bytes, order.tags)
 
     def _answer(self, order: PullOrder, found: QueueSlice, readable: Readable) -> PullAnswer:
         """Leave out what lies above the readable end; mark what may be undone."""
-        beyond = order.offset > found.max
-        if order.offset < found.min or (beyond and self._rules.refuses_beyond_end):
-            raise OffsetOutOfRange("queue offset", order.offset, found.min, found.max)
-        if beyond:
-            return PullAnswer(PullStatus.NO_NEW_MESSAGE, (), order.offset, found.min, found.max, readable.confirmed, None)
         messages = tuple(message for message in found.messages if message.physical_offset + message.record_bytes <= readable.end)
         next_offset, high = found.next_offset, found.max
         if len(messages) < len(found.messages):

@@ -142,7 +142,6 @@ class Writer:
             events.flushed(flushed)
 
     def _steps(self, batch: list[_Waiting]) -> Generator[Group, None, PhysicalOffset | None]:
-        self._store.check_room(sum(waiting.size for waiting in batch))
         group = self._store.append([waiting.frame for waiting in batch], self._clock.wall_ms())
         yield group
         return self._store.sync() if self._sync_each_group else None
@@ -153,8 +152,8 @@ def _answer(batch: list[_Waiting], group: Group) -> None:
         if isinstance(placed, Refused):
             _fail(waiting, placed)
         elif not waiting.done.done():
-            end = max(message.physical_offset + message.size for message in placed)
-            waiting.done.set_result(WrittenFrame(placed, PhysicalOffset(end), group.store_ms))
+            last = placed[-1]  # in the order of their sequences, which is their order in the log
+            waiting.done.set_result(WrittenFrame(placed, PhysicalOffset(last.physical_offset + last.size), group.store_ms))
 
 
 def _fail(waiting: _Waiting, error: Refused | StoreFailed) -> None:

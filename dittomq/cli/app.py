@@ -33,6 +33,7 @@ app = typer.Typer(
     name="dittomq",
     help="A replicated message log whose copies are provably the same.",
     no_args_is_help=True,
+    context_settings={"max_content_width": 120},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -56,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     except DittoError as error:
         return _complain(str(error), exit_of(error))
     except SystemExit as ended:
-        return _reader_has_gone() if ended.code == 1 else Exit.INTERNAL
+        return _reader_has_gone() if ended.code else Exit.DONE  # 0: completion has answered the shell
     except Exception as error:  # noqa: BLE001  # the last resort: a sentence and 128 instead of a traceback
         return _complain(
             f"internal error: {type(error).__name__}: {error}; run it again with DITTOMQ_DEBUG=1 and report what it prints", Exit.INTERNAL

@@ -1,6 +1,7 @@
 """`dittomq consume`, without a consumer group: nothing is remembered between two runs."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -57,6 +58,7 @@ class _Printer:
                 say(message_line(broker, message))
             if self._left is not None:
                 self._left -= 1
+        sys.stdout.flush()
         if page.may_be_undone_from is not None and not self._warned:
             self._warned = True
             hint(f"read from {page.node} without its master: what was not confirmed before may be undone by a new master")

@@ -84,12 +84,14 @@ class ClusterReport:
 def build_report(nodes: Sequence[Node], answers: Answers) -> ClusterReport:
     """Put together what the nodes that nameservers know answered, by node name."""
     brokers = sorted({node.broker for node in nodes})
-    cluster = nodes[0].cluster if nodes else "no cluster"
+    cluster = nodes[0].cluster if nodes else ""
     return ClusterReport(cluster, tuple(_group(broker, [node for node in nodes if node.broker == broker], answers) for broker in brokers))
 
 
 def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
     """The report as people read it."""
+    if not report.groups:
+        return ["no broker is registered with this nameserver"]
     ailing = sum(group.needs_attention for group in report.groups)
     verdict = f"{ailing} {'needs' if ailing == 1 else 'need'} attention" if ailing else "all in order"
     count = len(report.groups)

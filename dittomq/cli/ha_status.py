@@ -13,7 +13,7 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.output import hint, say, say_json
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
@@ -75,14 +75,21 @@ def _ask(nameserver: str) -> ClusterReport:
 
 
 def _wait_in_sync(address: str, timeout_s: float) -> ClusterReport:
+    """The report once all is in sync, or the last one within the time; a nameserver that does not answer is asked again until then."""
     deadline = time.monotonic() + timeout_s
     while True:
-        report = _ask(address)
-        if report.in_sync:
-            return report
-        if time.monotonic() > deadline:
-            hint(f"not in sync after {timeout_s:g} s")
-            return report
+        late = time.monotonic() >= deadline
+        try:
+            report = _ask(address)
+        except OutOfReach:
+            if late:
+                raise
+        else:
+            if report.in_sync:
+                return report
+            if late:
+                hint(f"not in sync after {timeout_s:g} s")
+                return report
         time.sleep(_WAIT_EVERY_S)
 
 

@@ -12,7 +12,6 @@ from dittomq.cli.connect import JsonFlag
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.output import hint, say, say_json, table
-from dittomq.errors import ConfigError
 from dittomq.testing import LocalCluster, LocalNode, Shape
 
 FOLDER = Path(".dittomq")
@@ -25,7 +24,9 @@ def up(
     slaves: Annotated[int | None, typer.Option("--slaves", min=0, max=8, help="Slaves of the one broker group; 2 when never said.")] = None,
 ) -> None:
     """Start a nameserver, a SYNC_MASTER and its slaves, or what of them does not run; make and pick the context `local`."""
-    cluster = LocalCluster(FOLDER, None if slaves is None else Shape(slaves=slaves))
+    cluster = LocalCluster(FOLDER)
+    if slaves is not None and (cluster.state is None or cluster.state.shape.slaves != slaves):
+        cluster = LocalCluster(FOLDER, Shape(slaves=slaves))
     started = cluster.start()
     took = cluster.wait_in_sync()
     _pick_context(cluster)
@@ -88,8 +89,7 @@ def logs(
 
 def _existing() -> LocalCluster:
     cluster = LocalCluster(FOLDER)
-    if cluster.state is None:
-        raise ConfigError(str(FOLDER), "holds no local cluster; start one: dittomq local up")
+    cluster.settled()
     return cluster
 
 

@@ -7,6 +7,7 @@ import typer
 
 from dittomq.cli.examples import example
 from dittomq.cli.output import say, say_json
+from dittomq.version import VERSION
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,14 +17,7 @@ def add_to(app: typer.Typer) -> None:
 
 def version(json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
     """Print which version this is."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        ours = installed("dittomq")
-    except PackageNotFoundError:
-        ours = "from a source tree that is not installed"
     if json:
-        say_json({"version": ours, "python": platform.python_version()})
+        say_json({"version": VERSION, "python": platform.python_version()})
     else:
-        say(f"dittomq {ours}, Python {platform.python_version()}")
+        say(f"dittomq {VERSION}, Python {platform.python_version()}")

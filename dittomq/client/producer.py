@@ -29,9 +29,20 @@ from dittomq.client.outbox import MAY_PASS, Outbox, OutboxOptions
 from dittomq.client.outcomes import Absent, Outcome, Stored, outcome_of
 from dittomq.client.queues import QueueChooser, Target, master_of
 from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.client.unknowns import Unknowns
 from dittomq.client.waiting_bytes import WaitingBytes
 from dittomq.doors.chance import hex_id
-from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown, OutOfReach, QueueFull, Refused
+from dittomq.errors import (
+    DittoError,
+    LevelNotReached,
+    NotStored,
+    OutcomeHandle,
+    OutcomeUnknown,
+    OutOfReach,
+    QueueFull,
+    Refused,
+    SequenceGap,
+)
 from dittomq.message import Ack, Message, PutStatus, Receipt
 from dittomq.routes import Route
 from dittomq.rpc.channel import typed
@@ -71,6 +82,7 @@ class Producer:
         self.chooser = QueueChooser()
         self._waiting = WaitingBytes(options.max_waiting_bytes)
         self._links: dict[str, GroupLink] = {}
+        self._unknowns: dict[str, Unknowns] = {}
         self._pending: dict[Batch, asyncio.Future[Outcome]] = {}
         self._unheard: list[asyncio.Future[Outcome]] = []  # outcomes whose caller was cancelled; bounded by what waits
         self._tasks = asyncio.TaskGroup()
@@ -156,14 +168,23 @@ class Producer:
         master = f"the master of {handle.broker}"
         if not outcome.absent:
             raise OutcomeUnknown(handle, f"{master} does not remember the producer")
-        if self._is_newer(epoch, handle):
-            raise NotStored(handle.topic, OutOfReach(master, "it was replaced before it stored the message"))
+        if self._is_proof(epoch, handle):
+            raise self._absent(handle, OutOfReach(master, "it was replaced before it stored the message"))
         raise OutcomeUnknown(handle, f"it is not in the log of {master} now, but the lost request may still arrive there")
 
     async def send_again(self, handle: OutcomeHandle, message: Message) -> Receipt:
-        """Send a message of unknown outcome once more under its first identity: stored now, or its first receipt. Never twice."""
+        """Send a message of unknown outcome once more under its first identity: stored now, or its first receipt. Never twice.
+
+        Raises NotStored when messages before it are surely not stored: a producer's sequences leave no gaps.
+        """
         request = wire.publish_request(handle, message, self._options.ack, self._options.timeout_s)
-        response, _ = await self._ask_master(handle, "Publish", request)
+        try:
+            response, _ = await self._ask_master(handle, "Publish", request)
+        except OutcomeUnknown as unknown:
+            gap = unknown.__cause__
+            if isinstance(gap, SequenceGap) and self._unknowns_of(handle).is_cut_off(handle.producer_id, gap.expected, handle.sequence):
+                raise self._absent(handle, gap) from gap
+            raise
         return self._judged(wire.receipt(response.receipt))
 
     async def route(self, topic: str) -> Route:
@@ -268,10 +289,22 @@ class Producer:
             response = await answer
             headers: dict[str, Any] = dict(await answer.initial_metadata() or ())
         except grpc.aio.AioRpcError as error:
-            raise typed(error, f"{master.name} at {address}") from error
-        return response, int(headers.get(EPOCH_HEADER, 0))
+            problem = typed(error, f"{master.name} at {address}")
+            if method == "Publish" and isinstance(problem, OutOfReach):
+                self._unknowns_of(handle).resent_in_vain(handle.producer_id)
+            raise problem from error
+        epoch = int(headers.get(EPOCH_HEADER, 0))
+        self._unknowns_of(handle).heard(epoch)
+        return response, epoch
 
-    def _is_newer(self, epoch: int, handle: OutcomeHandle) -> bool:
+    def _is_proof(self, epoch: int, handle: OutcomeHandle) -> bool:
         link = self._links.get(handle.broker)
         sent = link.sent_epoch(handle.producer_id) if link is not None else None
-        return sent is not None and epoch > sent
+        return self._unknowns_of(handle).is_proof(handle.producer_id, epoch, sent)
+
+    def _absent(self, handle: OutcomeHandle, cause: DittoError) -> NotStored:
+        self._unknowns_of(handle).is_absent(handle.producer_id, handle.sequence)
+        return NotStored(handle.topic, cause)
+
+    def _unknowns_of(self, handle: OutcomeHandle) -> Unknowns:
+        return self._unknowns.setdefault(handle.broker, Unknowns())

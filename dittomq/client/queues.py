@@ -71,7 +71,12 @@ class QueueChooser:
 
 
 def _plan_of(route: Route) -> _Plan:
-    writable = sorted((group.broker, group.write_queues) for group in route.queues if group.permission & PERMISSION_WRITE)
+    # While no master serves a group, nameservers take the right to write out of its route: that says "not now", not "never".
+    writable = sorted(
+        (group.broker, group.write_queues)
+        for group in route.queues
+        if group.permission & PERMISSION_WRITE or not _is_led(route, group.broker)
+    )
     pairs = tuple((broker, queue) for broker, count in writable for queue in range(count))
     if not pairs:
         raise NotPermitted(f'topic "{route.topic}" takes no writes in any broker group; its permission needs bit 2')

@@ -22,6 +22,7 @@ from dittomq.offsets import PhysicalOffset
 _NAME = "cut-intent"
 _KIND = b"CUTI"
 _COPY_BYTES = 1024 * 1024
+_LARGEST_BLOCK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,4 +190,6 @@ def _zero_rest(storage: Storage, path: str, keep: int, segment_bytes: int) -> No
     with contextlib.closing(storage.open(path)) as file:
         file.truncate(keep)
         file.truncate(segment_bytes)
+        # The last block may hold old bytes behind `keep` on the disk, when an earlier try died between the two.
+        file.pwrite(bytes(min(_LARGEST_BLOCK_BYTES, segment_bytes - keep)), keep)
         file.fdatasync()

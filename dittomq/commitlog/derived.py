@@ -1,9 +1,10 @@
 """What follows from the log alone: the queues' next offsets, the producers' table, the newest store time."""
 
+from array import array
 from collections.abc import Sequence
 
-from dittomq.commitlog.dispatch import Dispatch, Waiting, waiting_of
-from dittomq.commitlog.format import Entry
+from dittomq.commitlog.dispatch import Dispatch, Waiting
+from dittomq.commitlog.format import UNIT, Entry
 from dittomq.commitlog.producers import Producers
 from dittomq.commitlog.queue_index import QueueIndex
 
@@ -18,17 +19,26 @@ class Derived:
         self.store_ms = store_ms
 
     def absorb(self, entries: Sequence[Entry], end: int, *, producers_from: int = 0) -> None:
-        """Take in records that are in the log now, behind all before; it ends at `end`."""
+        """Take in records that are in the log now, behind all before; it ends at `end`. On a slave's hot path."""
         waiting: list[Waiting] = []
-        for entry in entries:
-            one = waiting_of(self.index, entry)
-            waiting.append(one)
-            queue = one[1]
-            if queue is None:
+        store_ms, queues, pack = self.store_ms, self.index.queues, UNIT.pack
+        producer, first, positions = "", 0, array("q")  # neighbours in the log that are neighbours in their producer's sequences
+        for start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence in entries:
+            if queue_id < 0:
+                waiting.append((stop, None, 0, b""))
                 continue
-            if entry.queue_offset >= queue.next:
-                queue.next = entry.queue_offset + 1
-            if entry.producer_id and entry.start >= producers_from:
-                self.producers.note(entry.producer_id, entry.sequence, (entry.start,))
-            self.store_ms = max(self.store_ms, entry.store_ms)
+            queue = queues.get((topic, queue_id)) or self.index.queue(topic, queue_id)
+            waiting.append((stop, queue, queue_offset, pack(start, stop - start, code)))
+            if queue_offset >= queue.next:
+                queue.next = queue_offset + 1
+            if stored_ms > store_ms:
+                store_ms = stored_ms
+            if not producer_id or start < producers_from:
+                continue
+            if producer_id != producer or sequence != first + len(positions):
+                self.producers.note(producer, first, positions)
+                producer, first, positions = producer_id, sequence, array("q")
+            positions.append(start)
+        self.producers.note(producer, first, positions)
+        self.store_ms = store_ms
         self.dispatch.collect(waiting, end)

@@ -135,7 +135,7 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
     """
     entries: list[Entry] = []
     view, length, unpack, crc32, make = memoryview(data), len(data), _SCANNED.unpack_from, zlib.crc32, tuple.__new__
-    at = 0
+    at, opening, producer_id, sequence = 0, b"", "", -1
     while length - at >= _SCANNED.size:
         size, magic, queue, queue_offset, position, system_flag, store_ms, body_bytes = unpack(data, at)
         stop = at + size
@@ -150,7 +150,14 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
         if topic_end + 2 > tail or not topic or queue < 0 or stop > segment_end - base - MARK_BYTES:
             break
         properties = data[topic_end + 2 : tail]
-        producer_id, sequence = sequence_of(properties) if properties.startswith(_PID_NAME) else ("", -1)
+        # Neighbours are mostly of one producer: only the digits differ.
+        known = opening and properties.startswith(opening)
+        digits = properties[len(opening) : properties.find(b"\x02", len(opening))] if known else b""
+        if digits.isdigit() and len(digits) <= 19:
+            sequence = int(digits)
+        else:
+            producer_id, sequence = sequence_of(properties)
+            opening = properties[: properties.find(b"\x02", 4) + 5] if producer_id else b""
         code = tags_code_of(properties) if _TAGS_NAME in properties else 0
         entries.append(make(Entry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence)))
         at = stop

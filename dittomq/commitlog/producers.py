@@ -136,12 +136,17 @@ def save(storage: Storage, payload: bytes) -> None:
     side_file.save(storage, _NAME, _KIND, payload)
 
 
+def remove(storage: Storage) -> None:
+    """Durably forget the snapshot: the next start reads the whole log."""
+    side_file.remove(storage, _NAME)
+
+
 def cut_snapshot(storage: Storage, to: int) -> None:
     """Durably forget in the snapshot what lies at or behind `to`; a damaged one goes, the log tells it all again."""
     try:
         table, end = load(storage)
     except side_file.DamagedSideFile:
-        side_file.remove(storage, _NAME)
+        remove(storage)
         return
     if end > to:
         table.cut(to)

@@ -166,6 +166,7 @@ def _load_producers(storage: Storage, notes: list[str]) -> tuple[producers.Produ
         return producers.load(storage)
     except DamagedSideFile as damage:
         notes.append(f"{damage}; it is built again from the log")
+        producers.remove(storage)
         return producers.Producers(), 0
 
 

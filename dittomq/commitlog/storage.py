@@ -182,7 +182,7 @@ class OsStorage:
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         flags = os.O_RDONLY if readonly else os.O_RDWR | (os.O_CREAT if create else 0)
-        return OsFile(os.open(self._root / path, flags | os.O_CLOEXEC, 0o640), path)
+        return OsFile(os.open(self._root / path, flags | os.O_CLOEXEC, 0o640), str(self._root / path))
 
     def exists(self, path: str) -> bool:
         return (self._root / path).exists()
@@ -210,7 +210,7 @@ class OsStorage:
             try:
                 os.fsync(descriptor)
             except OSError as error:
-                raise StoreFailed("fsync", path or ".", str(error)) from error
+                raise StoreFailed("fsync", str(self._root / path), str(error)) from error
 
     def free_bytes(self) -> int:
         stat = os.statvfs(self._root)

@@ -224,11 +224,12 @@ class WrongCluster(Refused):
 
 @dataclass(eq=False)
 class NodeIdTaken(Refused):
-    """A living replica holds the id."""
+    """A living replica holds the id; it was last heard `silent_ms` ago."""
 
     reason: ClassVar[str] = "NODE_ID_TAKEN"
     node: str
     holder: str
+    silent_ms: int = 0
 
     def __str__(self) -> str:
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"

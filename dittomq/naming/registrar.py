@@ -9,7 +9,7 @@ from typing import Final
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
-from dittomq.errors import ConfigError, DittoError, OutOfReach, SessionEnded, WrongCluster
+from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
 from dittomq.offsets import Epoch
 from dittomq.routes import Beat, BeatAnswer, Membership, NodeState, Registration
 from dittomq.rpc.channel import Channels, call
@@ -74,6 +74,7 @@ class _Desk:
     answer: NameserverAnswer | None = None  # None: the last call failed
     answered_s: float = 0.0
     refusal: str = ""
+    taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
     foreign: bool = False  # it serves another cluster, and has never served ours
 
 
@@ -99,6 +100,7 @@ class Registrar:
         self._clock = clock
         self._chance = chance
         self._superseded = False
+        self._was_registered = False
         self._leaving = asyncio.Event()
         self._left = asyncio.Event()
 
@@ -106,7 +108,7 @@ class Registrar:
         """Until `goodbye`, or until this node is superseded.
 
         Raises ConfigError (in a group) when three registration periods exceed a nameserver's expiry, and when all nameservers serve
-        another cluster.
+        another cluster; NodeIdTaken when this node was registered nowhere yet and a replica that lives holds its id.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -152,6 +154,7 @@ class Registrar:
                 raise
             except DittoError as error:
                 self._stop_if_foreign(desk, error)
+                self._stop_if_taken(desk, error)
                 desk.answer = None
                 desk.stale = True
                 desk.refusal = "" if isinstance(error, OutOfReach) else str(error)
@@ -176,6 +179,7 @@ class Registrar:
         )
         membership = wire.membership(response)
         _check_period(registration, membership, desk.nameserver)
+        self._was_registered = True
         desk.session, desk.refusal, desk.answered_s = membership.session_id, "", self._clock.monotonic()
         desk.answer = NameserverAnswer(
             desk.nameserver,
@@ -207,6 +211,19 @@ class Registrar:
             await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
         except DittoError:
             return  # it forgets us at its expiry
+
+    def _stop_if_taken(self, desk: _Desk, error: DittoError) -> None:
+        """Raise when the holder of this node's id has spoken after it was found in the way.
+
+        A holder that died is silent from then on, but for what was on its way, and makes room at its expiry.
+        """
+        if not isinstance(error, NodeIdTaken):
+            desk.taken_s = None
+            return
+        now = self._clock.monotonic()
+        desk.taken_s = now if desk.taken_s is None else desk.taken_s
+        if not self._was_registered and now - error.silent_ms / 1_000 > desk.taken_s + _CALL_DEADLINE_S:
+            raise error
 
     def _stop_all(self) -> None:
         self._superseded = True

@@ -80,7 +80,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sent when nothing else was."""
+    """Sent from time to time, whatever else is."""
 
     epoch: Epoch
     end: PhysicalOffset

@@ -97,6 +97,7 @@ class Leadership:
         self._known_epoch = newest_epoch(own.lineage)
         self._accepts_loss = False
         self._taken_over = False
+        self._passed_over = ""  # what was still to be heard when the operator accepted the loss
 
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
@@ -129,13 +130,14 @@ class Leadership:
         waiting = "" if self._taken_over else self._waits_for(now)
         if waiting and not self._accepts_loss:
             return Wait(waiting)
+        self._passed_over = waiting or self._passed_over
         best = self._best()
         if best is not None:
             return self._take(best)
         conflict = self._missing_here()
         if conflict and not self._accepts_loss:
             return Refuse(conflict)
-        loss = "; ".join(part for part in (waiting, conflict) if part)
+        loss = "; ".join(part for part in (self._passed_over, conflict) if part)
         return Lead(Epoch(self._known_epoch + 1), loss)
 
     def _waits_for(self, now: float) -> str:

@@ -62,10 +62,14 @@ class LocalCluster:
 
     def node(self, name: str) -> LocalNode:
         """The node "a/0", "a/1", … or "nameserver"; ConfigError when there is none of that name."""
+        return self.settled().node(name)
+
+    def settled(self) -> ClusterState:
+        """What the folder says; ConfigError where nothing was ever started."""
         state = self.state
         if state is None:
             raise ConfigError(str(self.folder), "holds no local cluster; start one: dittomq local up")
-        return state.node(name)
+        return state
 
     def is_alive(self, name: str) -> bool:
         """Whether the node's process runs."""
@@ -137,13 +141,14 @@ class LocalCluster:
         """
         from dittomq.testing.in_sync import missing_for_sync
 
+        state = self.settled()
         began = time.monotonic()
         while True:
             for node in self.nodes:
                 if not self._runs(node):
                     raise OutOfReach(node.name, f"its process has ended: {self._last_words(node.name)}")
             try:
-                missing = missing_for_sync(self.nameserver, slaves=sum(node.role == "slave" for node in self.nodes))
+                missing = missing_for_sync(self.nameserver, state.cluster, slaves=state.shape.slaves)
             except DittoError as error:
                 missing = str(error)
             took = time.monotonic() - began
@@ -168,9 +173,12 @@ class LocalCluster:
         return state
 
     def _new_state(self, shape: Shape) -> ClusterState:
-        ports = choose_ports(shape.slaves + 1, random.SystemRandom(), usual=shape.usual_ports)
+        chance = random.SystemRandom()
+        earlier = self.state
+        cluster = earlier.cluster if earlier else f"local-{chance.getrandbits(16):04x}"
+        ports = choose_ports(shape.slaves + 1, chance, usual=shape.usual_ports)
         names = [NAMESERVER, *(f"a/{number}" for number in range(shape.slaves + 1))]
-        return ClusterState(shape, tuple(LocalNode(name, node_ports) for name, node_ports in zip(names, ports, strict=True)))
+        return ClusterState(cluster, shape, tuple(LocalNode(name, node_ports) for name, node_ports in zip(names, ports, strict=True)))
 
     def _start_node(self, name: str) -> None:
         state = read_state(self.folder)

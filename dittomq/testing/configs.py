@@ -6,7 +6,6 @@ from pathlib import Path
 
 from dittomq.testing.state import NAMESERVER, ClusterState, LocalNode
 
-CLUSTER = "local"
 # Small segments: a folder for trying things out should not look like gigabytes.
 SEGMENT_BYTES = 64 * 1024 * 1024
 
@@ -15,12 +14,12 @@ Value = str | int | list[str]
 
 def config_text(state: ClusterState, node: LocalNode, data_dir: Path) -> str:
     """The TOML file with which the node's service starts."""
-    tables = _nameserver(node) if node.name == NAMESERVER else _broker(state, node, data_dir)
+    tables = _nameserver(state, node) if node.name == NAMESERVER else _broker(state, node, data_dir)
     return "\n".join(_table(name, table) for name, table in tables.items())
 
 
-def _nameserver(node: LocalNode) -> dict[str, dict[str, Value]]:
-    return {"node": {"cluster": CLUSTER}, "listen": {"clients": node.address, "ops": f"127.0.0.1:{node.ports.ops}"}}
+def _nameserver(state: ClusterState, node: LocalNode) -> dict[str, dict[str, Value]]:
+    return {"node": {"cluster": state.cluster}, "listen": {"clients": node.address, "ops": f"127.0.0.1:{node.ports.ops}"}}
 
 
 def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, dict[str, Value]]:
@@ -28,7 +27,7 @@ def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, d
     replication = f"127.0.0.1:{node.ports.replication}"
     tables: dict[str, dict[str, Value]] = {
         "node": {
-            "cluster": CLUSTER,
+            "cluster": state.cluster,
             "broker": broker,
             "data_dir": str(data_dir),
             "nameservers": [state.node(NAMESERVER).address],

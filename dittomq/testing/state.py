@@ -58,8 +58,12 @@ class LocalNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """All of it; nodes in the order in which they start."""
+    """All of it; nodes in the order in which they start.
 
+    `cluster` is like no other's, so that two clusters that were promised the same port at once never mix: one of them refuses to start.
+    """
+
+    cluster: str
     shape: Shape
     nodes: tuple[LocalNode, ...]
 
@@ -87,7 +91,7 @@ def read_state(folder: Path) -> ClusterState | None:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise ConfigError(str(path), f"has schema {document['schema']}, this version reads {SCHEMA}; delete the folder")
-        return ClusterState(Shape(**document["shape"]), tuple(_decode_node(node) for node in document["nodes"]))
+        return ClusterState(document["cluster"], Shape(**document["shape"]), tuple(_decode_node(node) for node in document["nodes"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(str(path), "is not a local cluster's state; stop its processes by hand and delete the folder") from error
 

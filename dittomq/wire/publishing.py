@@ -141,11 +141,12 @@ def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOr
     count = len(request.messages)
     if not 1 <= count <= MAX_FRAME_MESSAGES:
         raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
-    size = request.ByteSize()
+    sequence = request.first_sequence if request.HasField("first_sequence") else None
+    order = _order(request, request.messages, sequence, topics)
+    size = sum(len(draft.body) + len(draft.properties) for draft in order.drafts)
     if size > MAX_FRAME_BYTES and count > 1:
         raise MessageTooLarge("the frame", size, MAX_FRAME_BYTES)
-    sequence = request.first_sequence if request.HasField("first_sequence") else None
-    return _order(request, request.messages, sequence, topics)
+    return order
 
 
 def _order(
@@ -180,6 +181,7 @@ def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, top
     drafts: list[Draft] = []
     last_name, config = "", None
     prefix = f"PID\x01{producer_id}\x02SEQ\x01".encode() if producer_id else b""
+    now_ms, make = topics.now_ms, tuple.__new__
     for index, message in enumerate(messages):
         name = message.topic
         if config is None or name != last_name:
@@ -190,13 +192,15 @@ def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, top
         queue = message.queue if message.HasField("queue") else _queue_of(message.order_key, config, topics)
         if not 0 <= queue < config.write_queues:
             raise MessageRefused(index, QueueNotFound(name, queue, config.write_queues))
-        identity = prefix + b"%d\x02" % (sequence + index) if producer_id else b""
-        try:
-            properties = identity + _properties(message)
-        except Refused as refused:
-            raise MessageRefused(index, refused) from refused
+        properties = prefix + b"%d\x02" % (sequence + index) if producer_id else b""
         tag = message.tag
-        drafts.append(Draft(name, queue, message.flag, message.born_ms or topics.now_ms, body, properties, tags_code(tag) if tag else 0))
+        if tag or message.keys or message.properties:
+            try:
+                properties += _properties(message)
+            except Refused as refused:
+                raise MessageRefused(index, refused) from refused
+        code = tags_code(tag) if tag else 0
+        drafts.append(make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code)))
     return drafts
 
 
@@ -219,15 +223,13 @@ def _queue_of(order_key: str, config: TopicConfig, topics: Topics) -> int:
 
 
 def _properties(message: pb.Message) -> bytes:
-    keys, tag, extra = message.keys, message.tag, message.properties
-    if not keys and not tag and not extra:
-        return b""
+    keys, extra = message.keys, message.properties
     for key in keys:
         if not key or " " in key:
             raise InvalidField("keys", "a key is not empty and holds no space")
     for name, value in extra.items():
         check_property(name, value)
-    return encode_properties(tuple(keys), tag, dict(extra))
+    return encode_properties(tuple(keys), message.tag, dict(extra))
 
 
 def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamResponse:

@@ -41,7 +41,9 @@ class NodeTable:
 
     broker: Annotated[Name, Meta(description="name of the broker group")] = "a"
     cluster: Annotated[Name, Meta(description="name of the cluster; all nodes must agree")] = "dittomq"
-    data_dir: Annotated[str, Meta(min_length=1, description="a RocketMQ store; our own files lie in its folder dittomq")] = "/data"
+    data_dir: Annotated[
+        str, Meta(min_length=1, description="folder of the store, in RocketMQ's layout; our own files lie in its folder dittomq")
+    ] = "/data"
     nameservers: Annotated[tuple[str, ...], Meta(description='addresses of all nameservers, "host:port"')] = ()
     registration_period_ms: Annotated[
         int,
@@ -56,7 +58,9 @@ class NodeTable:
 class ReplicationTable:
     """Copies and acknowledgement."""
 
-    mode: Annotated[Mode, Meta(description="RocketMQ: brokerRole")] = Mode.ASYNC_MASTER
+    mode: Annotated[Mode, Meta(description="whether a message is confirmed by copies or by the master alone. RocketMQ: brokerRole")] = (
+        Mode.ASYNC_MASTER
+    )
     replicas_expected: Annotated[int, Meta(ge=0, le=16, description="slaves of this broker group")] = 0
     in_sync_replicas: Annotated[
         int,
@@ -70,8 +74,13 @@ class ReplicationTable:
     min_in_sync_replicas: Annotated[
         int, Meta(ge=1, le=17, description="floor for degrade; below it every write is refused. RocketMQ: minInSyncReplicas")
     ] = 1
-    flush_mode: Annotated[FlushMode, Meta(description="RocketMQ: flushDiskType, default ASYNC_FLUSH")] = FlushMode.SYNC_FLUSH
-    release_level: Annotated[ReleaseLevel, Meta(description="a slave's ack that counts")] = ReleaseLevel.FLUSHED
+    flush_mode: Annotated[
+        FlushMode,
+        Meta(description="whether each group of writes is fsynced at once, or now and then. RocketMQ: flushDiskType, default ASYNC_FLUSH"),
+    ] = FlushMode.SYNC_FLUSH
+    release_level: Annotated[
+        ReleaseLevel, Meta(description="which ack of a slave counts: for what it holds, or for what it has fsynced")
+    ] = ReleaseLevel.FLUSHED
     ack_timeout_ms: Annotated[
         Milliseconds, Meta(description="how long a producer that says nothing else waits for its level. RocketMQ: slaveTimeout")
     ] = 3_000
@@ -84,7 +93,9 @@ class ReplicationTable:
     ha_max_lag_ms: Annotated[
         Milliseconds, Meta(description="a slave that did not catch up for so long is not in sync. RocketMQ: haMaxTimeSlaveNotCatchup")
     ] = 15_000
-    heartbeat_ms: Annotated[Milliseconds, Meta(description="RocketMQ: haSendHeartbeatInterval")] = 5_000
+    heartbeat_ms: Annotated[
+        Milliseconds, Meta(description="how often a heartbeat goes to each slave. RocketMQ: haSendHeartbeatInterval")
+    ] = 5_000
     silence_ms: Annotated[
         Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")
     ] = 20_000

@@ -1,5 +1,6 @@
 """The newest bytes of the log, kept in memory for slaves that keep up: what was just written needs no read."""
 
+from bisect import bisect_right
 from collections import deque
 from itertools import islice
 
@@ -19,11 +20,11 @@ class Tail:
 
     def add(self, group: Group) -> None:
         """Keep what was written, in pieces of at most a chunk, or one record that is larger."""
-        borders = sorted(
-            placed.physical_offset for frame in group.placed if isinstance(frame, list) for placed in frame if not placed.duplicate
-        )
         for start, data in group.pieces:
-            self._split(start, data, borders)
+            if len(data) <= CHUNK_BYTES:
+                self._keep(start, data)
+            else:
+                self._split(start, data, group)
         while self._bytes > TAIL_BYTES and len(self._pieces) > 1:
             self._bytes -= len(self._pieces.popleft()[1])
 
@@ -50,18 +51,19 @@ class Tail:
             return None
         return taken[0] if len(taken) == 1 else b"".join(taken)
 
-    def _split(self, start: PhysicalOffset, data: bytes, borders: list[PhysicalOffset]) -> None:
-        end = start + len(data)
-        if len(data) <= CHUNK_BYTES:
-            self._keep(start, data)
-            return
-        piece_start = last = int(start)
-        for border in [*(border for border in borders if start < border < end), PhysicalOffset(end)]:
-            if border - piece_start > CHUNK_BYTES and last > piece_start:
-                self._keep(PhysicalOffset(piece_start), data[piece_start - start : last - start])
-                piece_start = last
-            last = border
-        self._keep(PhysicalOffset(piece_start), data[piece_start - start :])
+    def _split(self, start: PhysicalOffset, data: bytes, group: Group) -> None:
+        frames = [frame for frame in group.placed if isinstance(frame, list)]
+        borders = sorted(placed.physical_offset for frame in frames for placed in frame if not placed.duplicate)
+        at, end = int(start), start + len(data)
+        while end - at > CHUNK_BYTES:
+            fits = bisect_right(borders, at + CHUNK_BYTES)
+            if fits == 0 or borders[fits - 1] <= at:  # one record that is larger than a chunk
+                fits += 1
+            stop = min(borders[fits - 1], end) if fits <= len(borders) else end
+            self._keep(PhysicalOffset(at), data[at - start : stop - start])
+            at = stop
+        if at < end:
+            self._keep(PhysicalOffset(at), data[at - start :])
 
     def _keep(self, start: PhysicalOffset, data: bytes) -> None:
         self._pieces.append((start, data))

@@ -93,7 +93,7 @@ class Registry:
         self.expire(now)
         key = (registration.broker, registration.broker_id)
         self._check_room(key, registration.broker)
-        self._check_id(key, registration)
+        self._check_id(key, registration, now)
         self._check_address(registration, now)
         self._leave_other_ids(key, registration.replica_uuid)
         self._enter(key, registration, session_id, now)
@@ -174,12 +174,13 @@ class Registry:
         if broker not in self._group_epochs and len(self._group_epochs) >= MAX_GROUPS:
             raise QueueFull("the table of broker groups", MAX_GROUPS)
 
-    def _check_id(self, key: NodeKey, registration: Registration) -> None:
+    def _check_id(self, key: NodeKey, registration: Registration, now: Now) -> None:
         holder = self._members.get(key)
         if holder is None or holder.registration.replica_uuid == registration.replica_uuid:
             return
         if registration.epoch <= holder.registration.epoch:
-            raise NodeIdTaken(registration.node, holder.registration.addresses[DEFAULT_NETWORK])
+            silent_ms = now.monotonic_ms - holder.seen.monotonic_ms
+            raise NodeIdTaken(registration.node, holder.registration.addresses[DEFAULT_NETWORK], silent_ms)
 
     def _check_address(self, registration: Registration, now: Now) -> None:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
@@ -191,7 +192,8 @@ class Registry:
         if (returns or not whereabouts.home) and others:
             whereabouts.home = ""
             self._leave_other_ids(None, registration.replica_uuid)
-            raise NodeIdTaken(f"replica {registration.replica_uuid}", others[-1])
+            silent_ms = now.monotonic_ms - whereabouts.heard_ms[others[-1]]
+            raise NodeIdTaken(f"replica {registration.replica_uuid}", others[-1], silent_ms)
         whereabouts.home = address
 
     def _leave_other_ids(self, kept: NodeKey | None, uuid: str) -> None:

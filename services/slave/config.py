@@ -24,7 +24,9 @@ class NodeTable:
     broker: Annotated[Name, Meta(description="name of the broker group")] = "a"
     broker_id: Annotated[int, Meta(ge=1, le=1_000_000, description="number of this slave in its group; 0 is the master")] = 1
     cluster: Annotated[Name, Meta(description="name of the cluster; all nodes must agree")] = "dittomq"
-    data_dir: Annotated[str, Meta(min_length=1, description="a RocketMQ store; our own files lie in its folder dittomq")] = "/data"
+    data_dir: Annotated[
+        str, Meta(min_length=1, description="folder of the store, in RocketMQ's layout; our own files lie in its folder dittomq")
+    ] = "/data"
     nameservers: Annotated[tuple[str, ...], Meta(description='addresses of all nameservers, "host:port"')] = ()
     registration_period_ms: Annotated[
         int,
@@ -39,7 +41,10 @@ class ReplicationTable:
     master_address: Annotated[
         str, Meta(description='replication address of the master, "host:port"; empty: as the nameservers say. RocketMQ: haMasterAddress')
     ] = ""
-    flush_mode: Annotated[FlushMode, Meta(description="RocketMQ: flushDiskType, default ASYNC_FLUSH")] = FlushMode.SYNC_FLUSH
+    flush_mode: Annotated[
+        FlushMode,
+        Meta(description="whether each group of writes is fsynced at once, or now and then. RocketMQ: flushDiskType, default ASYNC_FLUSH"),
+    ] = FlushMode.SYNC_FLUSH
     silence_ms: Annotated[
         Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")
     ] = 20_000

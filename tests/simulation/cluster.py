@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, MutableMapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import structlog
 
@@ -24,10 +24,11 @@ from tests.simulation.workload import NAMESERVER, Phases, Publisher, Subscriber
 from tests.simulation.world import Node, Power, World
 
 _STORE = StoreTable(segment_bytes=65_536, reserve_bytes=0)
+_NAMESERVER = "ns"
+_PUBLISHERS = ("p0", "p1")
+_SUBSCRIBER = "r0"
 _RESTART_S = 0.5
 _STOP_S = 60.0
-
-Disturb = Callable[["Cluster"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,27 @@ class Shape:
     def syncs_matter(self) -> bool:
         """Whether only what is flushed is confirmed."""
         return self.replication.flush_mode is master_config.FlushMode.SYNC_FLUSH
+
+    @property
+    def survives_disk_loss(self) -> bool:
+        """Whether what is confirmed is on more than one disk, so that losing one needs no operator."""
+        return (
+            self.syncs_matter and self.replication.asked_copies > 1 and self.replication.release_level is master_config.ReleaseLevel.FLUSHED
+        )
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The machines of the group, the master's first."""
+        return tuple(f"a{number}" for number in range(self.slaves + 1))
+
+    @property
+    def machines(self) -> Machines:
+        """Who can be hit by faults."""
+        return Machines(self.brokers, _NAMESERVER, (*_PUBLISHERS, _SUBSCRIBER))
+
+    def undegraded(self) -> Self:
+        """The same, but refusing what cannot be on as many copies as asked."""
+        return replace(self, replication=replace(self.replication, min_in_sync_replicas=self.replication.asked_copies))
 
 
 def shape(chance: random.Random) -> Shape:
@@ -70,18 +92,13 @@ class Cluster:
         self.phases = Phases(world.loop.time)
         self.history = History(master="a/0", syncs_matter=shape.syncs_matter)
         self.problems: list[str] = []
-        self.brokers = tuple(f"a{number}" for number in range(shape.slaves + 1))
-        self.publishers = [Publisher(f"p{number}", self.history, self.phases, world.chance(f"p{number}")) for number in range(2)]
-        self.subscriber = Subscriber("r0", self.history, self.phases, world.chance("r0"))
+        self.brokers = shape.brokers
+        self.publishers = [Publisher(name, self.history, self.phases, world.chance(name)) for name in _PUBLISHERS]
+        self.subscriber = Subscriber(_SUBSCRIBER, self.history, self.phases, world.chance(_SUBSCRIBER))
         self.subscriber.nodes = tuple(map(name_of, self.brokers))
         self._down: dict[str, int] = {}
         self._build()
         self._inhabitants = tuple(self.world.nodes)
-
-    @property
-    def machines(self) -> Machines:
-        """Who can be hit by faults."""
-        return Machines(self.brokers, "ns", (*(publisher.name for publisher in self.publishers), self.subscriber.name))
 
     def start(self) -> None:
         """Start everything."""
@@ -195,7 +212,9 @@ class Cluster:
         network.heal(one, other)
 
     def _is_done(self, name: str) -> bool:
-        return self.phases.calm.is_set() and (name == self.subscriber.name or any(name == one.name and one.settled for one in self.publishers))
+        return self.phases.calm.is_set() and (
+            name == self.subscriber.name or any(name == one.name and one.settled.is_set() for one in self.publishers)
+        )
 
     def _harm(self, node: Node, harm: Harm) -> None:
         self.history.incidents.append(Incident(self.world.loop.time(), name_of(node.name), harm))
@@ -207,28 +226,36 @@ class Cluster:
         self.problems += (f"{where}: {found}" for found in check_crashed_copy(self.history, name_of(node.name), self.files(node.name)))
 
     def _build(self) -> None:
-        self.world.node("ns", lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop))
+        self.world.node(
+            _NAMESERVER, lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop)
+        )
         for number, name in enumerate(self.brokers):
             self._watch(self.world.node(name, self._broker(number, name)))
-        for client in (*self.publishers, self.subscriber):
-            self.world.node(client.name, client.serve)
+        for publisher in self.publishers:
+            self.world.node(publisher.name, publisher.serve)
+        self.world.node(self.subscriber.name, self.subscriber.serve)
 
     def _watch(self, node: Node) -> None:
         node.crashed = lambda power: self._crashed(node, power)
         node.faults.sync_failed = lambda: self._harm(node, Harm.SYNC_FAILED)
 
     def _broker(self, number: int, name: str) -> Callable[[BrokerDoors, asyncio.Event], Coroutine[Any, Any, None]]:
-        addresses = {"advertise": {"default": f"{name}:10911"}, "advertise_replication": {"default": f"{name}:10912"}}
+        clients, replicas = {"default": f"{name}:10911"}, {"default": f"{name}:10912"}
         if number == 0:
             leading = master_config.MasterConfig(
-                node=master_config.NodeTable(nameservers=(NAMESERVER,)), store=_STORE, replication=self.shape.replication, **addresses
+                node=master_config.NodeTable(nameservers=(NAMESERVER,)),
+                advertise=clients,
+                advertise_replication=replicas,
+                store=_STORE,
+                replication=self.shape.replication,
             )
             return lambda doors, stop: master.serve(leading, doors, stop)
         following = slave_config.SlaveConfig(
             node=slave_config.NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
+            advertise=clients,
+            advertise_replication=replicas,
             store=_STORE,
             replication=slave_config.ReplicationTable(flush_mode=self.shape.slave_flush),
-            **addresses,
         )
         return lambda doors, stop: slave.serve(following, doors, stop)
 

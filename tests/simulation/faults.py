@@ -33,7 +33,10 @@ _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultK
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `other`: the far end of a link, or "". `lasts_s`: until it is taken back. `amount`: operations, factor, or milliseconds."""
+    """One fault. `other`: the far end of a link, or "". `lasts_s`: until it is taken back.
+
+    `amount`: operations, factor, or milliseconds. `power_fails`: a crash inside an operation loses power too.
+    """
 
     at: float
     kind: FaultKind

@@ -1,8 +1,7 @@
 """One whole run: faults, then calm, then the checks."""
 
 import asyncio
-import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -11,8 +10,8 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
 from dittomq.errors import DittoError
 from tests.simulation.checkers import check_final
-from tests.simulation.cluster import Cluster, log_into, name_of, shape
-from tests.simulation.faults import Fault, plan
+from tests.simulation.cluster import Cluster, Shape, log_into, name_of, shape
+from tests.simulation.faults import Fault, FaultKind, plan
 from tests.simulation.loop import Deadlock, Livelock
 from tests.simulation.workload import NAMESERVER, read_everything
 from tests.simulation.world import World
@@ -29,7 +28,7 @@ class Run:
     seed: int
     problems: tuple[str, ...]
     plan: tuple[Fault, ...]
-    shape: str
+    shape: Shape
     hash: str
     transcript: tuple[str, ...]
     publishes: int
@@ -40,8 +39,13 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
     """Run one seed. `sabotage` breaks the cluster on purpose before it starts."""
     world = World(seed)
     log_into(world)
-    cluster = Cluster(world, shape(world.chance("shape")))
-    faults = plan(world.chance("faults"), cluster.machines, _FAULTS_S)
+    wanted = shape(world.chance("shape"))
+    faults = plan(world.chance("faults"), wanted.machines, _FAULTS_S)
+    if not wanted.survives_disk_loss:
+        faults = [fault for fault in faults if fault.kind is not FaultKind.DISK_LOSS]
+    if any(fault.kind is FaultKind.DISK_LOSS for fault in faults):
+        wanted = wanted.undegraded()
+    cluster = Cluster(world, wanted)
     if sabotage is not None:
         sabotage(cluster)
     try:
@@ -55,7 +59,7 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
         seed=seed,
         problems=(*cluster.problems, *world.findings),
         plan=tuple(faults),
-        shape=str(cluster.shape),
+        shape=wanted,
         hash=world.transcript.hash(),
         transcript=tuple(world.transcript.lines),
         publishes=len(cluster.history.publishes),
@@ -88,10 +92,11 @@ async def _settled(cluster: Cluster) -> bool:
     """Whether, after the faults, clients come to know of every message within a while."""
     try:
         async with asyncio.timeout(_SETTLE_S):
-            while not all(publisher.settled for publisher in cluster.publishers):
-                await asyncio.sleep(0.5)
+            for publisher in cluster.publishers:
+                await publisher.settled.wait()
     except TimeoutError:
-        unsettled = [publisher.name for publisher in cluster.publishers if not publisher.settled]
+        cluster.world.transcript.lines.append(cluster.world.loop.stacks())
+        unsettled = [publisher.name for publisher in cluster.publishers if not publisher.settled.is_set()]
         cluster.problems.append(f"{_SETTLE_S:g} s after the faults {unsettled} still cannot publish to all copies, or know of all messages")
         return False
     return True
@@ -114,6 +119,7 @@ async def _equal(cluster: Cluster) -> bool:
         async with asyncio.timeout(_EQUAL_S):
             await _as_client(cluster, "watcher", wait)
     except TimeoutError:
+        cluster.world.transcript.lines.append(cluster.world.loop.stacks())
         cluster.problems.append(f"{_EQUAL_S:g} s after the faults not every copy has caught up")
         return False
     return True
@@ -127,26 +133,14 @@ async def _read_all(cluster: Cluster) -> None:
     await _as_client(cluster, "auditor", read)
 
 
-async def _as_client(cluster: Cluster, name: str, work: Callable[[AsyncClient], object]) -> None:
+async def _as_client(cluster: Cluster, name: str, work: Callable[[AsyncClient], Awaitable[None]]) -> None:
     """Do something as a client on a machine of its own, and wait until it is done."""
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
-            await work(mq)  # type: ignore[misc]
+            await work(mq)
         done.set()
 
     done = asyncio.Event()
     cluster.world.node(name, serve).start()
     await done.wait()
-
-
-def main() -> None:
-    run = simulate(int(os.sys.argv[1]))
-    print("\n".join(run.transcript[-1400:]))
-    print(*run.problems[:20], sep="\n")
-    print(*run.plan, sep="\n")
-    print(run.shape, run.hash, run.publishes, run.reads)
-
-
-if __name__ == "__main__":
-    main()

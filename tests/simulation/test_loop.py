@@ -34,7 +34,7 @@ def test_a_wait_for_what_nobody_does_is_a_deadlock_with_the_waiter_s_stack(loop:
 
 def test_a_loop_that_never_lets_time_pass_is_found(loop: SimulatedLoop) -> None:
     async def spins() -> None:
-        while True:
+        while True:  # noqa: ASYNC110  # the mistake to be found
             await asyncio.sleep(0)
 
     with pytest.raises(Livelock, match="spins"):
@@ -49,7 +49,7 @@ def test_timeouts_and_task_groups_work(loop: SimulatedLoop) -> None:
             await asyncio.sleep(seconds)
             done.append(name)
 
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError):  # noqa: PT012  # the block is what times out
             async with asyncio.timeout(2.5), asyncio.TaskGroup() as group:
                 for name, seconds in (("three", 3.0), ("one", 1.0), ("two", 2.0)):
                     group.create_task(work(name, seconds))
@@ -69,7 +69,7 @@ def test_tasks_are_cancelled_in_the_order_in_which_they_were_made(loop: Simulate
             finally:
                 cancelled.append(number)
 
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError):  # noqa: PT012  # the block is what times out
             async with asyncio.timeout(1), asyncio.TaskGroup() as group:
                 for number in range(50):
                     group.create_task(work(number))

@@ -9,7 +9,7 @@ import pytest
 from dittomq.errors import ConfigError
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion, NodeState
-from services.nameserver.config import NameserverConfig, RegistryConfig
+from services.nameserver.config import NameserverConfig, NodeConfig, RegistryConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master, orders, slave
@@ -257,12 +257,29 @@ def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(world: 
     play(world, story)
 
 
-def test_a_broker_of_another_cluster_hears_the_clusters_name(world: World) -> None:
+def test_a_broker_of_another_cluster_refuses_to_start_and_says_both_names(world: World) -> None:
     async def story(town: Town) -> None:
+        town.nameserver()
         town.nameserver()
         broker = town.broker(replace(master(), cluster="other"))
         await asyncio.sleep(1)
 
-        assert broker.last.refusal.startswith('cluster is "dittomq" here, not "other"')
+        assert isinstance(broker.failure, ConfigError)
+        assert str(broker.failure).startswith('node.cluster: is "other", and nameserver n')
+        assert 'serves cluster "dittomq"' in str(broker.failure)
+
+    play(world, story)
+
+
+def test_a_broker_that_one_nameserver_knows_lives_with_another_that_serves_another_cluster(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
+        broker = town.broker(master())
+        await asyncio.sleep(30)
+
+        assert broker.failure is None
+        assert len(broker.last.answers) == 1
+        assert broker.last.refusal.startswith('cluster is "other" here, not "dittomq"')
 
     play(world, story)

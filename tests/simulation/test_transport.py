@@ -29,15 +29,16 @@ def play(story: Story, *interceptors: grpc.aio.ServerInterceptor, expect_finding
     async def client(doors: BrokerDoors, _: asyncio.Event) -> None:
         async with doors.transport.channel(f"server:{PORT}") as channel:
             result.append(await story(channel, world, echo))
+        done.set()
+
+    done = asyncio.Event()
 
     async def whole() -> None:
         world.node("server", echo.serve).start()
         await asyncio.sleep(0.1)
-        node = world.node("client", client)
-        node.start()
+        world.node("client", client).start()
         async with asyncio.timeout(300):
-            while node.running:
-                await asyncio.sleep(0.1)
+            await done.wait()
 
     world.run(whole())
     world.close()
@@ -123,7 +124,7 @@ def test_messages_before_an_abort_are_read_before_it_is_raised() -> None:
     async def story(channel: grpc.aio.Channel, *_: object) -> Any:
         request = pb.FetchRangeRequest(cluster="refused", start_offset=0, end_offset=2)
         got = []
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:  # noqa: PT012  # what arrives before it counts too
             async for response in pb_grpc.ReplicationServiceStub(channel).FetchRange(request):
                 got.append(response.offset)  # noqa: PERF401  # a comprehension would lose them
         trailing = raised.value.trailing_metadata()

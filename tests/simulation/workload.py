@@ -32,7 +32,7 @@ class Publisher:
 
     def __init__(self, name: str, history: History, phases: Phases, chance: random.Random) -> None:
         self.name = name
-        self.settled = False
+        self.settled = asyncio.Event()
         self._history = history
         self._phases = phases
         self._chance = chance
@@ -58,7 +58,7 @@ class Publisher:
                     await self._publish(producer)
                 await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3, 1.5)))
             await self._settle_all(producers[0])
-        self.settled = True
+        self.settled.set()
 
     async def _create_topics(self, mq: AsyncClient) -> None:
         for topic in TOPICS:
@@ -79,6 +79,7 @@ class Publisher:
         tried = [self._try(message, first + at) for at, message in enumerate(messages)]
         self._history.publishes += tried
         outcomes = await producer.publish_many(messages, on_failure="return")
+        unknown = []
         for publish, message, outcome in zip(tried, messages, outcomes, strict=True):
             match outcome:
                 case Receipt():
@@ -87,9 +88,10 @@ class Publisher:
                     publish.not_stored()
                 case OutcomeUnknown():
                     publish.late = True
-                    self._unknown.append((producer, publish, outcome, message))
+                    unknown.append((producer, publish, outcome, message))
                 case _:
                     raise AssertionError(f"publishing is not answered with {outcome!r}")
+        self._unknown += sorted(unknown, key=lambda one: one[2].handle.sequence)  # a broker refuses to skip one
 
     async def _settle_first(self) -> bool:
         """Ask what became of the oldest unknown message, or send it again; whether it is known now."""
@@ -97,8 +99,7 @@ class Publisher:
         asks = self._chance.random() < 0.5
         try:
             receipt = await (producer.resolve(unknown.handle) if asks else producer.send_again(unknown.handle, message))
-        except OutcomeUnknown as error:
-            import sys; print(self._phases.now(), self.name, publish.number, asks, error, file=sys.stderr)
+        except OutcomeUnknown:
             return False
         except NotStored:
             publish.not_stored()

@@ -5,7 +5,17 @@ import pytest
 from dittomq.commitlog.format import MARK_BYTES
 from dittomq.commitlog.producers import MAX_PRODUCERS, MAX_SEQUENCES
 from dittomq.commitlog.store import Frame, Placed, Store
-from dittomq.errors import CorruptRecord, DiskFull, InvalidField, MessageTooLarge, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, StoreFailed
+from dittomq.errors import (
+    CorruptRecord,
+    DiskFull,
+    InvalidField,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    ProducerExpired,
+    Refused,
+    SequenceGap,
+    StoreFailed,
+)
 from dittomq.message import MAX_BODY_BYTES
 from dittomq.offsets import PhysicalOffset
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, queues_of, whole_log
@@ -114,7 +124,8 @@ def test_a_frame_and_its_retry_in_one_group_store_it_once(store: Store) -> None:
     answers = [places(answer) for answer in group.placed]
     assert [place.physical_offset for place in answers[0]] == [place.physical_offset for place in answers[1]]
     assert [place.duplicate for answer in answers for place in answer] == [False, False, True, True, False]
-    assert group.placed[2] and answers[2][0].queue_offset == 2
+    assert group.placed[2]
+    assert answers[2][0].queue_offset == 2
 
 
 def test_a_gap_in_the_sequence_names_what_is_expected(store: Store) -> None:
@@ -143,7 +154,8 @@ def test_sequences_are_remembered_over_restart_and_cut(machine: Machine, store: 
     again = machine.open()
     open_epoch(again)
     found = again.find_sequence("p", 3)
-    assert found is not None and found.queue_offset == 3
+    assert found is not None
+    assert found.queue_offset == 3
     again.cut(border)
     open_epoch(again)
 

@@ -73,7 +73,18 @@ class Chaos:
             return store
 
     def use(self, store: Store) -> None:
-        deeds = (self.append, self.append, self.append, self.sync, self.dispatch, self.mark, self.checkpoint, self.cut, self.zero, self.delete)
+        deeds = (
+            self.append,
+            self.append,
+            self.append,
+            self.sync,
+            self.dispatch,
+            self.mark,
+            self.checkpoint,
+            self.cut,
+            self.zero,
+            self.delete,
+        )
         self.chance.choices(deeds, (8, 8, 8, 6, 6, 2, 2, 1, 1, 1))[0](store)
 
     def append(self, store: Store) -> None:
@@ -99,7 +110,11 @@ class Chaos:
         producer = self.chance.choice("abc")
         sent = self.promises.sent.setdefault(producer, 0)
         first = sent - self.chance.randrange(min(sent, 4) + 1)
-        return Frame([draft(topic, self.chance.randrange(3), body, identity=(producer, first + at)) for at, body in enumerate(bodies)], producer, first)
+        return Frame(
+            [draft(topic, self.chance.randrange(3), body, identity=(producer, first + at)) for at, body in enumerate(bodies)],
+            producer,
+            first,
+        )
 
     def sync(self, store: Store) -> None:
         self.promises.flushed = store.sync()

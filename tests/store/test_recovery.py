@@ -1,15 +1,13 @@
 import random
-from collections.abc import Callable
 
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, UnreadableStore
+from dittomq.errors import CorruptRecord, OffsetOutOfRange, StoreFailed, UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
-from tests.simulation.life import SimCrashed
-from tests.support.stores import SMALL, Machine, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT_0 = "commitlog/00000000000000000000"
 
@@ -17,21 +15,6 @@ SEGMENT_0 = "commitlog/00000000000000000000"
 @pytest.fixture
 def machine() -> Machine:
     return Machine(random.Random(7))
-
-
-def filled(machine: Machine, frames: int = 30) -> Store:
-    """A store with several segments, synced, dispatched by half, checkpointed, and in use."""
-    store = machine.open()
-    open_epoch(store)
-    for at in range(frames):
-        store.append([frame(b"x" * 900, b"y" * 100, queue=at % 3, producer="p", first=at * 2)], at)
-        if at == frames // 2:
-            store.dispatch(store.end)
-            store.checkpoint()
-    store.sync()
-    store.persist_watermark(store.flushed, store.flushed, ("a/1",))
-    store.stamp_boot()
-    return store
 
 
 def inode(machine: Machine, path: str) -> Inode:
@@ -71,11 +54,17 @@ def test_a_clean_stop_is_believed_after_a_reboot_too(machine: Machine) -> None:
     assert machine.open().stopped is StopKind.CLEAN
 
 
-def test_a_start_after_a_failed_sync_counts_as_a_power_loss(machine: Machine) -> None:
+def test_a_start_after_a_failed_sync_is_told_until_the_store_is_stamped_again(machine: Machine) -> None:
     filled(machine).clear_boot_stamp()
     machine.kill()
+    assert machine.open().stopped is StopKind.FAILED_SYNC
+    machine.lose_power()
 
-    assert machine.open().stopped is StopKind.POWER_LOSS
+    again = machine.open()
+    assert again.stopped is StopKind.FAILED_SYNC
+    again.stamp_boot()
+    machine.kill()
+    assert machine.open().stopped is StopKind.KILLED
 
 
 def test_what_a_killed_process_wrote_counts_and_is_synced_first(machine: Machine) -> None:
@@ -114,7 +103,8 @@ def test_garbage_behind_the_end_goes_to_a_side_file(machine: Machine, garbage: b
     again = machine.open()
 
     assert whole_log(again) == log
-    assert again.recovery_cut is not None and again.recovery_cut.saved_bytes == len(garbage)
+    assert again.recovery_cut is not None
+    assert again.recovery_cut.saved_bytes == len(garbage)
     kept = inode(machine, again.recovery_cut.side_file)
     assert kept.read(kept.size, 0) == garbage
     assert again.generation == 1
@@ -134,7 +124,8 @@ def test_a_later_segment_with_bytes_goes_to_the_side_file_too(machine: Machine) 
 
     again = machine.open()
 
-    assert again.recovery_cut is not None and again.recovery_cut.saved_bytes == SMALL.segment_bytes + 11 - end
+    assert again.recovery_cut is not None
+    assert again.recovery_cut.saved_bytes == SMALL.segment_bytes + 11 - end
     assert list(again._storage.list_folder("commitlog")) == [SEGMENT_0.partition("/")[2]]  # noqa: SLF001 - the disk as it is
     assert again.end == end
 
@@ -209,7 +200,7 @@ def damage(machine: Machine, path: str, harm: str) -> None:
 
 @pytest.mark.parametrize("name", ["identity", "lineage", "queue-minimums"])
 def test_a_damaged_side_file_that_nothing_replaces_is_refused_by_name(machine: Machine, name: str) -> None:
-    filled(machine).delete_topic("none")
+    filled(machine).delete_topic("orders")
     machine.kill()
     damage(machine, f"dittomq/{name}", "flip")
 
@@ -293,42 +284,6 @@ def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_non
     assert again.lineage == (LineageEntry(Epoch(2), 0, 2, PhysicalOffset(0)),)
 
 
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
-    finished = set()
-    for operations in range(200):
-        machine = Machine(random.Random(operations))
-        store = filled(machine)
-        log, to = whole_log(store), sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])[5]
-        machine.faults.operations_to_live = operations
-        done = dies(lambda store=store, to=to: store.cut(to))  # type: ignore[misc]
-        (machine.lose_power if power else machine.kill)()
-
-        again = machine.open()
-
-        assert again.end in {to, len(log)}
-        assert whole_log(again) == log[: again.end]
-        finished.add(again.end)
-        if again.end == to:
-            tail = next(file for path, file in machine.disk.names.files.items() if path.startswith(f"dittomq/tail-{to}-"))
-            assert tail.read(tail.size, 0) == log[to:], "what was cut is kept"
-            assert again.generation == 1
-        if done:
-            break
-    else:
-        pytest.fail("the cut never ran to its end")
-    assert finished == {to, len(log)}
-
-
-def dies(work: Callable[[], object]) -> bool:
-    """Run until the end or the death of the process; whether it came to its end."""
-    try:
-        work()
-    except SimCrashed:
-        return False
-    return True
-
-
 def test_a_recovery_that_dies_anywhere_is_repeated_without_loss() -> None:
     for operations in range(400):
         machine = Machine(random.Random(operations))
@@ -350,26 +305,24 @@ def test_a_recovery_that_dies_anywhere_is_repeated_without_loss() -> None:
     pytest.fail("recovery never came to its end")
 
 
-def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
-    store = filled(machine)
-
-    with pytest.raises(InvalidField, match="no record begins at 7"):
-        store.cut(7)
-    with pytest.raises(OffsetOutOfRange):
-        store.cut(store.end + 1)
-    assert store.cut(store.end).saved_bytes == 0
-    assert store.generation == 0
-
-
-def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machine) -> None:
-    store = filled(machine)
-
-    store.cut(0)
-
-    assert (store.end, store.flushed, store.applied, store.lineage) == (0, 0, 0, ())
-    assert store.queue_range("orders", 0) == (0, 0)
-    assert store.find_sequence("p", 0) is None
+@pytest.mark.parametrize("seed", range(20))
+def test_what_recovery_counts_as_durable_after_a_failed_fsync_survives_the_next_power_loss(seed: int) -> None:
+    machine = Machine(random.Random(seed))
+    store = machine.open()
     open_epoch(store)
-    store.append([frame(b"again")], 1)
-    store.dispatch(store.end)
-    assert [message.queue_offset for message in store.read_queue("orders", 0, 0, 10, 1_000).messages] == [0]
+    store.stamp_boot()
+    store.append([frame(b"flushed")], 1_000)
+    store.sync()
+    store.append([frame(b"written" * 200)], 1_000)
+    machine.faults.failing_syncs = 1
+    with pytest.raises(StoreFailed):
+        store.sync()
+    store.clear_boot_stamp()
+    machine.kill()
+
+    reopened = machine.open()
+    stopped, log = reopened.stopped, whole_log(reopened)
+    machine.lose_power()
+
+    assert stopped is StopKind.FAILED_SYNC
+    assert whole_log(machine.open())[: len(log)] == log

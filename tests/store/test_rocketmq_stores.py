@@ -3,10 +3,12 @@
 import hashlib
 import ipaddress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dittomq.commitlog.decoding import Host, Record
+from dittomq.commitlog.decoding import Record
+from dittomq.commitlog.format import Host
 from dittomq.commitlog.inspect import items, open_on_disk
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
@@ -48,9 +50,9 @@ def host(found: Host) -> list[object]:
     return [ipaddress.ip_address(found.address), found.port]
 
 
-def normal(line: dict[str, object]) -> dict[str, object]:
+def normal(line: dict[str, Any]) -> dict[str, Any]:
     for name in ("bornHost", "storeHost"):
-        address, port = line[name]  # type: ignore[misc]
+        address, port = line[name]
         line[name] = [ipaddress.ip_address(str(address).partition("%")[0]), port]
     return line
 

@@ -34,7 +34,7 @@ def commands(path: Path | str) -> list[Shown]:
 def same_shape(written: tuple[str, ...], printed: str) -> bool:
     """Whether the lines printed are those written, figures and widths aside."""
     pattern = "".join(r"(.*\n)*?" if line.strip() == _LEFT_OUT else re.escape(shape(line)) + r"\n" for line in written)
-    return re.fullmatch(pattern, "".join(f"{shape(line)}\n" for line in printed.splitlines())) is not None
+    return re.fullmatch(pattern, "".join(f"{shape(line)}\n" for line in printed.rstrip().splitlines())) is not None
 
 
 def shape(line: str) -> str:
@@ -43,13 +43,6 @@ def shape(line: str) -> str:
 
 
 def _commands(block: str) -> Iterator[Shown]:
-    command, printed = "", list[str]()
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            if command:
-                yield Shown(command, tuple(printed))
-            command, printed = re.sub(r"\s+# .*$", "", line[2:]), []
-        else:
-            printed.append(line)
-    if command:
-        yield Shown(command, tuple(printed))
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, *printed = part.rstrip().splitlines()
+        yield Shown(re.sub(r"\s+# .*$", "", command), tuple(printed))

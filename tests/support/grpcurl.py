@@ -40,8 +40,11 @@ class Grpcurl:
 
     def call(self, address: str, method: str | None = None, request: str = "{}") -> subprocess.CompletedProcess[str]:
         """Run it to its end, whatever its exit code."""
-        command = self.argv(address, method, request)
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_CALL_TIMEOUT_S)
+        return _run(self.argv(address, method, request), "")
+
+    def stream(self, address: str, method: str, requests: str) -> subprocess.CompletedProcess[str]:
+        """The same with one request a line on its standard input."""
+        return _run(self.argv(address, method, "@" if self.kind == "grpcurl" else "@-"), requests)
 
     @property
     def _buf_curl(self) -> list[str]:
@@ -59,6 +62,10 @@ def grpcurl_command() -> Grpcurl:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         said = (error.stderr or b"").decode(errors="replace").strip()
         return _buf(f"go could not build grpcurl ({said[-300:] or error}), so `buf curl` makes the calls")
+
+
+def _run(command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=_CALL_TIMEOUT_S)
 
 
 def _built(go: str) -> Path:

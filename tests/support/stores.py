@@ -1,6 +1,7 @@
 """Stores on simulated disks that die where a test wants, and logs to fill them with."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dittomq.commitlog.format import scan
@@ -11,7 +12,7 @@ from dittomq.message import Draft
 from dittomq.offsets import Epoch
 from dittomq.properties import tags_code
 from tests.simulation.disk import Disk
-from tests.simulation.life import Life
+from tests.simulation.life import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
 
 SMALL = StoreOptions(segment_bytes=16 * 1024, queue_file_units=25, reserve_bytes=0, zero_window_bytes=4_096)
@@ -92,3 +93,27 @@ def queues_of(log: bytes, segment_bytes: int) -> dict[tuple[str, int], list[tupl
             if entry.queue >= 0:
                 found.setdefault((entry.topic, entry.queue), []).append((entry.queue_offset, entry.start))
     return found
+
+
+def filled(machine: Machine, frames: int = 30) -> Store:
+    """A store with several segments, synced, dispatched by half, checkpointed, and in use."""
+    store = machine.open()
+    open_epoch(store)
+    for at in range(frames):
+        store.append([frame(b"x" * 900, b"y" * 100, queue=at % 3, producer="p", first=at * 2)], at)
+        if at == frames // 2:
+            store.dispatch(store.end)
+            store.checkpoint()
+    store.sync()
+    store.persist_watermark(store.flushed, store.flushed, ("a/1",))
+    store.stamp_boot()
+    return store
+
+
+def dies(work: Callable[[], object]) -> bool:
+    """Run until the end or the death of the process; whether it came to its end."""
+    try:
+        work()
+    except SimCrashed:
+        return False
+    return True

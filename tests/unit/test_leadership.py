@@ -111,6 +111,19 @@ def test_an_empty_master_among_full_slaves_copies_the_longest_first() -> None:
     assert leadership.decide(0.1) == TakeOver("a/2", "a-2:10912", PhysicalOffset(0), PhysicalOffset(900), ONE)
 
 
+def test_a_loss_that_was_accepted_is_named_also_after_a_tail_was_taken_over() -> None:
+    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership.slave_heard(hello(1, 700))
+    leadership.accept_loss()
+
+    assert isinstance(leadership.decide(0.1), TakeOver)
+    leadership.took_over(replace(EMPTY, end=PhysicalOffset(700), lineage=ONE))
+
+    decision = leadership.decide(0.2)
+    assert isinstance(decision, Lead)
+    assert decision.accepted_loss == "1 more of 2 slaves: this store is empty and a slave has data"
+
+
 def test_an_empty_master_that_heard_one_empty_slave_is_not_a_new_group_yet() -> None:
     leadership = Leadership(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 0, lineage=()))

@@ -62,8 +62,10 @@ def test_settings_for_the_command_line_do_not_reach_the_services(monkeypatch: py
 
 def test_a_node_whose_usual_port_is_taken_gets_free_ones_and_the_others_keep_theirs() -> None:
     with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):  # held by somebody else: taken all the same
             holder.bind(("127.0.0.1", 10_911))
+            holder.listen()
         ports = choose_ports(2, random.Random(1))
 
     assert ports[1].clients not in (10_911, ports[2].clients)
@@ -78,6 +80,7 @@ def test_no_port_is_given_twice() -> None:
 
 def test_the_state_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     state = ClusterState(
+        "local-1",
         Shape(1, slave_settings={"reading.master_gone_ms": 1000}),
         (LocalNode("nameserver", nameserver_ports(9876), processes.ProcessIdentity(1, 2, "boot")), LocalNode("a/0", broker_ports(10_911))),
     )
@@ -101,7 +104,7 @@ def test_a_folder_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> Non
 
 
 def test_a_node_that_does_not_run_has_no_pid(tmp_path: Path) -> None:
-    write_state(tmp_path, ClusterState(Shape(0), (LocalNode("a/0", broker_ports(10_911)),)))
+    write_state(tmp_path, ClusterState("local-1", Shape(0), (LocalNode("a/0", broker_ports(10_911)),)))
 
     with pytest.raises(OutOfReach, match="dittomq local up"):
         LocalCluster(tmp_path).pid("a/0")
@@ -110,10 +113,11 @@ def test_a_node_that_does_not_run_has_no_pid(tmp_path: Path) -> None:
 def test_the_configuration_of_a_slave_is_toml_that_names_it_and_its_neighbours(tmp_path: Path) -> None:
     slave = LocalNode("a/1", broker_ports(10_921))
     shape = Shape(1, slave_settings={"reading.master_gone_ms": 1000})
-    state = ClusterState(shape, (LocalNode("nameserver", nameserver_ports(9876)), slave))
+    state = ClusterState("local-1", shape, (LocalNode("nameserver", nameserver_ports(9876)), slave))
 
     document = tomllib.loads(config_text(state, slave, tmp_path / 'odd "name"'))
 
+    assert document["node"]["cluster"] == "local-1"
     assert document["node"]["broker_id"] == 1
     assert document["node"]["nameservers"] == ["127.0.0.1:9876"]
     assert document["node"]["data_dir"] == str(tmp_path / 'odd "name"')

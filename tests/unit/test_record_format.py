@@ -32,7 +32,12 @@ def draft(properties: dict[str, str], body: bytes = b"body", topic: str = "order
     return Draft(topic, 3, -7, 1_111, body, "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode(), 0)
 
 
-@given(body=st.binary(max_size=300), properties=st.dictionaries(NAMES, TEXT, max_size=4), keys=st.lists(TEXT, max_size=3), position=st.integers(0, 1 << 40))
+@given(
+    body=st.binary(max_size=300),
+    properties=st.dictionaries(NAMES, TEXT, max_size=4),
+    keys=st.lists(TEXT, max_size=3),
+    position=st.integers(0, 1 << 40),
+)
 def test_a_record_says_after_reading_what_was_written(body: bytes, properties: dict[str, str], keys: list[str], position: int) -> None:
     full = {**({"KEYS": " ".join(keys)} if keys else {}), "TAGS": "blue", **properties}
 
@@ -142,7 +147,9 @@ def test_a_producers_identity_counts_only_where_we_put_it(properties: bytes, exp
     assert sequence_of(properties) == expected
 
 
-@pytest.mark.parametrize(("properties", "code"), [(b"TAGS\x01TagA\x02", 2_598_919), (b"a\x01b\x02TAGS\x01TagA", 2_598_919), (b"xTAGS\x01TagA\x02", 0), (b"", 0)])
+@pytest.mark.parametrize(
+    ("properties", "code"), [(b"TAGS\x01TagA\x02", 2_598_919), (b"a\x01b\x02TAGS\x01TagA", 2_598_919), (b"xTAGS\x01TagA\x02", 0), (b"", 0)]
+)
 def test_the_tag_is_found_only_as_a_property_of_its_own(properties: bytes, code: int) -> None:
     assert tags_code_of(properties) == code
 

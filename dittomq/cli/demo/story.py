@@ -34,6 +34,8 @@ MASTER_GONE_MS = 1_000
 # what differs there by themselves; what rots in an older one is the audit's to find.
 SEGMENT_BYTES = 4 * 1024 * 1024
 FLIPPED_NODE = "a/2"
+# Time for a busy machine, and not too long a wait for a dead master.
+_TIMEOUT_S = 5.0
 _RETRY_S = 6.0
 
 
@@ -89,7 +91,7 @@ async def _publish_and_lose_the_master(story: Story) -> None:
             results = await mq.admin.create_topic(TOPIC, QUEUES)
             demand(all(result.error is None for result in results), "; ".join(str(result.error) for result in results))
             step.title = f"topic {TOPIC}: {QUEUES} queues"
-        async with mq.producer(retry_s=_RETRY_S, on_weak="return") as producer:
+        async with mq.producer(timeout_s=_TIMEOUT_S, retry_s=_RETRY_S, on_weak="return") as producer:
             await _publish_first(story, producer)
             await _show_ha_status(story, mq)
             await _publish_again_and_kill(story, producer)

@@ -90,13 +90,14 @@ def test_a_port_in_use_is_named_with_its_setting(bench: Bench) -> None:
 
 def test_a_slave_of_another_cluster_is_refused_and_says_both_names(bench: Bench) -> None:
     store = bench.command.folder / "stranger"
-    changes = {'cluster = "local"': 'cluster = "prod"', "broker_id = 1": "broker_id = 9", str(bench.cluster.data_dir("a/1")): str(store)}
+    ours = bench.cluster.settled().cluster
+    changes = {f'cluster = "{ours}"': 'cluster = "prod"', "broker_id = 1": "broker_id = 9", str(bench.cluster.data_dir("a/1")): str(store)}
 
     ran = ended_at_once(bench, "slave", config_of(bench, "a/1", **changes))
 
     assert ran.code == 64
     assert "node.cluster" in ran.err
-    assert '"local"' in ran.err
+    assert f'"{ours}"' in ran.err
     assert '"prod"' in ran.err
 
 

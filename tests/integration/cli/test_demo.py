@@ -18,7 +18,8 @@ RECORDS = "20000"
 def taken_port() -> Iterator[int]:
     """The master's usual port, held by somebody else."""
     with socket.socket() as holder:
-        with contextlib.suppress(OSError):
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # held by somebody else: taken all the same
             holder.bind(("127.0.0.1", 10_911))
             holder.listen()
         yield 10_911

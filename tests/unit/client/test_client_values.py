@@ -161,6 +161,14 @@ def test_an_order_key_keeps_its_queue_when_a_master_is_gone() -> None:
     assert len({chooser.target(route(), one) for one in messages}) == 4
 
 
+def test_a_group_whose_master_is_away_waits_although_its_route_forbids_writing() -> None:
+    chooser = QueueChooser()
+
+    assert chooser.target(route(masters="", permission=4), Message("t", b"", queue=1)) == ("a", 1, True)
+    keyed = Message("t", b"", order_key="k1")
+    assert chooser.target(route(masters="", permission=4), keyed) == chooser.target(route(), keyed)
+
+
 def test_a_queue_that_does_not_exist_and_a_topic_that_takes_no_writes_are_refused() -> None:
     chooser = QueueChooser()
 

@@ -1,0 +1,119 @@
+"""The product's processes, and the three things they are asked for."""
+
+import asyncio
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dittomq.client import AsyncClient, Message, Producer
+from dittomq.errors import DittoError
+from dittomq.ha_status import HaStatus
+from dittomq.testing import LocalCluster, Shape
+
+BATCH = 256
+TOPIC = "bench"
+MASTER, SLAVE = "a/0", "a/1"
+BODY_BYTES = 1024
+_SEGMENT_BYTES = 1024 * 1024 * 1024  # the product's own default
+_LOOK_EVERY_S = 0.005
+_PATIENCE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """A new slave's catch-up: from the first look that saw it stream, to all flushed and all queues built."""
+
+    size: int
+    seconds: float
+
+
+def cluster_in(folder: Path) -> LocalCluster:
+    """A SYNC_MASTER and one slave, both flush before they acknowledge; segments of the default size."""
+    settings = {"store.segment_bytes": _SEGMENT_BYTES}
+    return LocalCluster(folder, Shape(slaves=1, master_settings=settings, slave_settings=settings, usual_ports=False))
+
+
+class Product:
+    """A client of a running cluster."""
+
+    def __init__(self, cluster: LocalCluster, mq: AsyncClient, producer: Producer) -> None:
+        self._cluster = cluster
+        self._mq = mq
+        self._producer = producer
+        body = random.Random(1).randbytes(BODY_BYTES)
+        self._batch = [Message(TOPIC, body)] * BATCH
+
+    async def publish(self, *, tasks: int, rounds: int) -> float:
+        """`tasks` publish `rounds` batches each, waiting for the receipts of each; the seconds until all queues are built on both."""
+
+        async def one_task() -> None:
+            for _ in range(rounds):
+                await self._producer.publish_many(self._batch)
+
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                group.create_task(one_task())
+        await self.settle()
+        return time.perf_counter() - began
+
+    async def publish_one(self) -> None:
+        """Publish one message and wait for its receipt."""
+        await self._producer.publish_message(self._batch[0])
+
+    async def record_bytes(self) -> int:
+        """What one message takes in the log."""
+        receipts = await self._producer.publish_many(self._batch[:2])
+        return receipts[1].physical_offset - receipts[0].physical_offset
+
+    async def settle(self) -> None:
+        """Return when both nodes have flushed, confirmed and queued all of the master's log."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while not await self._is_settled():  # noqa: ASYNC110  # what it waits for is in other processes
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def catch_up(self) -> CaughtUp:
+        """Empty the slave and start it anew."""
+        cluster = self._cluster
+        cluster.stop_node(SLAVE)
+        shutil.rmtree(cluster.data_dir(SLAVE))
+        cluster.start_node(SLAVE)
+        async with asyncio.timeout(_PATIENCE_S):
+            first = None
+            while first is None:
+                await asyncio.sleep(_LOOK_EVERY_S)
+                first = await self._status(SLAVE, streams=True)
+            began = time.perf_counter()
+            await self.settle()
+            return CaughtUp((await self._mq.admin.ha_status(self._address(MASTER))).end - first.end, time.perf_counter() - began)
+
+    async def _is_settled(self) -> bool:
+        master, slave = await self._status(MASTER), await self._status(SLAVE, streams=True)
+        if master is None or slave is None:
+            return False
+        applied = (master.nodes[0].applied, slave.nodes[0].applied)
+        return {master.flushed, master.confirmed, slave.end, slave.flushed, slave.confirmed, *applied} == {master.end}
+
+    async def _status(self, node: str, *, streams: bool = False) -> HaStatus | None:
+        """None while it cannot tell, or does not stream yet."""
+        try:
+            status = await self._mq.admin.ha_status(self._address(node))
+        except DittoError:
+            return None
+        return status if not streams or (status.nodes[0].state == "following" and status.epoch > 0) else None
+
+    def _address(self, node: str) -> str:
+        return self._cluster.node(node).address
+
+
+@asynccontextmanager
+async def product_of(cluster: LocalCluster) -> AsyncIterator[Product]:
+    """Connected, with its topic made, until left."""
+    async with AsyncClient(cluster.nameserver) as mq:
+        await mq.admin.create_topic(TOPIC, 8)
+        async with mq.producer() as producer:
+            yield Product(cluster, mq, producer)

@@ -1,0 +1,9 @@
+from tools import configdoc, rpcdoc
+
+
+def test_the_page_of_all_rpcs_is_what_the_proto_files_say() -> None:
+    assert rpcdoc.TARGET.read_text(encoding="utf-8") == rpcdoc.document(), "run `make docs`"
+
+
+def test_the_page_of_all_settings_is_what_the_configuration_classes_say() -> None:
+    assert configdoc.TARGET.read_text(encoding="utf-8") == configdoc.document(), "run `make docs`"

@@ -1,0 +1,116 @@
+"""SIGTERM to each service: it drains, says so on disk, and starts again at once."""
+
+import signal
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from dittomq.client import Message, PutStatus
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group
+from tests.support.told import Fate, wrong_copies, wrong_reads
+from tests.support.traffic import Publishing, messages, read_all
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
+    with real_group(tmp_path_factory.mktemp("clean")) as running:
+        yield running
+
+
+def ended(group: RealGroup, name: str) -> int:
+    """SIGTERM; the exit status."""
+    group.signal(name, signal.SIGTERM)
+    return group.exit_status(name)
+
+
+def seconds_between(group: RealGroup, name: str, first: str, then: str) -> float:
+    """Between the last two of these log lines."""
+    began, done = (datetime.fromisoformat(group.events(name, event)[-1]["timestamp"]) for event in (first, then))
+    return (done - began).total_seconds()
+
+
+def stopping(group: RealGroup, stream: Iterator[Message], at: int, status: list[int]) -> Iterator[Message]:
+    for number, message in enumerate(stream):
+        if number == at:
+            status.append(ended(group, MASTER))
+            group.cluster.start_node(MASTER)
+        yield message
+
+
+def test_a_master_that_is_stopped_in_the_middle_of_a_publish_leaves_no_outcome_open(group: RealGroup) -> None:
+    status: list[int] = []
+
+    with group.mq.producer(retry_s=20.0) as producer:
+        publishing = Publishing(producer)
+        publishing.publish(stopping(group, messages(0, 6_000), 3_000, status))
+
+    told = publishing.told
+    assert status == [0]
+    assert publishing.refusals[:3] == []
+    assert (told.bodies(Fate.UNKNOWN), told.bodies(Fate.NOT_STORED)) == ([], [])
+    end = group.wait_equal()
+    for name in group.copies:
+        assert list(wrong_reads(told, read_all(group.mq, name)))[:3] == []
+    assert list(wrong_copies(group.logs(), end)) == []
+
+
+def test_a_master_that_was_stopped_cleanly_leads_within_a_second_though_no_slave_is_there(group: RealGroup) -> None:
+    group.cluster.wait_in_sync()
+    for name in (*group.slaves, MASTER):
+        assert ended(group, name) == 0
+
+    group.cluster.start_node(MASTER)
+
+    eventually(group.writable, "the master takes writes")
+    assert group.events(MASTER, "store_opened")[-1]["stopped"] == "clean"
+    assert seconds_between(group, MASTER, "configured", "epoch_opened") < 1.0
+    for name in group.slaves:
+        group.cluster.start_node(name)
+    group.cluster.wait_in_sync()
+
+
+def test_a_rolling_restart_leaves_no_degraded_range(group: RealGroup) -> None:
+    before = group.status().degraded_bytes
+
+    for name in group.copies:
+        assert ended(group, name) == 0
+        group.cluster.start_node(name)
+        eventually(group.writable, "the master takes writes")
+        with group.mq.producer() as producer:
+            assert producer.publish(TOPIC, b"while " + name.encode(), queue=0).status is PutStatus.PUT_OK
+        group.cluster.wait_in_sync()
+
+    assert (group.status().degraded, group.status().degraded_bytes) == (False, before)
+
+
+def test_a_slave_that_was_stopped_cleanly_goes_on_where_it_was(group: RealGroup) -> None:
+    group.cluster.wait_in_sync()
+
+    assert ended(group, "a/1") == 0
+    with group.mq.producer() as producer:
+        receipt = producer.publish(TOPIC, b"without a/1", queue=0)
+    group.cluster.start_node("a/1")
+    group.cluster.wait_in_sync()
+
+    assert [copy.node for copy in receipt.copies] == ["a/0", "a/2"]
+    assert group.events("a/1", "store_opened")[-1]["stopped"] == "clean"
+    assert group.events("a/1", "log_cut") == []
+    assert list(wrong_copies(group.logs(), group.wait_equal())) == []
+
+
+def test_a_nameserver_that_comes_back_empty_is_healed_within_one_registration_period(group: RealGroup, tmp_path: Path) -> None:
+    assert ended(group, "nameserver") == 0
+    with group.mq.producer() as producer:
+        assert producer.publish(TOPIC, b"without a nameserver", queue=0).status is PutStatus.PUT_OK
+
+    group.cluster.start_node("nameserver")
+    eventually(lambda: group.events("nameserver", "nameserver_started")[1:], "the nameserver is up")
+
+    def all_are_known() -> bool:
+        return [node.name for node in group.mq.admin.list_brokers()] == list(group.copies)
+
+    eventually(all_are_known, "all three nodes are registered again", within_s=2.0)
+    assert [queues.broker for queues in group.mq.route(TOPIC).queues] == ["a"]

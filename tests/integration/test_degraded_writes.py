@@ -1,0 +1,86 @@
+"""Writes while slaves are dead: degraded and said so, or refused where the group is told to."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dittomq.client import NotStored, PutStatus
+from dittomq.errors import TooFewCopies
+from tests.support.command_line import CommandLine
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
+from tests.support.told import wrong_copies
+from tests.support.waiting import eventually, seconds_for
+
+TIMEOUT_S = 0.5
+
+
+@pytest.fixture
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
+    with real_group(tmp_path_factory.mktemp("degraded")) as running:
+        yield running
+
+
+@pytest.fixture
+def strict_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
+    with real_group(tmp_path_factory.mktemp("strict"), shape(1, master={"replication.min_in_sync_replicas": 2})) as running:
+        yield running
+
+
+def test_dead_slaves_cost_two_missed_deadlines_then_writes_go_on_with_one_copy_and_say_so(group: RealGroup, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in group.slaves:
+        group.cluster.kill(name)
+
+    with group.mq.producer(timeout_s=TIMEOUT_S, on_weak="return") as producer:
+        receipts = [producer.publish(TOPIC, f"{number}", queue=0) for number in range(2)]
+        took = seconds_for(lambda: receipts.append(producer.publish(TOPIC, "2", queue=0)))
+
+    assert [receipt.status for receipt in receipts] == [
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    ]
+    assert [str(copy) for copy in receipts[-1].copies] == ["a/0 flushed"]
+    assert took < TIMEOUT_S
+    status = group.status()
+    assert (status.degraded, status.in_sync_now, status.writable, status.confirmed) == (True, 1, True, status.end)
+    assert [message.body for message in group.mq.reader(TOPIC, 0, node=MASTER).messages(until_end=True)] == [b"0", b"1", b"2"]
+    said = CommandLine(tmp_path_factory.mktemp("cli")).run("ha-status", "--nameserver", group.cluster.nameserver)
+    assert (said.code, "DEGRADED since" in said.out) == (3, True)
+
+    # It is kept over a crash of the master, and ends when a slave is back.
+    group.cluster.kill(MASTER)
+    group.cluster.start_node(MASTER)
+    eventually(group.writable, "the master takes writes")
+    assert group.status().degraded_bytes >= receipts[-1].record_bytes
+    group.cluster.start_node("a/2")
+    eventually(lambda: group.slave_state("a/2") == "in sync", "a/2 is in sync")
+    assert group.status().degraded is False
+    with group.mq.producer() as producer:
+        assert producer.publish(TOPIC, "3", queue=0).status is PutStatus.PUT_OK
+    group.cluster.start_node("a/1")
+    group.cluster.wait_in_sync()
+    assert list(wrong_copies(group.logs(), group.wait_equal())) == []
+
+
+def test_below_min_in_sync_replicas_a_write_is_refused_and_nothing_is_written(strict_group: RealGroup) -> None:
+    group = strict_group
+    group.cluster.kill("a/1")
+
+    with group.mq.producer(timeout_s=TIMEOUT_S, retry_s=0.5, on_weak="return") as producer:
+        weak = [producer.publish(TOPIC, f"{number}", queue=0) for number in range(2)]
+        end = group.status().end
+        with pytest.raises(NotStored) as refused:
+            producer.publish(TOPIC, "2", queue=0)
+
+    assert {receipt.status for receipt in weak} == {PutStatus.FLUSH_SLAVE_TIMEOUT}
+    assert isinstance(refused.value.cause, TooFewCopies)
+    assert (group.status().end, group.status().writable, group.status().degraded) == (end, False, False)
+    assert group.mq.reader(TOPIC, 0, node=MASTER).pull(0).messages == ()
+
+    group.cluster.start_node("a/1")
+    eventually(group.writable, "the master takes writes again")
+    with group.mq.producer() as producer:
+        assert producer.publish(TOPIC, "3", queue=0).status is PutStatus.PUT_OK
+    bodies = [message.body for message in group.mq.reader(TOPIC, 0, node="a/1").messages(until_end=True)]
+    assert bodies == [b"0", b"1", b"3"]
+    assert group.status().degraded_bytes == 0

@@ -1,0 +1,203 @@
+"""Input that is wrong on purpose, over real sockets: typed refusals, nothing written, and servers that stay up."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2  # type: ignore[import-untyped]
+from grpc_status import rpc_status
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
+from dittomq.client import PutStatus
+from tests.support.real_group import MASTER, TOPIC, RealGroup
+
+MIB = 1024 * 1024
+HUGE = 2**63 - 1
+COPIES = ["a/0", "a/1"]
+
+
+@pytest.fixture(autouse=True)
+def unharmed(group: RealGroup) -> Iterator[None]:
+    """Afterwards nothing is written, the same processes live, none of them logged a defect, and the group takes writes."""
+    pids = [group.cluster.pid(name) for name in group.copies]
+    end = group.status().end
+    yield
+    assert group.status().end == end
+    with group.mq.producer() as producer:
+        assert producer.publish(TOPIC, b"well", queue=0).status is PutStatus.PUT_OK
+    assert [group.cluster.pid(name) for name in group.copies] == pids
+    for name in group.copies:
+        assert [event for event in ("broke", "call_broke", "rpc_failed") if group.events(name, event)] == []
+        assert "Traceback" not in group.cluster.log_file(name).read_text()
+
+
+def message(**fields: Any) -> pb.Message:
+    return pb.Message(**{"topic": TOPIC, "body": b"x", "queue": 0} | fields)
+
+
+def publish(**fields: Any) -> pb.PublishRequest:
+    return pb.PublishRequest(**{"message": message()} | fields)
+
+
+def pull(**fields: Any) -> pb.PullRequest:
+    return pb.PullRequest(**{"topic": TOPIC, "queue": 0, "offset": 0} | fields)
+
+
+def refused(call: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
+    """The status code and our reason."""
+    assert isinstance(call, grpc.Call)
+    status = rpc_status.from_call(call)  # type: ignore[arg-type]
+    info = error_details_pb2.ErrorInfo()
+    reasons = [info.reason for detail in status.details if detail.Unpack(info)] if status is not None else []
+    return call.code(), reasons[0] if reasons else ""
+
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+PUBLISHES = {
+    "a body over 4 MiB": (publish(message=message(body=bytes(4 * MIB + 1))), (INVALID, "MESSAGE_TOO_LARGE")),
+    "an unknown ack level": (publish(ack=99), (INVALID, "INVALID_FIELD")),
+    "a negative ack level": (publish(ack=-1), (INVALID, "INVALID_FIELD")),
+    "a negative queue": (publish(message=message(queue=-1)), (grpc.StatusCode.NOT_FOUND, "QUEUE_NOT_FOUND")),
+    "a queue beyond the last": (publish(message=message(queue=2**31 - 1)), (grpc.StatusCode.NOT_FOUND, "QUEUE_NOT_FOUND")),
+    "no topic": (publish(message=pb.Message(body=b"x")), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
+    "no message": (pb.PublishRequest(), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
+    "a topic that is a path": (publish(message=message(topic="../../etc/passwd")), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
+    "a topic with a line break": (publish(message=message(topic="a\r\nb\0")), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
+    "a topic of a megabyte": (publish(message=message(topic="a" * MIB)), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
+    "properties over 32 KiB": (publish(message=message(properties={"k": "v" * 33_000})), (INVALID, "MESSAGE_TOO_LARGE")),
+    "a property with a separator": (publish(message=message(properties={"k": "a\x01b"})), (INVALID, "INVALID_FIELD")),
+    "our own property": (publish(message=message(properties={"__CRC32#": "0"})), (INVALID, "INVALID_FIELD")),
+    "a key with a space": (publish(message=message(keys=["a b"])), (INVALID, "INVALID_FIELD")),
+    "a producer without a sequence": (publish(producer_id="p"), (INVALID, "INVALID_FIELD")),
+    "a negative sequence": (publish(producer_id="p", sequence=-1), (INVALID, "INVALID_FIELD")),
+    "a sequence out of nowhere": (publish(producer_id="p", sequence=2**40), (grpc.StatusCode.FAILED_PRECONDITION, "SEQUENCE_GAP")),
+    "a producer of odd characters": (publish(producer_id="p/../q", sequence=0), (INVALID, "INVALID_FIELD")),
+    "a negative timeout": (publish(timeout=Duration(seconds=-1)), (INVALID, "INVALID_FIELD")),
+    "a timeout of years": (publish(timeout=Duration(seconds=10**9)), (INVALID, "INVALID_FIELD")),
+}
+PULLS = {
+    "no queue": (pb.PullRequest(topic=TOPIC, offset=0), (INVALID, "INVALID_FIELD")),
+    "a negative offset": (pull(offset=-1), (INVALID, "INVALID_FIELD")),
+    "the most negative offset": (pull(offset=-HUGE - 1), (INVALID, "INVALID_FIELD")),
+    "a negative number of messages": (pull(max_messages=-1), (INVALID, "INVALID_FIELD")),
+    "too many messages": (pull(max_messages=2**31 - 1), (INVALID, "INVALID_FIELD")),
+    "too many bytes": (pull(max_bytes=2**31 - 1), (INVALID, "INVALID_FIELD")),
+    "a wait of years": (pull(wait=Duration(seconds=10**9)), (INVALID, "INVALID_FIELD")),
+    "a negative wait": (pull(wait=Duration(seconds=-5)), (INVALID, "INVALID_FIELD")),
+    "a token that is none": (pull(at_least="1.2"), (INVALID, "INVALID_FIELD")),
+    "a token with a huge offset": (pull(at_least=f"1.{2**70}.a"), (INVALID, "INVALID_FIELD")),
+    "a topic that is a path": (pull(topic="../commitlog"), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
+}
+
+
+@pytest.mark.parametrize("what", PUBLISHES)
+def test_a_hostile_publish_is_refused_with_its_reason(group: RealGroup, what: str) -> None:
+    request, expected = PUBLISHES[what]
+
+    with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
+        messaging_pb2_grpc.MessagingServiceStub(channel).Publish(request, timeout=10)
+
+    assert refused(raised.value) == expected
+
+
+@pytest.mark.parametrize("what", PULLS)
+@pytest.mark.parametrize("name", COPIES)
+def test_a_hostile_pull_is_refused_with_its_reason(group: RealGroup, name: str, what: str) -> None:
+    request, expected = PULLS[what]
+
+    with group.channel(name) as channel, pytest.raises(grpc.RpcError) as raised:
+        messaging_pb2_grpc.MessagingServiceStub(channel).Pull(request, timeout=10)
+
+    assert refused(raised.value) == expected
+
+
+def test_the_largest_offset_is_out_of_range_on_the_master_and_not_there_yet_on_a_slave(group: RealGroup) -> None:
+    with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
+        messaging_pb2_grpc.MessagingServiceStub(channel).Pull(pull(offset=HUGE), timeout=10)
+    with group.channel("a/1") as channel:
+        answer = messaging_pb2_grpc.MessagingServiceStub(channel).Pull(pull(offset=HUGE), timeout=10)
+
+    assert refused(raised.value) == (grpc.StatusCode.OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE")
+    assert (answer.status, answer.next_offset) == (pb.PULL_STATUS_NO_NEW_MESSAGE, HUGE)
+
+
+def frames(group: RealGroup, *requests: pb.PublishStreamRequest) -> list[pb.PublishStreamResponse]:
+    with group.channel(MASTER) as channel:
+        return list(messaging_pb2_grpc.MessagingServiceStub(channel).PublishStream(iter(requests), timeout=30))
+
+
+def test_a_hostile_frame_is_refused_whole_and_the_stream_goes_on(group: RealGroup) -> None:
+    hostile = [
+        pb.PublishStreamRequest(frame_id=1, messages=[message()] * 1_025),
+        pb.PublishStreamRequest(frame_id=2),
+        pb.PublishStreamRequest(frame_id=3, messages=[message(body=bytes(3 * MIB))] * 3),
+        pb.PublishStreamRequest(frame_id=4, messages=[message(), message(topic="nowhere"), message()]),
+        pb.PublishStreamRequest(frame_id=5, messages=[message(), message(body=bytes(4 * MIB + 1))]),
+        pb.PublishStreamRequest(frame_id=6, messages=[message()], ack=77),
+        pb.PublishStreamRequest(frame_id=7, messages=[message()], producer_id="p", first_sequence=2**62),
+    ]
+
+    answers = {answer.frame_id: answer.refused for answer in frames(group, *hostile)}
+
+    assert {number: (each.reason, each.index if each.HasField("index") else None) for number, each in answers.items()} == {
+        1: ("INVALID_FIELD", None),
+        2: ("INVALID_FIELD", None),
+        3: ("MESSAGE_TOO_LARGE", None),
+        4: ("TOPIC_NOT_FOUND", 1),
+        5: ("MESSAGE_TOO_LARGE", 1),
+        6: ("INVALID_FIELD", None),
+        7: ("INVALID_FIELD", None),
+    }
+    assert answers[1].message == "messages: a frame has 1 to 1,024 messages, not 1,025"
+
+
+def test_a_request_beyond_every_limit_is_refused_before_it_is_read(group: RealGroup) -> None:
+    with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
+        messaging_pb2_grpc.MessagingServiceStub(channel).Publish(publish(message=message(body=bytes(64 * MIB))), timeout=30)
+
+    assert isinstance(raised.value, grpc.Call)
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("method", ["ditto.messaging.v1.MessagingService/Publish", "ditto.messaging.v1.MessagingService/Pull"])
+def test_bytes_that_are_no_message_are_refused(group: RealGroup, name: str, method: str) -> None:
+    with group.channel(name) as channel, pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"/{method}")(b"\xff" * 1_000, timeout=10)
+
+    assert isinstance(raised.value, grpc.Call)
+    assert raised.value.code() is grpc.StatusCode.UNKNOWN
+    assert "Error parsing message" in str(raised.value.details())
+
+
+@pytest.mark.parametrize("name", ["nameserver", *COPIES])
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(range(256)) * 64, b""], ids=["HTTP/1.1", "noise", "silence"])
+def test_what_is_no_grpc_at_all_harms_nobody(group: RealGroup, name: str, said: bytes) -> None:
+    host, _, port = group.address(name).partition(":")
+
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(said)
+
+
+def test_the_replication_port_refuses_who_is_no_slave(group: RealGroup) -> None:
+    from dittomq._pb.ditto.replication.v1 import replication_pb2, replication_pb2_grpc
+
+    port = group.cluster.node(MASTER).ports.replication
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError) as raised:
+        list(replication_pb2_grpc.ReplicationServiceStub(channel).Replicate(iter([replication_pb2.ReplicateRequest()]), timeout=20))
+
+    assert refused(raised.value)[1] == "INVALID_FIELD"
+    assert group.status().in_sync_now == 3
+
+
+def test_a_hostile_topic_is_not_created(group: RealGroup) -> None:
+    for name in ["../x", "a\0b", "", "ö", "a" * 128, "%2e%2e/"]:
+        with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
+            request = admin_pb2.CreateTopicRequest(topic=admin_pb2.Topic(name=name))
+            admin_pb2_grpc.TopicServiceStub(channel).CreateTopic(request, timeout=10)
+        assert refused(raised.value) == (INVALID, "INVALID_FIELD")

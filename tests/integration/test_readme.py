@@ -1,0 +1,64 @@
+"""Every command that README.md and the guides show runs, and prints what they say it prints, figures aside."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dittomq.testing import LocalCluster, Shape
+from tests.support.command_line import CommandLine
+from tests.support.documents import Shown, commands, same_shape
+from tests.support.tree import files
+
+_BY_OTHERS = ("make ", "grpcurl ")  # what CI runs itself, and what test_rpc_lines.py runs
+_GUIDES = [path for path in files(".md") if path.parts[0] == "docs" and path.name != "rpc.md" and commands(path)]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[CommandLine]:
+    """A command line in a folder that looks like a checkout in which `make` was run; nothing of it is left running."""
+    activate = tmp_path / ".venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    yield CommandLine(tmp_path)
+    LocalCluster(tmp_path / ".dittomq").stop(grace_s=0.0)
+
+
+@pytest.fixture
+def running(command: CommandLine) -> CommandLine:
+    """The same, with the cluster that the guides speak of: a master, two slaves, and messages in topic `orders`."""
+    cluster = LocalCluster(command.folder / ".dittomq", Shape(slaves=2, usual_ports=False))
+    cluster.start()
+    cluster.wait_in_sync()
+    command.run("context", "add", "local", cluster.nameserver)
+    command.run("context", "use", "local")
+    made = command.shell("dittomq topic create orders && seq 1000 | dittomq publish orders")
+    assert made.code == 0, made.err
+    return command
+
+
+def test_the_readme_shows_what_happens(command: CommandLine) -> None:
+    _run_all(command, commands("README.md"))
+
+
+@pytest.mark.parametrize("path", _GUIDES, ids=str)
+def test_a_guide_shows_what_happens(path: Path, running: CommandLine) -> None:
+    _run_all(running, commands(path))
+
+
+def test_figures_may_differ_and_words_may_not() -> None:
+    written = ("a  created   8 queues", "…", "end 1.5 s")
+
+    assert same_shape(written, "a  created   16 queues\nmore\nend 12.25 s\n")
+    assert same_shape(written, "a  created   8 queues\nend 1 s\n")
+    assert not same_shape(written, "a  refused   8 queues\nend 1 s\n")
+    assert not same_shape(written, "a  created   8 queues\nend 1 s\nand more\n")
+
+
+def _run_all(command: CommandLine, shown: list[Shown]) -> None:
+    ours = [each for each in shown if not each.command.startswith(_BY_OTHERS)]
+    assert ours
+    for each in ours:
+        ran = command.shell(each.command)
+        said = ran.out if ran.out or not ran.err else ran.err
+        assert same_shape(each.printed, said), f"$ {each.command}\n{ran.out}\n{ran.err}"

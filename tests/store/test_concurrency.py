@@ -1,0 +1,62 @@
+"""One writer, one dispatcher, one syncer and readers in real threads."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.doors.chance import os_chance
+from tests.support.stores import frame, open_epoch
+
+GROUPS = 300
+
+
+def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(tmp_path: Path) -> None:
+    options = StoreOptions(segment_bytes=64 * 1024, queue_file_units=100, reserve_bytes=0, open_files=4)
+    store = Store.open(OsStorage(tmp_path), options, chance=os_chance(), wall_ms=0)
+    open_epoch(store)
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(GROUPS):
+            store.append([frame(*[b"%d" % (number * 4 + at) * 50 for at in range(4)])], number)
+        done.set()
+
+    def until_done(work: Callable[[], object]) -> None:
+        last = False
+        while not last:
+            last = done.is_set()
+            work()
+
+    def read() -> int:
+        at = 0
+        while at < GROUPS * 4:
+            found = store.read_queue("orders", 0, at, 100, 50_000)
+            assert [message.body for message in found.messages] == [b"%d" % number * 50 for number in range(at, found.next_offset)]
+            at = found.next_offset
+        return at
+
+    def raw() -> int:
+        at = 0
+        while not (done.is_set() and at == store.end):
+            at += len(store.read_records(at, store.end, 10_000))
+        return at
+
+    with ThreadPoolExecutor(8) as threads:
+        work = [
+            threads.submit(write),
+            threads.submit(until_done, lambda: store.dispatch(store.end)),
+            threads.submit(until_done, store.sync),
+        ]
+        work += [
+            threads.submit(until_done, store.checkpoint),
+            threads.submit(until_done, lambda: store.persist_watermark(store.flushed, 0, ())),
+        ]
+        readers = [threads.submit(read), threads.submit(read), threads.submit(raw)]
+        for each in work:
+            each.result(timeout=60)
+
+    assert [reader.result(timeout=60) for reader in readers] == [GROUPS * 4, GROUPS * 4, store.end]
+    store.close(clean=True)

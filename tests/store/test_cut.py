@@ -1,0 +1,63 @@
+import random
+
+import pytest
+
+from dittomq.errors import InvalidField, OffsetOutOfRange
+from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7))
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
+    finished = set()
+    for operations in range(200):
+        machine = Machine(random.Random(operations))
+        store = filled(machine)
+        log, to = whole_log(store), sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])[5]
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store, to=to: store.cut(to))  # type: ignore[misc]
+        (machine.lose_power if power else machine.kill)()
+
+        again = machine.open()
+
+        assert again.end in {to, len(log)}
+        assert whole_log(again) == log[: again.end]
+        finished.add(again.end)
+        if again.end == to:
+            tail = next(file for path, file in machine.disk.names.files.items() if path.startswith(f"dittomq/tail-{to}-"))
+            assert tail.read(tail.size, 0) == log[to:], "what was cut is kept"
+            assert again.generation == 1
+        if done:
+            break
+    else:
+        pytest.fail("the cut never ran to its end")
+    assert finished == {to, len(log)}
+
+
+def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
+    store = filled(machine)
+
+    with pytest.raises(InvalidField, match="no record begins at 7"):
+        store.cut(7)
+    with pytest.raises(OffsetOutOfRange):
+        store.cut(store.end + 1)
+    assert store.cut(store.end).saved_bytes == 0
+    assert store.generation == 0
+
+
+def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machine) -> None:
+    store = filled(machine)
+
+    store.cut(0)
+
+    assert (store.end, store.flushed, store.applied, store.lineage) == (0, 0, 0, ())
+    assert store.queue_range("orders", 0) == (0, 0)
+    assert store.find_sequence("p", 0) is None
+    open_epoch(store)
+    store.append([frame(b"again")], 1)
+    store.dispatch(store.end)
+    assert [message.queue_offset for message in store.read_queue("orders", 0, 0, 10, 1_000).messages] == [0]

@@ -1,0 +1,128 @@
+import random
+
+import pytest
+
+from dittomq.commitlog.format import encode
+from dittomq.commitlog.inspect import StoreOnDisk, open_on_disk
+from dittomq.commitlog.options import StoreOptions
+from dittomq.commitlog.store import Store
+from dittomq.commitlog.verifying import Kind, verify
+from dittomq.errors import UnreadableStore
+from tests.support.stores import Machine, draft, frame, open_epoch
+
+SEGMENT_0 = f"commitlog/{0:020d}"
+QUEUE_0 = f"consumequeue/orders/0/{0:020d}"
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7), StoreOptions(segment_bytes=16 * 1024, queue_file_units=500, reserve_bytes=0))
+
+
+@pytest.fixture
+def store(machine: Machine) -> Store:
+    opened = machine.open()
+    open_epoch(opened)
+    for at in range(100):
+        opened.append([frame(b"x" * 300, queue=at % 2)], at)
+    opened.dispatch(opened.end)
+    return opened
+
+
+def on_disk(machine: Machine, store: Store) -> StoreOnDisk:
+    """Look at the store of a process that is gone."""
+    store.close(clean=False)
+    return open_on_disk(machine.storage(), "here")
+
+
+def put(machine: Machine, path: str, data: bytes, at: int) -> None:
+    machine.disk.names.files[path].write(memoryview(data), at, machine.chance)
+
+
+def test_a_whole_store_is_whole(machine: Machine, store: Store) -> None:
+    end = store.end
+
+    report = verify(on_disk(machine, store))
+
+    assert report.whole, report.findings
+    assert (report.records, report.end, report.undispatched) == (100, end, 0)
+
+
+def test_reading_changes_nothing_and_asks_for_no_lock(machine: Machine, store: Store) -> None:
+    seen = open_on_disk(machine.storage(), "here")
+    machine.faults.operations_to_live = None
+    before = dict(machine.disk.names.files)
+
+    assert verify(seen).whole
+    assert machine.disk.names.files == before
+
+
+def test_every_kind_of_damage_is_named_where_it_is(machine: Machine, store: Store) -> None:
+    size = int.from_bytes(store.read(0, 4), "big")
+    put(machine, SEGMENT_0, b"\xee", 5 * size + 100)
+    put(machine, SEGMENT_0, b"\xda\xa3\x20\xff", 7 * size + 4)
+    put(machine, SEGMENT_0, b"\x00" * 8, 9 * size)
+
+    report = verify(on_disk(machine, store))
+
+    kinds = {(finding.kind, finding.position) for finding in report.findings if finding.kind is not Kind.QUEUE_GAP}
+    assert kinds == {(Kind.DAMAGED, 5 * size), (Kind.UNSUPPORTED, 7 * size), (Kind.DAMAGED, 9 * size)}
+    assert report.records == 97
+
+
+def test_units_that_differ_are_missing_or_lead_nowhere_are_named(machine: Machine, store: Store) -> None:
+    put(machine, QUEUE_0, b"\x01", 3 * 20 + 7)
+    put(machine, QUEUE_0, bytes(20), 6 * 20)
+    put(machine, QUEUE_0, b"\x07" * 20, 50 * 20)
+
+    report = verify(on_disk(machine, store))
+
+    assert [(finding.kind, finding.queue_offset) for finding in report.findings] == [
+        (Kind.UNIT_DIFFERS, 3),
+        (Kind.UNIT_MISSING, 6),
+        (Kind.UNIT_SURPLUS, 50),
+    ]
+
+
+def test_records_that_may_not_be_read_yet_are_no_fault(machine: Machine, store: Store) -> None:
+    store.append([frame(b"unconfirmed", b"too")], 1)
+
+    report = verify(on_disk(machine, store))
+
+    assert report.whole
+    assert report.undispatched == 2
+
+
+def test_what_a_deleted_topic_held_is_no_fault(machine: Machine, store: Store) -> None:
+    store.delete_topic("orders")
+    store.append([frame(b"new")], 1)
+    store.dispatch(store.end)
+
+    report = verify(on_disk(machine, store))
+
+    assert report.whole, report.findings
+    assert report.hidden == 100
+
+
+def test_a_queue_offset_that_is_left_out_is_a_gap(machine: Machine, store: Store) -> None:
+    end = store.end
+    put(machine, f"commitlog/{store.segment_of(end)[0]:020d}", encode(draft(), 52, end, 99, machine.options.host), end % 16_384)
+
+    report = verify(on_disk(machine, store))
+
+    assert [(finding.kind, finding.position) for finding in report.findings] == [(Kind.QUEUE_GAP, end)]
+
+
+def test_a_torn_end_is_told_and_is_no_damage(machine: Machine, store: Store) -> None:
+    end = store.end
+    torn = encode(draft(body=b"y" * 500), 50, end, 99, machine.options.host)[:400]
+    put(machine, f"commitlog/{store.segment_of(end)[0]:020d}", torn, end % 16_384)
+
+    report = verify(on_disk(machine, store))
+
+    assert (report.counts, report.end, report.whole) == ({Kind.TORN_END: 1}, end, True)
+
+
+def test_a_folder_without_a_log_is_refused(machine: Machine) -> None:
+    with pytest.raises(UnreadableStore, match="name the folder that holds commitlog/"):
+        open_on_disk(machine.storage(), "here")

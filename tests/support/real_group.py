@@ -1,0 +1,157 @@
+"""One broker group of real processes, with what tests do to it and what they may see of it."""
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq.client import Client
+from dittomq.errors import DittoError
+from dittomq.ha_status import HaStatus
+from dittomq.testing import LocalCluster, Shape
+from tests.simulation.parser import ParsedLog, parse_log
+from tests.support.waiting import eventually
+
+MASTER = "a/0"
+TOPIC = "orders"
+UNWRITTEN = "unwritten"  # a topic that only the tables know
+QUEUES = 4
+SEGMENT_BYTES = 1024 * 1024  # small: a test sees several segments, and reads whole files quickly
+MASTER_GONE_MS = 500
+
+Settings = Mapping[str, str | int]
+
+
+def shape(slaves: int = 2, *, master: Settings | None = None, slave: Settings | None = None) -> Shape:
+    """A group with small segments, whose slaves soon know that their master is gone, and whose nodes register every second."""
+    both = {"store.segment_bytes": SEGMENT_BYTES, "node.registration_period_ms": 1_000}
+    return Shape(
+        slaves=slaves,
+        master_settings={**both, **(master or {})},
+        slave_settings={**both, "reading.master_gone_ms": MASTER_GONE_MS, **(slave or {})},
+        usual_ports=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RealGroup:
+    """A cluster and a client of it; topics `orders` and `unwritten` are there."""
+
+    cluster: LocalCluster
+    mq: Client
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """The brokers, the master first."""
+        return tuple(node.name for node in self.cluster.nodes if node.role != "nameserver")
+
+    @property
+    def slaves(self) -> tuple[str, ...]:
+        """The slaves."""
+        return self.copies[1:]
+
+    def address(self, name: str) -> str:
+        """Where clients reach a node."""
+        return self.cluster.node(name).address
+
+    def status(self, name: str = MASTER) -> HaStatus:
+        """The node's own view."""
+        return self.mq.admin.ha_status(self.address(name))
+
+    def writable(self) -> bool:
+        """Whether the master takes writes now."""
+        try:
+            return self.status().writable
+        except DittoError:
+            return False
+
+    def slave_state(self, name: str) -> str:
+        """What the master says of a slave."""
+        return next((view.state for view in self.status().nodes if view.node == name), "unknown")
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a node's process."""
+        os.kill(self.cluster.pid(name), number)
+
+    @contextlib.contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """The node's process stands still while the block runs."""
+        self.signal(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(name, signal.SIGCONT)
+
+    def exit_status(self, name: str, within_s: float = 20.0) -> int:
+        """The exit status of a node whose process ends by itself."""
+        process = self.cluster.node(name).process
+        assert process is not None
+
+        def ended() -> "os.waitid_result | None":
+            return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+
+        found = eventually(ended, f"{name} has ended", within_s=within_s)
+        assert found is not None
+        return found.si_status
+
+    def events(self, name: str, event: str) -> list[dict[str, Any]]:
+        """Every log line of that event that the node wrote, over all of its lives."""
+        entries = (json.loads(line) for line in self.cluster.log_file(name).read_text().splitlines() if line.startswith("{"))
+        return [entry for entry in entries if entry["event"] == event]
+
+    def last_words(self, name: str) -> str:
+        """The last line that the node printed."""
+        return self.cluster.log_file(name).read_text().splitlines()[-1]
+
+    def channel(self, name: str) -> grpc.Channel:
+        """A plain channel to a node's clients' port, without any limit of its own on messages."""
+        return grpc.insecure_channel(self.address(name), [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
+
+    def topics(self, name: str) -> list[str]:
+        """The topics that one node knows."""
+        with self.channel(name) as channel:
+            listed = admin_pb2_grpc.TopicServiceStub(channel).ListTopics(admin_pb2.ListTopicsRequest(), timeout=5)
+        return [topic.name for topic in listed.topics]
+
+    def parsed_log(self, name: str) -> ParsedLog:
+        """The node's commit log, read from its files by a parser that shares nothing with the product."""
+        folder = self.cluster.data_dir(name) / "commitlog"
+        return parse_log({f"commitlog/{path.name}": path.read_bytes() for path in sorted(folder.iterdir())})
+
+    def logs(self) -> dict[str, bytes]:
+        """Every copy's log from its first byte to its end."""
+        return {name: self.parsed_log(name).content for name in self.copies}
+
+    def wait_equal(self, within_s: float = 20.0) -> int:
+        """Wait until every copy has flushed the master's end and knows it to be confirmed; returns that end."""
+
+        def end_of_all() -> int:
+            ends = {end for status in map(self.status, self.copies) for end in (status.end, status.flushed, status.confirmed)}
+            return ends.pop() if len(ends) == 1 else 0
+
+        return eventually(end_of_all, "all copies end at the same confirmed offset", within_s=within_s)
+
+
+@contextlib.contextmanager
+def real_group(folder: Path, of: Shape | None = None) -> Iterator[RealGroup]:
+    """A group that is in sync and has both topics on every node; all that still runs of it is ended with the block."""
+    with LocalCluster(folder / "cluster", of or shape()) as cluster, Client(cluster.nameserver) as mq:
+        group = RealGroup(cluster, mq)
+        for topic in (UNWRITTEN, TOPIC):
+            [created] = mq.admin.create_topic(topic, QUEUES)
+            assert created.error is None
+        for name in group.slaves:
+            eventually(lambda name=name: TOPIC in group.topics(name), f"{name} knows the topics")  # type: ignore[misc]
+        try:
+            yield group
+        finally:
+            for name in group.copies:
+                if cluster.is_alive(name):
+                    group.signal(name, signal.SIGCONT)

@@ -1,0 +1,74 @@
+"""What a producer was told of each message, and what must therefore be read back. Pure, and blind to how either came about."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a message lies, or was said to lie."""
+
+    queue: int
+    queue_offset: int
+
+
+class Fate(Enum):
+    """What a producer was told of a message without a receipt."""
+
+    UNKNOWN = auto()
+    NOT_STORED = auto()
+
+
+@dataclass(slots=True)
+class Told:
+    """What was told, by body; every body is sent once under one identity."""
+
+    outcomes: dict[bytes, Place | Fate] = field(default_factory=dict)
+
+    def bodies(self, fate: Fate) -> list[bytes]:
+        """Bodies of which that was told, in the order of sending."""
+        return [body for body, outcome in self.outcomes.items() if outcome is fate]
+
+
+def wrong_reads(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]]) -> Iterator[str]:
+    """What is wrong with everything that one copy served, by queue: (queue offset, body) in the order of reading.
+
+    Right is: each acknowledged message once, at the place its receipt names; an unknown one once or not at all; nothing that was
+    refused or never sent; queue offsets from 0 on without gap or repetition.
+    """
+    counted: Counter[bytes] = Counter()
+    for queue, messages in read.items():
+        for expected, (offset, body) in enumerate(messages):
+            counted[body] += 1
+            if offset != expected:
+                yield f"queue {queue} goes on at offset {offset} where {expected} is next"
+            yield from _wrong_message(told, Place(queue, offset), body)
+    for body, outcome in told.outcomes.items():
+        if counted[body] > 1:
+            yield f"{body!r} is there {counted[body]} times"
+        if isinstance(outcome, Place) and not counted[body]:
+            yield f"{body!r} was acknowledged and is not there"
+
+
+def wrong_copies(logs: Mapping[str, bytes], confirmed: int) -> Iterator[str]:
+    """What is wrong with the copies of one log: each must hold the confirmed bytes, and they must be the same bytes everywhere."""
+    (first, reference), *others = logs.items()
+    for node, log in logs.items():
+        if len(log) < confirmed:
+            yield f"{node} ends at {len(log)}, before the confirmed end {confirmed}"
+    for node, log in others:
+        if log[:confirmed] != reference[:confirmed]:
+            pairs = zip(log, reference, strict=False)
+            yield f"{node} and {first} differ at byte {next((at for at, (one, other) in enumerate(pairs) if one != other), len(log))}"
+
+
+def _wrong_message(told: Told, place: Place, body: bytes) -> Iterator[str]:
+    outcome = told.outcomes.get(body)
+    if outcome is None:
+        yield f"{place} holds {body!r}, which nobody sent"
+    elif outcome is Fate.NOT_STORED:
+        yield f"{body!r} was refused and is at {place}"
+    elif isinstance(outcome, Place) and outcome != place:
+        yield f"{body!r} is at {place}, its receipt says {outcome}"

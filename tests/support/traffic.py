@@ -1,0 +1,74 @@
+"""Publishing through the real client and reading everything back, noting what was told."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from dittomq.client import Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, Receipt
+from dittomq.client.sync_client import SyncProducer
+from tests.support.real_group import QUEUES, TOPIC
+from tests.support.told import Fate, Place, Told
+
+
+class Publishing:
+    """One producer's publishes. `told` is what it heard, `handles` names what it may ask again, `refusals` why others are not stored."""
+
+    def __init__(self, producer: SyncProducer) -> None:
+        self.told = Told()
+        self.handles: dict[bytes, OutcomeHandle] = {}
+        self.refusals: list[DittoError] = []
+        self._producer = producer
+
+    def publish(self, messages: Iterable[Message]) -> list[Receipt]:
+        """Publish all of them, whatever becomes of each; returns the receipts there were."""
+        sent: list[Message] = []
+
+        def noted() -> Iterator[Message]:
+            for message in messages:
+                sent.append(message)
+                yield message
+
+        outcomes = self._producer.publish_many(noted(), on_failure="return")
+        for message, outcome in zip(sent, outcomes, strict=True):
+            self._note(message.body, outcome)
+        return [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+
+    def settle(self) -> None:
+        """Ask what became of each unknown one, as a caller does when the master is back."""
+        with ThreadPoolExecutor(16) as threads:
+            outcomes = threads.map(self._resolve, list(self.handles.values()))
+        for body, outcome in zip(list(self.handles), outcomes, strict=True):
+            self._note(body, outcome)
+
+    def _resolve(self, handle: OutcomeHandle) -> Receipt | DittoError:
+        try:
+            return self._producer.resolve(handle)
+        except (NotStored, LevelNotReached, OutcomeUnknown) as told:
+            return told
+
+    def _note(self, body: bytes, outcome: Receipt | DittoError) -> None:
+        receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome
+        self.handles.pop(body, None)
+        match receipt:
+            case Receipt():
+                self.told.outcomes[body] = Place(receipt.queue, receipt.queue_offset)
+            case OutcomeUnknown():
+                self.told.outcomes[body] = Fate.UNKNOWN
+                self.handles[body] = receipt.handle
+            case _:
+                self.told.outcomes[body] = Fate.NOT_STORED
+                self.refusals.append(receipt.cause if isinstance(receipt, NotStored) else receipt)
+
+
+def messages(first: int, count: int, *, size: int = 0) -> Iterator[Message]:
+    """Messages like no other, in turns over the queues."""
+    return (Message(TOPIC, b"%d:" % number + b"." * size, queue=number % QUEUES) for number in range(first, first + count))
+
+
+def read_all(mq: Client, node: str) -> dict[int, list[tuple[int, bytes]]]:
+    """Everything that one node serves, by queue."""
+    return {queue: _read_queue(mq, node, queue) for queue in range(QUEUES)}
+
+
+def _read_queue(mq: Client, node: str, queue: int) -> list[tuple[int, bytes]]:
+    reader = mq.reader(TOPIC, queue, node=node, max_messages=4_096, max_bytes=4 * 1024 * 1024)
+    return [(message.queue_offset, message.body) for message in reader.messages(until_end=True)]

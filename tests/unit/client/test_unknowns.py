@@ -1,0 +1,36 @@
+"""When "not in the log" is proof."""
+
+from dittomq.client.unknowns import Unknowns
+
+
+def test_a_master_of_a_newer_epoch_than_all_that_were_sent_to_is_proof() -> None:
+    assert Unknowns().is_proof("p", epoch=2, sent=1)
+    assert not Unknowns().is_proof("p", epoch=1, sent=1)
+    assert not Unknowns().is_proof("p", epoch=2, sent=None)
+
+
+def test_a_message_that_was_sent_again_in_vain_may_be_with_the_master_that_answers_next() -> None:
+    unknowns = Unknowns()
+    unknowns.resent_in_vain("p")
+    before = unknowns.is_proof("p", epoch=2, sent=1)
+
+    unknowns.heard(2)
+
+    assert not before
+    assert not unknowns.is_proof("p", epoch=2, sent=1)
+    assert unknowns.is_proof("p", epoch=3, sent=1)
+    assert unknowns.is_proof("q", epoch=2, sent=1)
+
+
+def test_a_sequence_behind_absent_ones_is_cut_off_only_when_all_between_are_absent() -> None:
+    unknowns = Unknowns()
+    unknowns.is_absent("p", 5)
+    one_known = unknowns.is_cut_off("p", expected=5, sequence=7)
+
+    unknowns.is_absent("p", 6)
+
+    assert not one_known
+    assert unknowns.is_cut_off("p", expected=5, sequence=7)
+    assert not unknowns.is_cut_off("p", expected=4, sequence=7)
+    assert not unknowns.is_cut_off("q", expected=5, sequence=7)
+    assert not unknowns.is_cut_off("p", expected=7, sequence=7)

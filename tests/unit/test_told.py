@@ -1,0 +1,44 @@
+"""The checker of real clusters bites."""
+
+import pytest
+
+from tests.support.told import Fate, Place, Told, wrong_copies, wrong_reads
+
+TOLD = Told({b"a": Place(0, 0), b"b": Place(0, 1), b"c": Place(1, 0), b"u": Fate.UNKNOWN, b"n": Fate.NOT_STORED})
+READ = {0: [(0, b"a"), (1, b"b")], 1: [(0, b"c")]}
+
+
+def test_what_was_told_and_nothing_else_is_right() -> None:
+    assert list(wrong_reads(TOLD, READ)) == []
+
+
+def test_an_unknown_message_may_be_there_once() -> None:
+    assert list(wrong_reads(TOLD, {**READ, 1: [(0, b"c"), (1, b"u")]})) == []
+
+
+@pytest.mark.parametrize(
+    ("read", "complaint"),
+    [
+        ({0: [(0, b"a")], 1: [(0, b"c")]}, "b'b' was acknowledged and is not there"),
+        ({0: [(0, b"a"), (1, b"b")], 1: [(0, b"c"), (1, b"b")]}, "b'b' is there 2 times"),
+        ({**READ, 1: [(0, b"c"), (1, b"u"), (2, b"u")]}, "b'u' is there 2 times"),
+        ({**READ, 1: [(0, b"c"), (1, b"n")]}, "b'n' was refused and is at"),
+        ({**READ, 1: [(0, b"c"), (1, b"x")]}, "b'x', which nobody sent"),
+        ({0: [(0, b"b"), (1, b"a")], 1: [(0, b"c")]}, "b'b' is at Place(queue=0, queue_offset=0), its receipt says"),
+        ({0: [(0, b"a"), (1, b"b")], 2: [(0, b"c")]}, "b'c' is at Place(queue=2, queue_offset=0), its receipt says"),
+        ({0: [(0, b"a"), (2, b"b")], 1: [(0, b"c")]}, "queue 0 goes on at offset 2 where 1 is next"),
+    ],
+)
+def test_every_broken_promise_of_a_read_is_named(read: dict[int, list[tuple[int, bytes]]], complaint: str) -> None:
+    assert any(complaint in line for line in wrong_reads(TOLD, read))
+
+
+def test_copies_may_differ_only_behind_the_confirmed_end() -> None:
+    assert list(wrong_copies({"a/0": b"sameX", "a/1": b"sameYZ"}, 4)) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "complaint"), [(b"sbme", "a/1 and a/0 differ at byte 1"), (b"sam", "a/1 ends at 3, before the confirmed end 4")]
+)
+def test_a_copy_that_lacks_or_differs_is_named(log: bytes, complaint: str) -> None:
+    assert complaint in list(wrong_copies({"a/0": b"same", "a/1": log}, 4))
