@@ -31,8 +31,7 @@ class Derived:
             waiting.append((stop, queue, queue_offset, pack(start, stop - start, code)))
             if queue_offset >= queue.next:
                 queue.next = queue_offset + 1
-            if stored_ms > store_ms:
-                store_ms = stored_ms
+            store_ms = max(store_ms, stored_ms)
             if not producer_id or start < producers_from:
                 continue
             if producer_id != producer or sequence != first + len(positions):

@@ -8,6 +8,7 @@ from dittomq.broker.writer import WrittenFrame
 from dittomq.commitlog.store import Frame, Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import NeedsOperator, NotReady, ProducerExpired, TooFewCopies
+from dittomq.lineage import epoch_at
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.wire.publishing import PlacedMessage, PublishOrder, StoredFrame
@@ -109,7 +110,7 @@ class Appends:
             asked=reached.asked,
             levels_reached=tuple(level for level in Ack if term.confirm.level_end(level) >= end),
             copies=(Copy(self._group.node, own), *slaves),
-            epoch=term.opened.epoch,
+            epoch=epoch_at(term.opened.lineage, PhysicalOffset(placed[-1].physical_offset)),  # an earlier try may have been stored earlier
             broker=self._group.broker,
             placed=placed,
             duplicate=reached.duplicate,

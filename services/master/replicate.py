@@ -22,6 +22,7 @@ SlaveSaid = Hello | SlaveAck | LeafDigests
 MasterSays = Verdict | Chunk | Heartbeat | LeafProbe
 
 _INBOX_EVENTS = 256
+_CONFIRMED_WAITS_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class SlaveStream:
         self._inbox: deque[SlaveSaid] = deque()
         self._ended = False
         self._moved = True
+        self._written = PhysicalOffset(0)
+        self._late: asyncio.TimerHandle | None = None
         self._ticked = False
         self._bell = asyncio.Event()
         self._room = asyncio.Event()
@@ -70,6 +73,8 @@ class SlaveStream:
             raise refused.exceptions[0] from None
         finally:
             unlisten()
+            if self._late is not None:
+                self._late.cancel()
 
     async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
         try:
@@ -90,6 +95,16 @@ class SlaveStream:
             self._bell.set()
 
     def _log_moved(self) -> None:
+        """Bytes leave at once. That something was confirmed waits a moment for bytes to travel with."""
+        if self._parts.term.written > self._written:
+            self._tell()
+        elif self._late is None:
+            self._late = asyncio.get_running_loop().call_later(_CONFIRMED_WAITS_S, self._tell)
+
+    def _tell(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         self._moved = True
         self._bell.set()
 
@@ -103,6 +118,7 @@ class SlaveStream:
                 await self._handle(event)
             if self._moved:
                 self._moved = False
+                self._written = self._parts.term.written
                 await self._handle(self._log_now())
             if self._ticked:
                 self._ticked = False

@@ -27,6 +27,11 @@ class CopyLog:
         self.received = store.end
         self.flushed = store.flushed
 
+    @property
+    def sync_is_under_way(self) -> bool:
+        """What was received will be flushed without anybody asking for it."""
+        return self._sync_each_group and self.flushed < self.received
+
     async def put(self, write: WriteChunk | AdoptLineage) -> None:
         """Queue it; the stream waits while 32 MiB are waiting."""
         size = len(write.data) if isinstance(write, WriteChunk) else 0

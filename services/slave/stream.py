@@ -19,6 +19,7 @@ MasterSaid = Verdict | Chunk | Heartbeat | LeafProbe
 SlaveSays = Hello | SlaveAck | LeafDigests
 
 _TICK_S = 1.0
+_QUICK_SYNC_S = 0.002
 
 
 class Line(Protocol):
@@ -80,6 +81,7 @@ class MasterStream:
         self._line = line
         self._stored = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._late: asyncio.TimerHandle | None = None
 
     async def run(self, hello: Hello) -> None:
         """Follow; raises StreamEnded, the typed error of a broken stream, CorruptRecord or StoreFailed."""
@@ -94,7 +96,13 @@ class MasterStream:
             raise problems.exceptions[0] from None
 
     def _moved(self) -> None:
-        self._stored.set()
+        """What is received is worth an ack of its own only when its sync takes long: the ack of the sync says it too."""
+        if self._late is not None:
+            self._late.cancel()
+        if self._parts.log.sync_is_under_way:
+            self._late = asyncio.get_running_loop().call_later(_QUICK_SYNC_S, self._stored.set)
+        else:
+            self._stored.set()
         self._parts.ears.stored()
 
     async def _hear(self) -> None:

@@ -12,8 +12,8 @@ from tests.support.told import Fate, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import eventually
 
-COUNT = 12_000
-KILL_AT = 6_000
+COUNT = 8_000
+KILL_AT = 4_000
 IN_FLIGHT_BYTES = 256 * 1024
 
 

@@ -12,8 +12,9 @@ from tests.support.told import Fate, Place, Told
 class Publishing:
     """One producer's publishes. `told` is what it heard, `handles` names what it may ask again, `refusals` why others are not stored."""
 
-    def __init__(self, producer: SyncProducer) -> None:
-        self.told = Told()
+    def __init__(self, producer: SyncProducer, told: Told | None = None) -> None:
+        """`told`: what earlier producers were told, to go on with."""
+        self.told = told if told is not None else Told()
         self.handles: dict[bytes, OutcomeHandle] = {}
         self.refusals: list[DittoError] = []
         self._producer = producer
