@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import structlog
 
@@ -14,7 +14,8 @@ from dittomq.doors.workers import Lane, Workers
 from dittomq.errors import StoreFailed
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
-from dittomq.naming.registrar import Registrar
+from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.rpc.server import RpcServer
 
 _READ_THREADS: Final = 4
 
@@ -61,6 +62,26 @@ async def open_store(doors: BrokerDoors, options: StoreOptions, lane: Lane) -> A
         await lane.call(lambda: store.close(clean))
 
 
+Duty = Callable[[], Coroutine[Any, Any, None]]
+"""Something that a node does all the time, until it is cancelled."""
+
+
+async def work(duties: Sequence[Duty], servers: Sequence[RpcServer], stop: asyncio.Event, drain: Callable[[], Awaitable[None]]) -> None:
+    """Serve, with all duties under way, until `stop` is set; then drain. A duty that fails ends the node."""
+    try:
+        for server in servers:
+            await server.start()
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(duty()) for duty in duties]
+            await stop.wait()
+            await drain()
+            for task in background:
+                task.cancel()
+    finally:
+        for server in servers:
+            await server.stop(0)
+
+
 class Changes:
     """Tells the nameservers when what is registered with them has changed."""
 
@@ -81,6 +102,13 @@ class Changes:
             await self._changed.wait()
             self._changed.clear()
             registrar.changed()
+
+
+def stop_if_superseded(news: NameserverNews, node: str, stop: asyncio.Event) -> None:
+    """Stop a node whose id another replica took by a higher epoch."""
+    if news.superseded and not stop.is_set():
+        log.error("superseded", node=node, problem="another replica took this node's place by a higher epoch")
+        stop.set()
 
 
 def _report(options: StoreOptions, store: Store) -> None:

@@ -16,7 +16,7 @@ INTRODUCTION: Final = """# Every RPC
 
 Made from `proto/` by `make docs`; a test demands that it is up to date, and another runs every line of it. Reflection
 and health are on every port, so [grpcurl](https://github.com/fullstorydev/grpcurl) needs no files. The lines work on
-this cluster; other clusters have other addresses:
+this cluster, whose name, here local-5f2a, `dittomq cluster` prints; other clusters have other addresses:
 
 ```console
 $ dittomq local up --slaves 2
@@ -55,7 +55,7 @@ _NAMESERVER, _CLIENTS, _REPLICAS = 9876, 10911, 10912
 _NAMING, _TOPICS, _BROKER, _MESSAGING, _METADATA, _AUDIT, _REPLICATION = SERVICES
 
 _REGISTER = (
-    '{"cluster":"local","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
+    '{"cluster":"local-5f2a","broker":"z","broker_id":1,"replica_uuid":"0123456789abcdef0123456789abcdef","epoch":0,'
     '"role":"BROKER_ROLE_SLAVE","state":"BROKER_STATE_SERVING","addresses":[{"network":"default","address":"127.0.0.1:10999"}],'
     '"replication_addresses":[{"network":"default","address":"127.0.0.1:10998"}],"permission":6,"registration_period_ms":"10000"}'
 )
@@ -64,7 +64,7 @@ _PUBLISH = (
     '"producer_id":"by-hand","sequence":0}'
 )
 _HELLO = (
-    '{"hello":{"cluster":"local","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
+    '{"hello":{"cluster":"local-5f2a","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
     '"replication_address":"127.0.0.1:10997","segment_bytes":67108864}}'
 )
 
@@ -104,7 +104,7 @@ LINES: Final = {
     ),
     f"{_REPLICATION}/FetchRange": Line(
         _REPLICAS,
-        '{"cluster":"local","broker":"a","start_offset":0,"end_offset":166}',
+        '{"cluster":"local-5f2a","broker":"a","start_offset":0,"end_offset":166}',
         "The first record of the cluster above. Both offsets are borders of records: a receipt's `physical_offset`, and that plus "
         "its `record_bytes`.",
     ),

@@ -68,9 +68,9 @@ class Appends:
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
         """
-        order, written = ticket.order, await ticket.written
+        order, written, make = ticket.order, await ticket.written, tuple.__new__
         placed = [
-            PlacedMessage(draft.topic, draft.queue, where.queue_offset, where.physical_offset, where.size, written.store_ms)
+            make(PlacedMessage, (draft.topic, draft.queue, where.queue_offset, where.physical_offset, where.size, written.store_ms))
             for draft, where in zip(order.drafts, written.placed, strict=True)
         ]
         await self._earlier.correct(order, [index for index, where in enumerate(written.placed) if where.duplicate], placed)

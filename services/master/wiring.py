@@ -27,7 +27,7 @@ from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog.store import StopKind, Store, StoreOptions
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
-from dittomq.naming.registrar import Registrar
+from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.replication.leadership import Leadership, OwnLog, Stopped
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
@@ -36,7 +36,7 @@ from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from dittomq.wire.publishing import Topics
-from services.brokerage import Changes, Lanes, open_store
+from services.brokerage import Changes, Duty, Lanes, open_store, stop_if_superseded, work
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends, Earlier, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
@@ -100,35 +100,30 @@ class Master:
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status))
         clients, replicas = await self._bind(node, parts, lanes)
+
+        def heard(news: NameserverNews) -> None:
+            node.heard(news)
+            stop_if_superseded(news, self._config.name, stop)
+
         registrar = Registrar(
             self._config.node.nameservers,
             lambda: node.registration(self._identity(store, clients, replicas)),
-            node.heard,
+            heard,
             channels,
             clock,
             doors.chance,
         )
         keeper = Keeper(store, lanes.files, node.known)
         dispatcher.readable_to(store.confirmed_at_start)
-        try:
-            await clients.start()
-            await replicas.start()
-            async with asyncio.TaskGroup() as tasks:
-                background = [
-                    tasks.create_task(registrar.run(), name="registrar"),
-                    tasks.create_task(changes.forward(registrar), name="changes"),
-                    tasks.create_task(metadata.watch(), name="metadata"),
-                    tasks.create_task(dispatcher.run(), name="dispatcher"),
-                    tasks.create_task(keeper.run(), name="keeper"),
-                    tasks.create_task(self._lead(node, recovery, channels), name="term"),
-                ]
-                await stop.wait()
-                await self._drain(node, registrar, [clients, replicas])
-                for task in background:
-                    task.cancel()
-        finally:
-            for server in (clients, replicas):
-                await server.stop(0)
+        duties: list[Duty] = [
+            registrar.run,
+            lambda: changes.forward(registrar),
+            metadata.watch,
+            dispatcher.run,
+            keeper.run,
+            lambda: self._lead(node, recovery, channels),
+        ]
+        await work(duties, [clients, replicas], stop, lambda: self._drain(node, registrar, [clients, replicas]))
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
 

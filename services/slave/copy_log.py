@@ -1,4 +1,7 @@
-"""⑤ The slave's copy of the log: written chunk by chunk in the order of arrival, synced once for all that came meanwhile."""
+"""⑤ The slave's copy of the log: written chunk by chunk in the order of arrival, synced once for all that came meanwhile.
+
+A slave that keeps up writes and syncs in one go. One that is behind syncs what it wrote while it verifies and writes what is next.
+"""
 
 import asyncio
 from collections import deque
@@ -16,14 +19,16 @@ QUEUE_BYTES = 32 * 1024 * 1024
 class CopyLog:
     """Takes a session's writes. `flushed` is what survives power loss; both ends are ends of whole records."""
 
-    def __init__(self, store: Store, lane: Lane, *, sync_each_group: bool) -> None:
+    def __init__(self, store: Store, lane: Lane, sync_lane: Lane, *, sync_each_group: bool) -> None:
         self._store = store
         self._lane = lane
+        self._sync_lane = sync_lane
         self._sync_each_group = sync_each_group
         self._waiting: deque[WriteChunk | AdoptLineage] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
+        self._behind = asyncio.Event()
         self.received = store.end
         self.flushed = store.flushed
 
@@ -58,8 +63,18 @@ class CopyLog:
             self._room.set()
             flushed = await self._lane.run(self._steps(batch), received)
             if flushed is not None:
-                self.flushed = flushed
+                self.flushed = max(self.flushed, flushed)
                 moved()
+            elif self._sync_each_group:
+                self._behind.set()
+
+    async def sync_behind(self, moved: Callable[[], None]) -> None:
+        """Sync what `run` has written but not synced, until cancelled; `moved` is called after each sync. Raises StoreFailed."""
+        while True:
+            await self._behind.wait()
+            self._behind.clear()
+            self.flushed = max(self.flushed, await self._sync_lane.call(self._store.sync))
+            moved()
 
     async def flush(self) -> None:
         """Sync what is written."""
@@ -93,4 +108,4 @@ class CopyLog:
             else:
                 self._store.write_chunk(write.offset, write.data)
         yield self._store.end
-        return self._store.sync() if self._sync_each_group else None
+        return self._store.sync() if self._sync_each_group and not self._waiting else None

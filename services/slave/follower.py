@@ -33,12 +33,13 @@ _HELLO_DIGESTS = 64
 
 @dataclass(frozen=True, slots=True)
 class FollowerParts:
-    """What a follower works with. `store_lane` is the only lane that writes the log."""
+    """What a follower works with. `store_lane` is the only lane that writes the log; `sync_lane` syncs beside it."""
 
     config: SlaveConfig
     storage: Storage
     store: Store
     store_lane: Lane
+    sync_lane: Lane
     reads: Lane
     files: Lane
     dispatcher: Dispatcher
@@ -50,10 +51,10 @@ class FollowerParts:
 class Follower:
     """The slave's end of replication. Also the ears of its streams: it keeps what they hear."""
 
-    def __init__(self, parts: FollowerParts, master_address: Callable[[], str], own_address: Callable[[], str]) -> None:
+    def __init__(self, parts: FollowerParts, master_address: Callable[[], str]) -> None:
         self._parts = parts
         self._master_address = master_address
-        self._own_address = own_address
+        self._own_address = ""
         self._confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = PhysicalOffset(0)
         self._verified_kept = PhysicalOffset(0)
@@ -61,7 +62,7 @@ class Follower:
         self._left_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
         sync_each_group = parts.config.replication.flush_mode is FlushMode.SYNC_FLUSH
-        self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=sync_each_group)
+        self.copy = CopyLog(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=sync_each_group)
         self.state = "waiting"
         self.problem = "no master is known yet"
         self.epoch = Epoch(0)
@@ -114,6 +115,10 @@ class Follower:
     def nameservers_answered(self) -> None:
         """The master's address may have changed."""
         self._wake.set()
+
+    def serves_at(self, address: str) -> None:
+        """Where this node serves its log to others; told before `run`."""
+        self._own_address = address
 
     async def run(self) -> None:
         """Follow until cancelled; raises StoreFailed when the disk fails."""
@@ -183,7 +188,7 @@ class Follower:
             lineage=store.lineage,
             digests=digests,
             verified_equal=self._verified,
-            replication_address=self._own_address(),
+            replication_address=self._own_address,
             segment_bytes=config.store.segment_bytes,
         )
 

@@ -32,7 +32,7 @@ from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
-from services.brokerage import Changes, Lanes, open_store
+from services.brokerage import Changes, Duty, Lanes, open_store, stop_if_superseded, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
 from services.slave.config import SlaveConfig
@@ -78,52 +78,55 @@ class Slave:
             log.warning("config_file_restored", what=restored)
         await lanes.store.call(store.sync)
         await lanes.store.call(store.stamp_boot)
-        dispatcher = Dispatcher(store, lanes.dispatch)
         addresses = MasterAddresses(config.replication.master_address)
-        replicas: list[RpcServer] = []
-        parts = FollowerParts(
-            config, doors.storage, store, lanes.store, lanes.reads, lanes.files, dispatcher, channels, clock, doors.chance
-        )
-        follower = Follower(parts, lambda: addresses.replication, lambda: self._replication_address(replicas[0]))
+        dispatcher = Dispatcher(store, lanes.dispatch)
+        follower = self._follower(store, lanes, dispatcher, channels, addresses)
         node = SlaveNode(NodeParts(self._loaded, store, metadata, dispatcher, clock), follower, addresses)
         self.registry.register(HaCollector(node.status))
         clients, ranges = await self._bind(node, _Bound(store, lanes, metadata, dispatcher, follower, addresses))
-        replicas.append(ranges)
+        follower.serves_at(self._replication_address(ranges))
         queues = StoreQueues(store, lanes.reads, lanes.store)
         puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, queues)
 
         def heard(news: NameserverNews) -> None:
             addresses.heard(news)
             follower.nameservers_answered()
+            stop_if_superseded(news, config.name, stop)
 
-        registrar = Registrar(
-            config.node.nameservers, lambda: node.registration(self._identity(store, clients, ranges)), heard, channels, clock, doors.chance
-        )
+        identity = self._identity(store, clients, ranges)
+        registrar = Registrar(config.node.nameservers, lambda: node.registration(identity), heard, channels, clock, doors.chance)
         keeper = Keeper(store, lanes.files, node.known)
-        try:
-            await clients.start()
-            await ranges.start()
-            await self.vitals.become(Phase.READY)
-            async with asyncio.TaskGroup() as tasks:
-                background = [
-                    tasks.create_task(registrar.run(), name="registrar"),
-                    tasks.create_task(changes.forward(registrar), name="changes"),
-                    tasks.create_task(metadata.watch(), name="metadata"),
-                    tasks.create_task(dispatcher.run(), name="dispatcher"),
-                    tasks.create_task(keeper.run(), name="keeper"),
-                    tasks.create_task(puller.run(), name="puller"),
-                    tasks.create_task(follower.run(), name="follower"),
-                ]
-                await stop.wait()
-                await self._drain(registrar, [clients, ranges])
-                for task in background:
-                    task.cancel()
-        finally:
-            for server in (clients, ranges):
-                await server.stop(0)
+        duties: list[Duty] = [
+            registrar.run,
+            lambda: changes.forward(registrar),
+            metadata.watch,
+            dispatcher.run,
+            keeper.run,
+            puller.run,
+            follower.run,
+        ]
+        await self.vitals.become(Phase.READY)
+        await work(duties, [clients, ranges], stop, lambda: self._drain(registrar, [clients, ranges]))
         await follower.copy.flush()
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
+
+    def _follower(self, store: Store, lanes: Lanes, dispatcher: Dispatcher, channels: Channels, addresses: MasterAddresses) -> Follower:
+        doors = self._doors
+        parts = FollowerParts(
+            config=self._config,
+            storage=doors.storage,
+            store=store,
+            store_lane=lanes.store,
+            sync_lane=doors.workers.lane("sync"),
+            reads=lanes.reads,
+            files=lanes.files,
+            dispatcher=dispatcher,
+            channels=channels,
+            clock=doors.clock,
+            chance=doors.chance,
+        )
+        return Follower(parts, lambda: addresses.replication)
 
     async def _drain(self, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("draining", node=self._config.name)

@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 SOURCE = Path(__file__).parents[1] / "support" / "failing_fdatasync.c"
 INTERNAL = 128
-COUNT = 2_000
+COUNT = 4_000
 IN_FLIGHT_BYTES = 64 * 1024
 
 
@@ -107,7 +107,9 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
     assert (own / "boot").exists()
 
 
-def test_after_a_failed_fdatasync_the_master_waits_for_every_slave_that_may_know_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_fdatasync_the_master_waits_for_every_slave_that_may_know_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = bench.group
     bench.restart(MASTER, monkeypatch, nth=1)
     with group.mq.producer(timeout_s=1.0, retry_s=0.5, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:

@@ -39,7 +39,10 @@ def full_disk_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rea
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")
     small = {"store.reserve_bytes": RESERVE_BYTES}
-    with small_disk(tmp_path / "cluster" / request.param.replace("/", "-")), real_group(tmp_path, shape(master=small, slave=small)) as group:
+    with (
+        small_disk(tmp_path / "cluster" / request.param.replace("/", "-")),
+        real_group(tmp_path, shape(master=small, slave=small)) as group,
+    ):
         yield group
 
 

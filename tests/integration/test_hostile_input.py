@@ -10,15 +10,18 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status
 
-from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
+from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.client import PutStatus
 from tests.support.real_group import MASTER, TOPIC, RealGroup
 
 MIB = 1024 * 1024
 HUGE = 2**63 - 1
 COPIES = ["a/0", "a/1"]
+MESSAGING = "ditto.messaging.v1.MessagingService"
+PUBLISH, PULL = f"{MESSAGING}/Publish", f"{MESSAGING}/Pull"
+UNKNOWN_ACK: Any = 77
 
 
 @pytest.fixture(autouse=True)
@@ -37,21 +40,24 @@ def unharmed(group: RealGroup) -> Iterator[None]:
 
 
 def message(**fields: Any) -> pb.Message:
-    return pb.Message(**{"topic": TOPIC, "body": b"x", "queue": 0} | fields)
+    defaults: dict[str, Any] = {"topic": TOPIC, "body": b"x", "queue": 0}
+    return pb.Message(**defaults | fields)
 
 
 def publish(**fields: Any) -> pb.PublishRequest:
-    return pb.PublishRequest(**{"message": message()} | fields)
+    defaults: dict[str, Any] = {"message": message()}
+    return pb.PublishRequest(**defaults | fields)
 
 
 def pull(**fields: Any) -> pb.PullRequest:
-    return pb.PullRequest(**{"topic": TOPIC, "queue": 0, "offset": 0} | fields)
+    defaults: dict[str, Any] = {"topic": TOPIC, "queue": 0, "offset": 0}
+    return pb.PullRequest(**defaults | fields)
 
 
 def refused(call: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     """The status code and our reason."""
     assert isinstance(call, grpc.Call)
-    status = rpc_status.from_call(call)  # type: ignore[arg-type]
+    status = rpc_status.from_call(call)
     info = error_details_pb2.ErrorInfo()
     reasons = [info.reason for detail in status.details if detail.Unpack(info)] if status is not None else []
     return call.code(), reasons[0] if reasons else ""
@@ -99,8 +105,8 @@ PULLS = {
 def test_a_hostile_publish_is_refused_with_its_reason(group: RealGroup, what: str) -> None:
     request, expected = PUBLISHES[what]
 
-    with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
-        messaging_pb2_grpc.MessagingServiceStub(channel).Publish(request, timeout=10)
+    with pytest.raises(grpc.RpcError) as raised:
+        group.call(MASTER, PUBLISH, request, pb.PublishResponse)
 
     assert refused(raised.value) == expected
 
@@ -110,25 +116,19 @@ def test_a_hostile_publish_is_refused_with_its_reason(group: RealGroup, what: st
 def test_a_hostile_pull_is_refused_with_its_reason(group: RealGroup, name: str, what: str) -> None:
     request, expected = PULLS[what]
 
-    with group.channel(name) as channel, pytest.raises(grpc.RpcError) as raised:
-        messaging_pb2_grpc.MessagingServiceStub(channel).Pull(request, timeout=10)
+    with pytest.raises(grpc.RpcError) as raised:
+        group.call(name, PULL, request, pb.PullResponse)
 
     assert refused(raised.value) == expected
 
 
 def test_the_largest_offset_is_out_of_range_on_the_master_and_not_there_yet_on_a_slave(group: RealGroup) -> None:
-    with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
-        messaging_pb2_grpc.MessagingServiceStub(channel).Pull(pull(offset=HUGE), timeout=10)
-    with group.channel("a/1") as channel:
-        answer = messaging_pb2_grpc.MessagingServiceStub(channel).Pull(pull(offset=HUGE), timeout=10)
+    with pytest.raises(grpc.RpcError) as raised:
+        group.call(MASTER, PULL, pull(offset=HUGE), pb.PullResponse)
+    answer = group.call("a/1", PULL, pull(offset=HUGE), pb.PullResponse)
 
     assert refused(raised.value) == (grpc.StatusCode.OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE")
     assert (answer.status, answer.next_offset) == (pb.PULL_STATUS_NO_NEW_MESSAGE, HUGE)
-
-
-def frames(group: RealGroup, *requests: pb.PublishStreamRequest) -> list[pb.PublishStreamResponse]:
-    with group.channel(MASTER) as channel:
-        return list(messaging_pb2_grpc.MessagingServiceStub(channel).PublishStream(iter(requests), timeout=30))
 
 
 def test_a_hostile_frame_is_refused_whole_and_the_stream_goes_on(group: RealGroup) -> None:
@@ -138,11 +138,13 @@ def test_a_hostile_frame_is_refused_whole_and_the_stream_goes_on(group: RealGrou
         pb.PublishStreamRequest(frame_id=3, messages=[message(body=bytes(3 * MIB))] * 3),
         pb.PublishStreamRequest(frame_id=4, messages=[message(), message(topic="nowhere"), message()]),
         pb.PublishStreamRequest(frame_id=5, messages=[message(), message(body=bytes(4 * MIB + 1))]),
-        pb.PublishStreamRequest(frame_id=6, messages=[message()], ack=77),
+        pb.PublishStreamRequest(frame_id=6, messages=[message()], ack=UNKNOWN_ACK),
         pb.PublishStreamRequest(frame_id=7, messages=[message()], producer_id="p", first_sequence=2**62),
     ]
 
-    answers = {answer.frame_id: answer.refused for answer in frames(group, *hostile)}
+    answers = {
+        answer.frame_id: answer.refused for answer in group.stream(MASTER, f"{MESSAGING}/PublishStream", hostile, pb.PublishStreamResponse)
+    }
 
     assert {number: (each.reason, each.index if each.HasField("index") else None) for number, each in answers.items()} == {
         1: ("INVALID_FIELD", None),
@@ -157,18 +159,20 @@ def test_a_hostile_frame_is_refused_whole_and_the_stream_goes_on(group: RealGrou
 
 
 def test_a_request_beyond_every_limit_is_refused_before_it_is_read(group: RealGroup) -> None:
-    with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
-        messaging_pb2_grpc.MessagingServiceStub(channel).Publish(publish(message=message(body=bytes(64 * MIB))), timeout=30)
+    with pytest.raises(grpc.RpcError) as raised:
+        group.call(MASTER, PUBLISH, publish(message=message(body=bytes(64 * MIB))), pb.PublishResponse)
 
     assert isinstance(raised.value, grpc.Call)
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("name", COPIES)
-@pytest.mark.parametrize("method", ["ditto.messaging.v1.MessagingService/Publish", "ditto.messaging.v1.MessagingService/Pull"])
+@pytest.mark.parametrize("method", [PUBLISH, PULL])
 def test_bytes_that_are_no_message_are_refused(group: RealGroup, name: str, method: str) -> None:
-    with group.channel(name) as channel, pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(f"/{method}")(b"\xff" * 1_000, timeout=10)
+    with grpc.insecure_channel(group.address(name)) as channel:
+        call: Any = channel.unary_unary(f"/{method}")
+        with pytest.raises(grpc.RpcError) as raised:
+            call(b"\xff" * 1_000, timeout=10)
 
     assert isinstance(raised.value, grpc.Call)
     assert raised.value.code() is grpc.StatusCode.UNKNOWN
@@ -185,11 +189,12 @@ def test_what_is_no_grpc_at_all_harms_nobody(group: RealGroup, name: str, said: 
 
 
 def test_the_replication_port_refuses_who_is_no_slave(group: RealGroup) -> None:
-    from dittomq._pb.ditto.replication.v1 import replication_pb2, replication_pb2_grpc
-
     port = group.cluster.node(MASTER).ports.replication
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError) as raised:
-        list(replication_pb2_grpc.ReplicationServiceStub(channel).Replicate(iter([replication_pb2.ReplicateRequest()]), timeout=20))
+    assert port is not None
+
+    method, nothing = "ditto.replication.v1.ReplicationService/Replicate", replication_pb2.ReplicateRequest()
+    with pytest.raises(grpc.RpcError) as raised:
+        group.stream(MASTER, method, [nothing], replication_pb2.ReplicateResponse, port=port)
 
     assert refused(raised.value)[1] == "INVALID_FIELD"
     assert group.status().in_sync_now == 3
@@ -197,7 +202,7 @@ def test_the_replication_port_refuses_who_is_no_slave(group: RealGroup) -> None:
 
 def test_a_hostile_topic_is_not_created(group: RealGroup) -> None:
     for name in ["../x", "a\0b", "", "ö", "a" * 128, "%2e%2e/"]:
-        with group.channel(MASTER) as channel, pytest.raises(grpc.RpcError) as raised:
-            request = admin_pb2.CreateTopicRequest(topic=admin_pb2.Topic(name=name))
-            admin_pb2_grpc.TopicServiceStub(channel).CreateTopic(request, timeout=10)
+        request = admin_pb2.CreateTopicRequest(topic=admin_pb2.Topic(name=name))
+        with pytest.raises(grpc.RpcError) as raised:
+            group.call(MASTER, "ditto.admin.v1.TopicService/CreateTopic", request, admin_pb2.CreateTopicResponse)
         assert refused(raised.value) == (INVALID, "INVALID_FIELD")

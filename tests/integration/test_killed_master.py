@@ -1,7 +1,6 @@
 """SIGKILL of the master in the middle of a publish: what was told, what slaves serve meanwhile, what is there afterwards."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

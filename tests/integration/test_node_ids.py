@@ -6,15 +6,28 @@ from pathlib import Path
 
 from dittomq.client import PutStatus
 from dittomq.testing.processes import module_environment
-from tests.support.real_group import MASTER, TOPIC, RealGroup
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
+from tests.support.told import wrong_reads
+from tests.support.traffic import Publishing, messages, read_all
+from tests.support.waiting import eventually
 
 
-def second_process(group: RealGroup, name: str, data_dir: Path) -> "subprocess.CompletedProcess[str]":
+def second_command(group: RealGroup, name: str, data_dir: Path) -> list[str]:
     """The node's service once more: the same configuration, free ports, another data directory."""
     config = group.cluster.folder / f"{group.cluster.node(name).file_stem}.toml"
-    overrides = {"node.data_dir": str(data_dir), "listen.clients": "127.0.0.1:0", "listen.replication": "127.0.0.1:0", "listen.ops": "127.0.0.1:0"}
+    overrides = {
+        "node.data_dir": str(data_dir),
+        "listen.clients": "127.0.0.1:0",
+        "listen.replication": "127.0.0.1:0",
+        "listen.ops": "127.0.0.1:0",
+    }
     flags = [part for key, value in overrides.items() for part in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", f"services.{group.cluster.node(name).role}", "--config", str(config), *flags]
+    return [sys.executable, "-m", f"services.{group.cluster.node(name).role}", "--config", str(config), *flags]
+
+
+def second_process(group: RealGroup, name: str, data_dir: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    """Run it to its end."""
+    command = [*second_command(group, name, data_dir), *flags]
     return subprocess.run(command, env=module_environment(), capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -29,7 +42,7 @@ def test_a_second_master_under_the_same_name_is_refused_while_the_first_one_live
     )
     assert "Traceback" not in refused.stderr
     assert (group.status().epoch, group.status().writable) == (epoch, True)
-    assert [node.address for node in group.mq.admin.list_brokers()][0] == group.address(MASTER)
+    assert next(node.address for node in group.mq.admin.list_brokers()) == group.address(MASTER)
     with group.mq.producer() as producer:
         assert producer.publish(TOPIC, b"still the first", queue=0).status is PutStatus.PUT_OK
 
@@ -48,5 +61,39 @@ def test_a_second_process_on_the_same_store_is_refused_and_changes_nothing(group
     refused = second_process(group, MASTER, data_dir)
 
     assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == f"dittomq serve master: the store {data_dir} is held by another process; stop it or use another data_dir"
+    assert (
+        refused.stderr.splitlines()[-1]
+        == f"dittomq serve master: the store {data_dir} is held by another process; stop it or use another data_dir"
+    )
     assert group.writable()
+
+
+def test_a_master_whose_place_was_taken_by_a_higher_epoch_stops_writing_and_nobody_loses_a_byte(tmp_path: Path) -> None:
+    alone = ("--set", "replication.replicas_expected=0")  # a wrong configuration: it hears no slave before it leads
+    with real_group(tmp_path, shape(1)) as group:
+        with group.mq.producer() as producer:
+            publishing = Publishing(producer)
+            publishing.publish(messages(0, 1_000))
+        end = group.wait_equal()
+        refused = second_process(group, MASTER, tmp_path / "other", *alone)
+        assert refused.returncode == 1
+
+        # Started again it has a higher epoch, and the nameserver believes it.
+        usurper = subprocess.Popen(
+            [*second_command(group, MASTER, tmp_path / "other"), *alone], env=module_environment(), stderr=subprocess.DEVNULL
+        )
+        try:
+            eventually(lambda: not group.status().writable, "the first master has stopped writing")
+            assert group.status().waiting_for == "another replica took this node's place at the nameserver"
+            assert group.status("a/1").end == end
+        finally:
+            usurper.terminate()
+            assert usurper.wait(20) == 0
+
+        group.cluster.stop_node(MASTER)
+        group.cluster.start_node(MASTER)
+        group.cluster.wait_in_sync()
+        assert (group.wait_equal(), group.status().epoch) == (end, 3)
+        for name in group.copies:
+            assert list(wrong_reads(publishing.told, read_all(group.mq, name)))[:3] == []
+        assert group.events("a/1", "log_cut") == []

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.client import Client
 from dittomq.testing import LocalCluster, Shape
 from tests.support.command_line import CommandLine
 from tests.support.documents import Shown, commands, same_shape
 from tests.support.tree import files
+from tests.support.waiting import eventually
 
 _BY_OTHERS = ("make ", "grpcurl ")  # what CI runs itself, and what test_rpc_lines.py runs
 _GUIDES = [path for path in files(".md") if path.parts[0] == "docs" and path.name != "rpc.md" and commands(path)]
@@ -26,7 +28,7 @@ def command(tmp_path: Path) -> Iterator[CommandLine]:
 
 @pytest.fixture
 def running(command: CommandLine) -> CommandLine:
-    """The same, with the cluster that the guides speak of: a master, two slaves, and messages in topic `orders`."""
+    """The same, with the cluster that the guides speak of: a master, two slaves proven equal, and messages in topic `orders`."""
     cluster = LocalCluster(command.folder / ".dittomq", Shape(slaves=2, usual_ports=False))
     cluster.start()
     cluster.wait_in_sync()
@@ -34,6 +36,8 @@ def running(command: CommandLine) -> CommandLine:
     command.run("context", "use", "local")
     made = command.shell("dittomq topic create orders && seq 1000 | dittomq publish orders")
     assert made.code == 0, made.err
+    with Client(cluster.nameserver) as mq:
+        eventually(lambda: all(view.proven_equal for view in mq.admin.ha_status("a/0").nodes[1:]), "heartbeats have compared the copies")
     return command
 
 

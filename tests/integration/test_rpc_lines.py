@@ -49,7 +49,7 @@ def test_a_line_works_as_it_is_written(shown: Shown, cluster: LocalCluster) -> N
     call = call_of(shown)
     line = LINES.get(call.method or "")
 
-    done = tool.call(_here(call.address, cluster), call.method, call.request)
+    done = tool.call(_here(call.address, cluster), call.method, _request(call, cluster))
 
     said = f"{tool.why}\n{done.stdout}\n{done.stderr}"
     if line is not None and line.refused:
@@ -82,6 +82,10 @@ def call_of(shown: Shown) -> Call:
     _, _, flag, request, address, method = words
     assert flag == "-d"
     return Call(address, method, request)
+
+
+def _request(call: Call, cluster: LocalCluster) -> str:
+    return call.request.replace("local-5f2a", cluster.settled().cluster)
 
 
 def _here(address: str, cluster: LocalCluster) -> str:

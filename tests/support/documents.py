@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.support.tree import ROOT
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FIGURE = re.compile(r"\d[\d,.:]*")
+_FIGURE = re.compile(r"\d[\d,.:]*( [KMGT]?i?B\b)?")
+_LOCAL_CLUSTER = re.compile(r"\blocal-[0-9a-f]{4}\b")
 _LEFT_OUT = "…"
 
 
@@ -38,8 +39,8 @@ def same_shape(written: tuple[str, ...], printed: str) -> bool:
 
 
 def shape(line: str) -> str:
-    """A line with every figure replaced by 0 and every stretch of spaces or dashes by one."""
-    return re.sub(r"-+", "-", re.sub(r"\s+", " ", _FIGURE.sub("0", line))).strip()
+    """A line with every figure, a size with its unit, replaced by 0, every stretch of spaces or dashes by one, a cluster's name by "local"."""
+    return re.sub(r"-+", "-", re.sub(r"\s+", " ", _FIGURE.sub("0", _LOCAL_CLUSTER.sub("local", line)))).strip()
 
 
 def _commands(block: str) -> Iterator[Shown]:

@@ -4,14 +4,15 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
-from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
+from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq.client import Client
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
@@ -26,6 +27,7 @@ QUEUES = 4
 SEGMENT_BYTES = 1024 * 1024  # small: a test sees several segments, and reads whole files quickly
 MASTER_GONE_MS = 500
 
+Answer = TypeVar("Answer", bound=Message)
 Settings = Mapping[str, str | int]
 
 
@@ -110,14 +112,21 @@ class RealGroup:
         """The last line that the node printed."""
         return self.cluster.log_file(name).read_text().splitlines()[-1]
 
-    def channel(self, name: str) -> grpc.Channel:
-        """A plain channel to a node's clients' port, without any limit of its own on messages."""
-        return grpc.insecure_channel(self.address(name), [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
+    def call(self, name: str, method: str, request: Message, answer: type[Answer]) -> Answer:
+        """One call of "package.Service/Method" on a node, beside the client library and its checks; raises grpc.RpcError."""
+        [only] = self.stream(name, method, [request], answer)
+        return only
+
+    def stream(self, name: str, method: str, requests: Iterable[Message], answer: type[Answer], *, port: int = 0) -> list[Answer]:
+        """All answers to a stream of requests; `port` when it is not the clients' port."""
+        address = f"127.0.0.1:{port or self.cluster.node(name).ports.clients}"
+        with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
+            calling: Any = channel.stream_stream(f"/{method}", lambda request: request.SerializeToString(), answer.FromString)
+            return list(calling(iter(requests), timeout=30))
 
     def topics(self, name: str) -> list[str]:
         """The topics that one node knows."""
-        with self.channel(name) as channel:
-            listed = admin_pb2_grpc.TopicServiceStub(channel).ListTopics(admin_pb2.ListTopicsRequest(), timeout=5)
+        listed = self.call(name, "ditto.admin.v1.TopicService/ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse)
         return [topic.name for topic in listed.topics]
 
     def parsed_log(self, name: str) -> ParsedLog:
@@ -149,9 +158,4 @@ def real_group(folder: Path, of: Shape | None = None) -> Iterator[RealGroup]:
             assert created.error is None
         for name in group.slaves:
             eventually(lambda name=name: TOPIC in group.topics(name), f"{name} knows the topics")  # type: ignore[misc]
-        try:
-            yield group
-        finally:
-            for name in group.copies:
-                if cluster.is_alive(name):
-                    group.signal(name, signal.SIGCONT)
+        yield group

@@ -56,13 +56,8 @@ def test_each_level_is_released_by_its_own_position() -> None:
         waits = {level: asyncio.ensure_future(group.acks.wait(at(100), level, 3.0)) for level in Ack}
         await asyncio.sleep(0)
         done: list[set[Ack]] = []
-        for step in (
-            lambda: group.master(100, 0),
-            lambda: group.master(100, 100),
-            lambda: group.slave(100, 0),
-            lambda: group.slave(100, 100),
-        ):
-            step()
+        for move, first, second in ((group.master, 100, 0), (group.master, 100, 100), (group.slave, 100, 0), (group.slave, 100, 100)):
+            move(first, second)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             done.append({level for level, wait in waits.items() if wait.done()})
