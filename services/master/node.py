@@ -1,5 +1,7 @@
 """A master from its start to its end: what it knows of itself, and how it comes to lead."""
 
+import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,6 +69,7 @@ class MasterNode:
         self._accepted_loss = ""
         self.history = EndHistory()
         self._board = StatusBoard(self._config, parts.store, self.history, parts.clock)
+        self._nameserver_answered = asyncio.Event()
         self.term: Term | None = None
         self.draining = False
 
@@ -139,9 +142,17 @@ class MasterNode:
             return Known(self._parts.store.flushed, self._parts.store.confirmed_at_start, self._parts.store.in_sync_at_start)
         return Known(self.term.flushed, self.term.confirm.confirmed, self.term.confirm.in_sync)
 
+    async def nameserver_answered(self, within_s: float) -> None:
+        """Return when a nameserver has said which epochs it knows, or when none did in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._nameserver_answered.wait()
+
     def heard(self, news: NameserverNews) -> None:
         """The nameservers answered."""
         self._parts.recovery.epoch_known(news.group_epoch)
+        if news.answers:
+            self._nameserver_answered.set()
         if self.term is not None and news.superseded:
             self.term.stop_writes("another replica took this node's place at the nameserver")
 

@@ -74,10 +74,10 @@ class Replication:
         return first
 
     def _take_seat(self, hello: Hello) -> "_Seat":
-        """The newest stream of a replica wins."""
-        earlier = self._streams.get(hello.replica_uuid)
-        if earlier is not None:
-            earlier.taken.set()
+        """The newest stream of a replica wins, and so does the newest of a node: acks of two disks never count as one copy."""
+        for seat in self._streams.values():
+            if hello.replica_uuid == seat.replica_uuid or hello.node == seat.record.node:
+                seat.taken.set()
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
             record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)

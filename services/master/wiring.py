@@ -50,6 +50,7 @@ from services.master.turns import Turns
 from services.metrics import CallMetrics
 
 _GRACE_S: Final = 2.0
+_NAMESERVER_S: Final = 1.0  # a nameserver may know a newer epoch; one that is silent for so long does not keep a group waiting
 _BACKGROUND_FLUSH_S: Final = 0.5
 _STOPPED: Final = {
     StopKind.CLEAN: Stopped.WHOLE,
@@ -123,7 +124,7 @@ class Master:
             keeper.run,
             lambda: self._lead(node, recovery, channels),
         ]
-        await work(duties, [clients, replicas], stop, lambda: self._drain(node, registrar, [clients, replicas]))
+        await work(duties, [clients, replicas], stop, lambda: self._drain(node, registrar, clients, replicas))
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
 
@@ -135,6 +136,8 @@ class Master:
             ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
             take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
         )
+        if self._config.replication.replicas_expected and self._config.node.nameservers:
+            await node.nameserver_answered(within_s=_NAMESERVER_S)
         decision = await recovery.run(peers)
         term = await node.open_term(decision)
         await self.vitals.become(Phase.READY)
@@ -152,7 +155,7 @@ class Master:
             node.history.mark(term.written, self._doors.clock.monotonic())
             await asyncio.sleep(0.5)
 
-    async def _drain(self, node: MasterNode, registrar: Registrar, servers: list[RpcServer]) -> None:
+    async def _drain(self, node: MasterNode, registrar: Registrar, clients: RpcServer, replicas: RpcServer) -> None:
         """Unready, known to be gone, no new writes, all writes answered, then closed."""
         log.info("draining", node=self._config.name)
         node.draining = True
@@ -160,8 +163,8 @@ class Master:
         await registrar.goodbye()
         if node.term is not None:
             await node.term.writer.drained()
-        for server in servers:
-            await server.stop(_GRACE_S)
+        await clients.stop(_GRACE_S)
+        await replicas.stop(0)  # slaves never hang up by themselves, and their acks were needed until here
 
     async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes) -> tuple[RpcServer, RpcServer]:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata

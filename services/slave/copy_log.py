@@ -14,6 +14,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_session import AdoptLineage, WriteChunk
 
 QUEUE_BYTES = 32 * 1024 * 1024
+_BATCH_BYTES = 8 * 1024 * 1024
 
 
 class CopyLog:
@@ -29,6 +30,7 @@ class CopyLog:
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._behind = asyncio.Event()
+        self._synced = asyncio.Event()
         self.received = store.end
         self.flushed = store.flushed
 
@@ -56,11 +58,8 @@ class CopyLog:
 
         while True:
             await self._arrived.wait()
-            self._arrived.clear()
-            batch = list(self._waiting)
-            self._waiting.clear()
-            self._waiting_bytes = 0
-            self._room.set()
+            await self._let_sync_follow()
+            batch = self._take()
             flushed = await self._lane.run(self._steps(batch), received)
             if flushed is not None:
                 self.flushed = max(self.flushed, flushed)
@@ -74,6 +73,7 @@ class CopyLog:
             await self._behind.wait()
             self._behind.clear()
             self.flushed = max(self.flushed, await self._sync_lane.call(self._store.sync))
+            self._synced.set()
             moved()
 
     async def flush(self) -> None:
@@ -96,6 +96,25 @@ class CopyLog:
     def lineage(self) -> Lineage:
         """As it is on disk."""
         return self._store.lineage
+
+    def _take(self) -> list[WriteChunk | AdoptLineage]:
+        batch: list[WriteChunk | AdoptLineage] = []
+        size = 0
+        while self._waiting and size < _BATCH_BYTES:
+            write = self._waiting.popleft()
+            size += len(write.data) if isinstance(write, WriteChunk) else 0
+            batch.append(write)
+        if not self._waiting:
+            self._arrived.clear()
+        self._waiting_bytes -= size
+        self._room.set()
+        return batch
+
+    async def _let_sync_follow(self) -> None:
+        """Write no further ahead of the sync than one batch: what is not flushed waits in memory for its queues."""
+        while self._sync_each_group and self.received - self.flushed > _BATCH_BYTES:
+            self._synced.clear()
+            await self._synced.wait()
 
     def _drop_partial(self) -> None:
         if self._store.written_raw > self._store.end:

@@ -39,7 +39,7 @@ def same_shape(written: tuple[str, ...], printed: str) -> bool:
 
 
 def shape(line: str) -> str:
-    """A line with every figure, a size with its unit, replaced by 0, every stretch of spaces or dashes by one, a cluster's name by "local"."""
+    """A line without what differs from run to run: figures, sizes with their units, widths, the name of a local cluster."""
     return re.sub(r"-+", "-", re.sub(r"\s+", " ", _FIGURE.sub("0", _LOCAL_CLUSTER.sub("local", line)))).strip()
 
 
