@@ -134,7 +134,7 @@ def _confirmed_for_good(history: History, at: float, publish: Publish) -> bool:
     """Whether what was confirmed when it was read outlives what happened since."""
     if publish.receipt is not None and history.must_survive(publish):
         return True
-    if history.harmed(history.master, at, Harm.DISK_LOST):
+    if history.harmed(history.master, at, Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
         return False
     return history.syncs_matter or not history.harmed(history.master, at, Harm.POWER_LOST, Harm.SYNC_FAILED)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable, Coroutine, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -45,8 +46,8 @@ class Shape:
         return self.replication.flush_mode is master_config.FlushMode.SYNC_FLUSH
 
     @property
-    def survives_disk_loss(self) -> bool:
-        """Whether what is confirmed is on more than one disk, so that losing one needs no operator."""
+    def needs_no_operator(self) -> bool:
+        """Whether what is confirmed is on more than one disk, so that nobody need ever accept its loss."""
         return (
             self.syncs_matter and self.replication.asked_copies > 1 and self.replication.release_level is master_config.ReleaseLevel.FLUSHED
         )
@@ -156,6 +157,10 @@ class Cluster:
             node.faults.operations_to_live = None
         self._down.clear()
         self.world.transcript.note("FAULT", "everything is healed")
+
+    def accept_loss(self) -> None:
+        """The operator lets the master lead without what it lacks."""
+        self._harm(self.world.nodes[self.brokers[0]], Harm.LOSS_ACCEPTED)
 
     async def stop(self) -> None:
         """Stop all brokers in order; a problem when one does not end."""
@@ -275,7 +280,8 @@ def log_into(world: World) -> None:
         name = event.pop("event")
         world.transcript.note(who, f"{level} {name} {' '.join(f'{key}={value}' for key, value in event.items())}")
         if error:
-            world.unexpected(who, f"logged {name}", error if isinstance(error, BaseException) else RuntimeError(str(error)))
+            raised = error if isinstance(error, BaseException) else sys.exception()
+            world.unexpected(who, f"logged {name}", raised or RuntimeError(f"exc_info={error}"))
         raise structlog.DropEvent
 
     structlog.configure(processors=[write], cache_logger_on_first_use=False)

@@ -60,6 +60,7 @@ class Harm(Enum):
     POWER_LOST = "power lost"
     SYNC_FAILED = "sync failed"
     DISK_LOST = "disk lost"
+    LOSS_ACCEPTED = "loss accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,12 @@ class History:
         """Whether what the receipt promises outlives all that happened since.
 
         On q disks: always, because at most one disk is lost in a run. Flushed by the master: unless its disk was lost.
-        Received by the master: unless it lost power too, or failed to sync.
+        Received by the master: unless it lost power too, or failed to sync. Nothing outlives an operator who accepts its loss.
         """
         receipt = publish.receipt
         assert receipt is not None
+        if self.harmed(self.master, publish.at, Harm.LOSS_ACCEPTED):
+            return False
         if Ack.REPLICA_FLUSHED in receipt.levels_reached:
             return True
         if self.harmed(self.master, publish.at, Harm.DISK_LOST):

@@ -1,6 +1,7 @@
 """One whole run: faults, then calm, then the checks."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -16,9 +17,11 @@ from tests.simulation.loop import Deadlock, Livelock
 from tests.simulation.workload import NAMESERVER, read_everything
 from tests.simulation.world import World
 
+_MASTER = "a0:10911"
 _FAULTS_S = 60.0
 _SETTLE_S = 200.0
 _EQUAL_S = 120.0
+_OPERATOR_LOOKS_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
     log_into(world)
     wanted = shape(world.chance("shape"))
     faults = plan(world.chance("faults"), wanted.machines, _FAULTS_S)
-    if not wanted.survives_disk_loss:
+    if not wanted.needs_no_operator:
         faults = [fault for fault in faults if fault.kind is not FaultKind.DISK_LOSS]
     if any(fault.kind is FaultKind.DISK_LOSS for fault in faults):
         wanted = wanted.undegraded()
@@ -77,15 +80,32 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
             suffering.create_task(asyncio.sleep(_FAULTS_S))
         cluster.heal()
         cluster.phases.calm.set()
+        operator = background.create_task(_operate(cluster))
         if await _settled(cluster) and await _equal(cluster):
             await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
             await _read_all(cluster)
+        operator.cancel()
         supervisor.cancel()
     await cluster.world.buried()
     if not cluster.problems:
         await cluster.stop()
         copies = {name_of(name): cluster.files(name) for name in cluster.brokers}
         cluster.problems += check_final(cluster.history, copies)
+
+
+async def _operate(cluster: Cluster) -> None:
+    """Accept the loss where the master waits for an operator, in a group that may lose what it has confirmed."""
+
+    async def look(mq: AsyncClient) -> None:
+        while True:
+            await asyncio.sleep(_OPERATOR_LOOKS_S)
+            with contextlib.suppress(DittoError):
+                if "operator" in (await mq.admin.ha_status(_MASTER)).waiting_for:
+                    cluster.accept_loss()
+                    await mq.admin.change_role(name_of(cluster.brokers[0]), accept_loss=True)
+
+    if not cluster.shape.needs_no_operator:
+        await _as_client(cluster, "operator", look)
 
 
 async def _settled(cluster: Cluster) -> bool:
@@ -108,7 +128,7 @@ async def _equal(cluster: Cluster) -> bool:
     async def wait(mq: AsyncClient) -> None:
         while True:
             try:
-                status = await mq.admin.ha_status("a0:10911")
+                status = await mq.admin.ha_status(_MASTER)
             except DittoError:
                 status = None
             if status is not None and len(status.nodes) > cluster.shape.slaves and all(node.flushed == status.end for node in status.nodes):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from typing import Any, TypeVar
@@ -166,6 +167,7 @@ class World:
         """Note a finding: something failed that must not fail."""
         finding = f"{who} {where}: {error!r}"
         self.transcript.note(who, f"UNEXPECTED {where}: {error!r}")
+        self.transcript.lines += traceback.format_exception(error)  # no part of the hash: paths differ between machines
         self.findings.append(finding)
 
     def bury(self, life: Life) -> None:

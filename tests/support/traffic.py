@@ -7,6 +7,7 @@ from dittomq.client import Client, DittoError, LevelNotReached, Message, NotStor
 from dittomq.client.sync_client import SyncProducer
 from tests.support.real_group import QUEUES, TOPIC
 from tests.support.told import Fate, Place, Told
+from tests.support.waiting import eventually
 
 
 class Publishing:
@@ -34,11 +35,15 @@ class Publishing:
         return [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
 
     def settle(self) -> None:
-        """Ask what became of each unknown one, as a caller does when the master is back."""
+        """Ask what became of each unknown one until all is known, as a caller does when the master is back."""
+        eventually(self._settle_once, "the outcome of every message is known")
+
+    def _settle_once(self) -> bool:
         with ThreadPoolExecutor(16) as threads:
             outcomes = threads.map(self._resolve, list(self.handles.values()))
         for body, outcome in zip(list(self.handles), outcomes, strict=True):
             self._note(body, outcome)
+        return not self.handles
 
     def _resolve(self, handle: OutcomeHandle) -> Receipt | DittoError:
         try:
