@@ -83,10 +83,11 @@ class Product:
         shutil.rmtree(cluster.data_dir(SLAVE))
         cluster.start_node(SLAVE)
         async with asyncio.timeout(_PATIENCE_S):
-            began = time.perf_counter()
+            began = looked = time.perf_counter()
             while await self._status(SLAVE, streams=True) is None:
+                began = looked
                 await asyncio.sleep(_LOOK_EVERY_S)
-                began = time.perf_counter()
+                looked = time.perf_counter()
             await self.settle()
             ended = time.perf_counter()
             master = await self._mq.admin.ha_status(self._address(MASTER))
