@@ -77,21 +77,25 @@ class Product:
                 await asyncio.sleep(_LOOK_EVERY_S)
 
     async def catch_up(self) -> CaughtUp:
-        """Empty the slave and start it anew. The time runs from the last look at which it did not stream yet: never too short."""
+        """Empty the slave and start it anew.
+
+        The time begins before the look that first saw it stream, and what it held at that look does not count: never too short a time.
+        A look that fails proves nothing, the connection to a node that has just started may be in a pause.
+        """
         cluster = self._cluster
         cluster.stop_node(SLAVE)
         shutil.rmtree(cluster.data_dir(SLAVE))
         cluster.start_node(SLAVE)
         async with asyncio.timeout(_PATIENCE_S):
-            began = looked = time.perf_counter()
-            while await self._status(SLAVE, streams=True) is None:
-                began = looked
+            began, first = time.perf_counter(), None
+            while first is None:
                 await asyncio.sleep(_LOOK_EVERY_S)
-                looked = time.perf_counter()
+                began = time.perf_counter()
+                first = await self._status(SLAVE, streams=True)
             await self.settle()
             ended = time.perf_counter()
             master = await self._mq.admin.ha_status(self._address(MASTER))
-            return CaughtUp(master.end - master.min_offset, ended - began)
+            return CaughtUp(master.end - first.end, ended - began)
 
     async def _is_settled(self) -> bool:
         master, slave = await self._status(MASTER), await self._status(SLAVE, streams=True)

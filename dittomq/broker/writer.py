@@ -109,6 +109,11 @@ class Writer:
         """Sync what is written, in the order of the groups."""
         events.flushed(await self._lane.call(self._store.sync))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and no group is under way."""
+        return self._idle.is_set()
+
     async def drained(self) -> None:
         """Return when nothing waits and no group is under way."""
         await self._idle.wait()

@@ -131,6 +131,11 @@ class MasterNode:
         """Write the degraded ranges down, durably."""
         await self._parts.store_lane.call(lambda: ranges.save(self._parts.storage))
 
+    async def prepare_log(self) -> None:
+        """Zero a piece of the log's next bytes and sync it, so that no append pays for it."""
+        store = self._parts.store
+        await self._parts.store_lane.call(lambda: store.zero_ahead() and store.sync())
+
     def readable(self) -> Readable:
         """Consumers never see more than what is confirmed."""
         confirmed = self.term.confirm.confirmed if self.term is not None else self._parts.store.confirmed_at_start

@@ -52,6 +52,7 @@ from services.metrics import CallMetrics
 _GRACE_S: Final = 2.0
 _NAMESERVER_S: Final = 1.0  # a nameserver may know a newer epoch; one that is silent for so long does not keep a group waiting
 _BACKGROUND_FLUSH_S: Final = 0.5
+_PREPARE_S: Final = 0.25
 _STOPPED: Final = {
     StopKind.CLEAN: Stopped.WHOLE,
     StopKind.KILLED: Stopped.WHOLE,
@@ -147,6 +148,7 @@ class Master:
             tasks.create_task(term.tick(), name="ticks")
             tasks.create_task(term.record_degraded(node.save_degraded), name="degraded")
             tasks.create_task(self._mark_ends(node, term), name="history")
+            tasks.create_task(_prepare_forever(node, term), name="prepare")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(_flush_forever(term, events), name="flush")
 
@@ -225,6 +227,14 @@ class Master:
 async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:
     """Run a master until `stop` is set."""
     await Master(Loaded(config, defaultdict(lambda: "default")), doors).run(stop)
+
+
+async def _prepare_forever(node: MasterNode, term: Term) -> None:
+    """In idle moments, write zeros ahead of the log's end: a sync of bytes that lie in written blocks is quicker."""
+    while True:
+        await asyncio.sleep(_PREPARE_S)
+        if term.writer.is_idle:
+            await node.prepare_log()
 
 
 async def _flush_forever(term: Term, events: WriterEvents) -> None:

@@ -33,13 +33,12 @@ _HELLO_DIGESTS = 64
 
 @dataclass(frozen=True, slots=True)
 class FollowerParts:
-    """What a follower works with. `store_lane` is the only lane that writes the log; `sync_lane` syncs beside it."""
+    """What a follower works with. `store_lane` is the only lane that writes the log."""
 
     config: SlaveConfig
     storage: Storage
     store: Store
     store_lane: Lane
-    sync_lane: Lane
     reads: Lane
     files: Lane
     dispatcher: Dispatcher
@@ -62,7 +61,7 @@ class Follower:
         self._left_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
         sync_each_group = parts.config.replication.flush_mode is FlushMode.SYNC_FLUSH
-        self.copy = CopyLog(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=sync_each_group)
+        self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=sync_each_group)
         self.state = "waiting"
         self.problem = "no master is known yet"
         self.epoch = Epoch(0)

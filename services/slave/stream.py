@@ -90,7 +90,6 @@ class MasterStream:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
                 tasks.create_task(self._parts.log.run(self._moved), name="write")
-                tasks.create_task(self._parts.log.sync_behind(self._moved), name="sync")
                 tasks.create_task(self._acknowledge(), name="acknowledge")
                 tasks.create_task(self._tick(), name="tick")
         except* DittoError as problems:

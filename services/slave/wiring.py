@@ -118,7 +118,6 @@ class Slave:
             storage=doors.storage,
             store=store,
             store_lane=lanes.store,
-            sync_lane=doors.workers.lane("sync"),
             reads=lanes.reads,
             files=lanes.files,
             dispatcher=dispatcher,

@@ -158,6 +158,11 @@ class Cluster:
         self._down.clear()
         self.world.transcript.note("FAULT", "everything is healed")
 
+    def lose_all_power(self) -> None:
+        """Every broker loses power at once; the supervisor starts them again."""
+        for name in self.brokers:
+            self.world.nodes[name].crash(Power.LOSS)
+
     def accept_loss(self) -> None:
         """The operator lets the master lead without what it lacks."""
         self._harm(self.world.nodes[self.brokers[0]], Harm.LOSS_ACCEPTED)

@@ -19,6 +19,7 @@ from tests.simulation.world import World
 
 _MASTER = "a0:10911"
 _FAULTS_S = 60.0
+_ENDS_DARK = 0.5  # of the runs: all brokers lose power while clients publish, and every copy is looked at
 _SETTLE_S = 200.0
 _EQUAL_S = 120.0
 _OPERATOR_LOOKS_S = 20.0
@@ -78,6 +79,8 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
             for fault in faults:
                 suffering.create_task(cluster.suffer(fault))
             suffering.create_task(asyncio.sleep(_FAULTS_S))
+        if cluster.world.chance("end").random() < _ENDS_DARK:
+            cluster.lose_all_power()
         cluster.heal()
         cluster.phases.calm.set()
         operator = background.create_task(_operate(cluster))

@@ -1,12 +1,12 @@
 """The checkers bite: a product that breaks a promise on purpose is found out within the seeds that `test_seeds` runs."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import pytest
 
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.slave_session import AdoptLineage, WriteChunk
-from services.slave.copy_log import CopyLog
+from dittomq.replication.events import SlaveAck
+from dittomq.replication.slave_session import Command, Event, SendAck, SlaveSession, WriteChunk
 from tests.simulation.cluster import Cluster
 from tests.simulation.simulate import simulate
 
@@ -37,15 +37,13 @@ def test_a_slave_that_skips_fsync_is_found_out() -> None:
 
 
 def test_a_slave_that_acknowledges_before_it_has_written_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = CopyLog._steps  # noqa: SLF001  # what is to be broken
+    honest = SlaveSession.handle
 
-    def acknowledge_first(self: CopyLog, batch: list[WriteChunk | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
-        ends = [PhysicalOffset(write.offset + len(write.data)) for write in batch if isinstance(write, WriteChunk)]
-        if ends:
-            self.flushed = ends[-1]
-            yield ends[-1]
-        return (yield from written(self, batch))
+    def acknowledge_first(self: SlaveSession, event: Event, now: float) -> list[Command]:
+        commands = honest(self, event, now)
+        ends = [PhysicalOffset(write.offset + len(write.data)) for write in commands if isinstance(write, WriteChunk)]
+        return [*(SendAck(SlaveAck(self.epoch, end, end, PhysicalOffset(0))) for end in ends), *commands]
 
-    monkeypatch.setattr(CopyLog, "_steps", acknowledge_first)
+    monkeypatch.setattr(SlaveSession, "handle", acknowledge_first)
 
     assert seeds_until_found() <= _SEEDS
