@@ -20,6 +20,7 @@ COPIES = ["a/0", "a/1"]
 @pytest.mark.parametrize("name", COPIES)
 def test_a_long_poll_ends_with_the_message_it_waited_for(group: RealGroup, name: str) -> None:
     reader = group.mq.reader(TOPIC, 1, node=name)
+    eventually(lambda: reader.pull(0).max_offset == group.mq.reader(TOPIC, 1, node=MASTER).pull(0).max_offset, "both ends are equal")
     end = reader.pull(0).max_offset
     pages: list[Page] = []
 
