@@ -1,6 +1,7 @@
 """A nameserver, a master, slaves and clients in one world, put together by the product's own wiring; and the faults that hit them."""
 
 import asyncio
+import contextlib
 import random
 import sys
 from collections.abc import Callable, Coroutine, MutableMapping
@@ -30,6 +31,7 @@ _PUBLISHERS = ("p0", "p1")
 _SUBSCRIBER = "r0"
 _RESTART_S = 0.5
 _STOP_S = 60.0
+_TOLD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class Cluster:
             case FaultKind.CRASH_WHILE_STARTING:
                 await self._crash([node], Power.KILL, fault.lasts_s)
                 node.crash_within(fault.amount, _power(fault))
+            case FaultKind.CRASH_WHEN_TOLD:
+                await self._crash_when_told(node, fault)
             case FaultKind.RESTART:
                 await self._restart(node, fault.lasts_s)
             case FaultKind.DISK_LOSS:
@@ -188,6 +192,17 @@ class Cluster:
         await asyncio.sleep(down_s)
         for node in nodes:
             self._up(node)
+
+    async def _crash_when_told(self, node: Node, fault: Fault) -> None:
+        """Crash a machine with a slow disk at the moment when a client is told that something is stored."""
+        node.faults.slowness = float(fault.amount)
+        await asyncio.sleep(1.0)
+        self.phases.told.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TOLD_S):
+                await self.phases.told.wait()
+        node.faults.slowness = 1.0
+        await self._crash([node], _power(fault), fault.lasts_s)
 
     async def _restart(self, node: Node, down_s: float) -> None:
         self._down[node.name] = self._down.get(node.name, 0) + 1

@@ -13,6 +13,7 @@ class FaultKind(Enum):
     POWER_LOSS_OF_ALL = "power loss of all"
     CRASH_INSIDE = "crash inside a disk operation"
     CRASH_WHILE_STARTING = "crash again while starting"
+    CRASH_WHEN_TOLD = "crash, slow, at an acknowledgement"
     RESTART = "clean restart"
     DISK_LOSS = "disk loss"
     FAILED_SYNC = "failed sync"
@@ -35,7 +36,7 @@ _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultK
 class Fault:
     """One fault. `other`: the far end of a link, or "". `lasts_s`: until it is taken back.
 
-    `amount`: operations, factor, or milliseconds. `power_fails`: a crash inside an operation loses power too.
+    `amount`: operations, factor, or milliseconds. `power_fails`: a crash of no stated kind loses power too.
     """
 
     at: float
@@ -92,6 +93,7 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
     amounts = {
         FaultKind.CRASH_INSIDE: chance.choice((3, 30, 300)),
         FaultKind.CRASH_WHILE_STARTING: 120,
+        FaultKind.CRASH_WHEN_TOLD: 400,
         FaultKind.SLOW_DISK: 400,
         FaultKind.SLOW_LINK: 300,
         FaultKind.CLOCK_JUMP: 3_600_000,

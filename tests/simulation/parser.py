@@ -67,7 +67,7 @@ def record_at(files: Mapping[str, bytes], offset: int) -> ParsedRecord:
     """The record that begins at a physical offset, whatever lies around it; raises Malformed."""
     for name in sorted((path for path in files if path.startswith(_FOLDER)), reverse=True):
         start = int(name.removeprefix(_FOLDER))
-        if start <= offset:
+        if start <= offset < start + len(files[name]):
             found = _next(files[name], offset - start, start)
             if found is None or found[0] is None:
                 raise Malformed(f"no record begins at {offset}")

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -22,6 +23,7 @@ _FAULTS_S = 60.0
 _ENDS_DARK = 0.5  # of the runs: all brokers lose power while clients publish, and every copy is looked at
 _SETTLE_S = 200.0
 _EQUAL_S = 120.0
+_CPU_S = 60.0
 _OPERATOR_LOOKS_S = 20.0
 
 
@@ -53,9 +55,10 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
     if sabotage is not None:
         sabotage(cluster)
     try:
-        world.run(_story(cluster, faults))
-    except (Deadlock, Livelock, AssertionError) as stuck:
-        cluster.problems.append(str(stuck))
+        with _cpu_limit():
+            world.run(_story(cluster, faults))
+    except (Exception, Deadlock, Livelock) as stuck:  # noqa: BLE001  # whatever it is, the seed is to be told
+        world.unexpected("simulation", "in its story", stuck)
     finally:
         structlog.reset_defaults()
     world.close()
@@ -69,6 +72,22 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
         publishes=len(cluster.history.publishes),
         reads=len(cluster.history.reads),
     )
+
+
+@contextlib.contextmanager
+def _cpu_limit() -> Iterator[None]:
+    """Interrupt code that computes for ever: it shows itself as a Livelock with its stack."""
+
+    def interrupt(*_: object) -> None:
+        raise Livelock(f"a run has used {_CPU_S:g} s of CPU")
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 async def _story(cluster: Cluster, faults: list[Fault]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dittomq.commitlog.storage import File, HeldLock
 from dittomq.errors import StoreFailed, StoreLocked
 from tests.simulation.disk import PAGE, Deed, Disk, Inode, Operation, parent
-from tests.simulation.life import Life
+from tests.simulation.life import Life, Phase
 
 _SYNC_S = (0.000_05, 0.000_4)
 _BYTES_PER_S = 400e6
@@ -32,15 +32,21 @@ class Faults:
 
 
 class SimulatedStorage:
-    """A data directory for one life of a node. `die` ends that life."""
+    """A data directory for one life of a node. `die` ends that life.
 
-    def __init__(self, disk: Disk, life: Life, faults: Faults, die: Callable[[], None]) -> None:
+    With `syncs_take_time` a sync has its effect when the lanes say that its time has passed, or at the next operation: nobody who
+    lives sees the difference, but a crash may fall into that time.
+    """
+
+    def __init__(self, disk: Disk, life: Life, faults: Faults, die: Callable[[], None], *, syncs_take_time: bool = False) -> None:
         self.disk = disk
         self.life = life
         self.faults = faults
         self._die = die
         self._locks: dict[str, None] = {}
         self._cost_s = 0.0
+        self._syncs_take_time = syncs_take_time
+        self._unfinished: Callable[[], None] | None = None
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         self.begin()
@@ -99,9 +105,7 @@ class SimulatedStorage:
         self.begin()
         if path not in self.disk.names.folders:
             raise FileNotFoundError(2, "No such file or directory", path)
-        self.sync("fsync", path or ".")
-        if not self.faults.skips_syncs:
-            self.disk.sync_folder(path)
+        self.sync("fsync", path or ".", lambda: self.disk.sync_folder(path))
 
     def free_bytes(self) -> int:
         self.begin()
@@ -123,6 +127,7 @@ class SimulatedStorage:
     def begin(self) -> None:
         """Every operation asks first whether its process still lives; some die here."""
         self.life.check()
+        self.finish()
         left = self.faults.operations_to_live
         if left is not None:
             self.faults.operations_to_live = left - 1 if left else None
@@ -130,14 +135,24 @@ class SimulatedStorage:
                 self._die()
                 self.life.check()
 
-    def sync(self, operation: str, path: str) -> None:
-        """Spend the time of a sync; StoreFailed when this one is to fail."""
+    def sync(self, operation: str, path: str, effect: Callable[[], None]) -> None:
+        """Spend the time of a sync and have its effect; StoreFailed when this one is to fail."""
         low, high = _SYNC_S
         self.spend(low + (high - low) * self.disk.chance.random())
         if self.faults.failing_syncs:
             self.faults.failing_syncs -= 1
             self.faults.sync_failed()
             raise StoreFailed(operation, path, "[Errno 5] Input/output error")
+        if not self.faults.skips_syncs:
+            self._unfinished = effect
+        if not self._syncs_take_time:
+            self.finish()
+
+    def finish(self) -> None:
+        """The time of the last operation has passed."""
+        effect, self._unfinished = self._unfinished, None
+        if effect is not None and self.life.phase is Phase.RUNNING:
+            effect()
 
     def spend(self, seconds: float) -> None:
         """Let the lane wait for the disk."""
@@ -192,12 +207,10 @@ class SimulatedFile:
     def fdatasync(self) -> None:
         self._begin()
         try:
-            self._storage.sync("fdatasync", self._path)
+            self._storage.sync("fdatasync", self._path, self._inode.sync)
         except StoreFailed:
             self._inode.fail_sync()
             raise
-        if not self._storage.faults.skips_syncs:
-            self._inode.sync()
 
     def truncate(self, size: int) -> None:
         self._begin()

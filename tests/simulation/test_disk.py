@@ -14,14 +14,15 @@ OLD, NEW = b"o", b"n"
 class Machine:
     """A disk and the process that uses it."""
 
-    def __init__(self, seed: int = 0, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, seed: int = 0, capacity_bytes: int = 1 << 40, *, syncs_take_time: bool = False) -> None:
+        self.syncs_take_time = syncs_take_time
         self.disk = Disk(random.Random(seed), capacity_bytes)
         self.faults = Faults()
         self.boots()
 
     def boots(self) -> None:
         self.life = Life("m")
-        self.storage = SimulatedStorage(self.disk, self.life, self.faults, self.dies)
+        self.storage = SimulatedStorage(self.disk, self.life, self.faults, self.dies, syncs_take_time=self.syncs_take_time)
 
     def dies(self) -> None:
         self.life.end()
@@ -212,6 +213,21 @@ def test_a_removal_that_was_not_synced_may_be_undone() -> None:
         found.append(machine.storage.exists("f"))
     assert True in found
     assert False in found
+
+
+def test_power_that_is_lost_while_a_sync_runs_may_take_what_it_was_to_save() -> None:
+    lost = 0
+    for seed in range(60):
+        machine = Machine(seed, syncs_take_time=True)
+        file = machine.storage.open("f", create=True)
+        file.pwrite(OLD * PAGE, 0)
+        machine.storage.sync_folder("")
+        file.fdatasync()
+        file.pwrite(NEW * PAGE, 0)
+        file.fdatasync()
+        machine.loses_power()
+        lost += OLD in machine.content("f")
+    assert lost
 
 
 def test_a_dead_process_cannot_touch_the_disk() -> None:

@@ -1,6 +1,6 @@
 """The workers door: the steps that threads run in production, with virtual time passing between them.
 
-A crash can fall between any two steps. What a step costs is what its disk says, plus a little.
+A crash can fall between any two steps, and into the time that a sync takes. What a step costs is what its disk says, plus a little.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import functools
 import random
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dittomq.doors.workers import Lane
 from tests.simulation.life import Life, SimCrashed
@@ -124,14 +124,26 @@ class SimulatedLane:
             self._start_next()
 
 
-class SimulatedWorkers:
-    """Lanes of one process. `take_cost` says how many seconds the last steps spent on the disk."""
+class Disk(Protocol):
+    """What lanes need of their process's disk."""
 
-    def __init__(self, life: Life, chance: random.Random, take_cost: Callable[[], float]) -> None:
+    def take_cost(self) -> float:
+        """Seconds that the last steps spent on it."""
+        ...
+
+    def finish(self) -> None:
+        """These seconds have passed."""
+        ...
+
+
+class SimulatedWorkers:
+    """Lanes of one process."""
+
+    def __init__(self, life: Life, chance: random.Random, disk: Disk) -> None:
         self.life = life
         self.closed = False
         self._chance = chance
-        self._take_cost = take_cost
+        self._disk = disk
         self._lanes: list[SimulatedLane] = []
 
     def lane(self, name: str, width: int = 1) -> Lane:
@@ -149,4 +161,5 @@ class SimulatedWorkers:
     async def pause(self) -> None:
         """Let the time of a step pass."""
         low, high = _STEP_S
-        await asyncio.sleep(low + (high - low) * self._chance.random() + self._take_cost())
+        await asyncio.sleep(low + (high - low) * self._chance.random() + self._disk.take_cost())
+        self._disk.finish()

@@ -20,11 +20,12 @@ _MOST_MESSAGES = 600
 
 
 class Phases:
-    """Where the run is. `calm`: faults are over, clients settle what is unknown and end."""
+    """Where the run is. `calm`: faults are over, clients settle what is unknown and end. `told`: a client got a receipt."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.calm = asyncio.Event()
+        self.told = asyncio.Event()
 
 
 class Publisher:
@@ -84,6 +85,7 @@ class Publisher:
             match outcome:
                 case Receipt():
                     publish.stored(outcome)
+                    self._phases.told.set()
                 case NotStored():
                     publish.not_stored()
                 case OutcomeUnknown():

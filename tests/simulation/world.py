@@ -104,14 +104,14 @@ class Node:
         self._dies_by = power
 
     async def _run(self, life: Life, stop: asyncio.Event) -> None:
-        storage = SimulatedStorage(self.disk, life, self.faults, lambda: self.crash(self._dies_by))
+        storage = SimulatedStorage(self.disk, life, self.faults, lambda: self.crash(self._dies_by), syncs_take_time=True)
         world = self._world
         doors = BrokerDoors(
             transport=SimulatedTransport(world.network, life, lambda where, error: world.unexpected(self.name, f"in {where}", error)),
             storage=storage,
             clock=self.clock,
             chance=world.chance(f"{self.name} {self.lives}"),
-            workers=SimulatedWorkers(life, world.chance(f"{self.name} {self.lives} lanes"), storage.take_cost),
+            workers=SimulatedWorkers(life, world.chance(f"{self.name} {self.lives} lanes"), storage),
         )
         how = "ends"
         try:
