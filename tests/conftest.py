@@ -23,11 +23,13 @@ FOLDERS = {
     "architecture": Folder(timeout_s=600),
     "containers": Folder(timeout_s=900, alone=True),
     "integration": Folder(timeout_s=300, alone=True),
+    "interop": Folder(timeout_s=900, alone=True),
     "simulation": Folder(timeout_s=600),
     "spark": Folder(timeout_s=900, alone=True),
     "store": Folder(timeout_s=120),
     "transcripts": Folder(timeout_s=60),
     "unit": Folder(timeout_s=120),
+    "vectors": Folder(timeout_s=120),
 }
 _TESTS = Path(__file__).parent
 

@@ -1,9 +1,11 @@
 """What `log dump` and `log verify` print of a store on disk."""
 
 import base64
+import ipaddress
 from dataclasses import asdict
 
 from dittomq.cli.output import clock_time, printable, shown_body
+from dittomq.commitlog.format import Host
 from dittomq.commitlog.inspect import Item
 from dittomq.commitlog.verifying import Report
 
@@ -21,7 +23,7 @@ def item_line(item: Item) -> str:
 
 
 def item_document(item: Item) -> dict[str, object]:
-    """The same for programs; the body in base64."""
+    """The same for programs, with every field of the record; the body as stored, in base64."""
     document: dict[str, object] = {
         "start_offset": item.start,
         "end_offset": item.end,
@@ -36,12 +38,23 @@ def item_document(item: Item) -> dict[str, object]:
         "queue": record.queue,
         "queue_offset": record.queue_offset,
         "store_ms": record.store_ms,
+        "store_host": _address(record.store_host),
         "born_ms": record.born_ms,
+        "born_host": _address(record.born_host),
+        "magic": f"{record.magic:08x}",
         "flag": record.flag,
         "system_flag": record.system_flag,
+        "reconsume_times": record.reconsume_times,
+        "prepared_offset": record.prepared_offset,
         "properties": dict(record.properties),
+        "body_crc": record.body_crc,
         "body": base64.b64encode(record.body).decode(),
     }
+
+
+def _address(host: Host) -> str:
+    address = ipaddress.ip_address(host.address)
+    return f"[{address}]:{host.port}" if address.version == 6 else f"{address}:{host.port}"
 
 
 def report_lines(report: Report) -> list[str]:

@@ -1,0 +1,163 @@
+"""A RocketMQ broker with its Java client, as a process of its own that has one store open."""
+
+import base64
+import json
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from tests.interop.release import Release
+
+ANSWER_WITHIN_S = 90.0
+# Small files, so that a short run fills several of each, and nothing is preallocated by the gigabyte.
+SMALL: Mapping[str, int | str] = {"maxHashSlotNum": 500, "maxIndexNum": 2_000, "mappedFileSizeTimerLog": 260_000}
+
+RETRY = "%RETRY%interop-reader"
+
+Line = dict[str, Any]
+Settings = Mapping[str, int | str]
+
+
+class Refused(Exception):
+    """RocketMQ did not do what it was told; the text is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message for RocketMQ's producer."""
+
+    body: bytes
+    tag: str = ""
+    keys: str = ""
+    flag: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+
+    @property
+    def line(self) -> Line:
+        """As the peer reads it."""
+        return {
+            "body": base64.b64encode(self.body).decode(),
+            "tag": self.tag,
+            "keys": self.keys,
+            "flag": self.flag,
+            "properties": dict(self.properties),
+            "delayLevel": self.delay_level,
+        }
+
+
+class Peer:
+    """RocketMQ on a store. As a context manager it is killed at exit if it still runs."""
+
+    def __init__(self, release: Release, store: Path, segment_bytes: int, **settings: int | str) -> None:
+        """Start it, and wait until the store is open; raises Refused when RocketMQ does not take it."""
+        chosen = {**SMALL, "mappedFileSizeCommitLog": segment_bytes, **settings}
+        home = store.with_name(f"{store.name}-home")
+        home.mkdir(exist_ok=True)
+        self.store = store
+        self.log_file = store.with_name(f"{store.name}-rocketmq.log")
+        self._log = self.log_file.open("ab")
+        self._process = subprocess.Popen(
+            release.argv(home, str(store), *(f"{name}={value}" for name, value in chosen.items())),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, encoding="utf-8", start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin = self._process.stdin
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=_pump, args=(self._process.stdout, self._lines), daemon=True).start()
+        try:
+            [opened] = self._answer()
+        except BaseException:
+            self.kill()
+            raise
+        self.start: int = opened["start"]
+        self.end: int = opened["end"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+
+    def topics(self) -> dict[str, Line]:
+        """The topics that the broker knows, its own ones included."""
+        return {line["topic"]: line for line in self._ask({"do": "topics"})}
+
+    def create(self, topic: str, queues: int) -> None:
+        """Make a topic that messages can be sent to."""
+        self._ask({"do": "create", "topic": topic, "queues": queues})
+
+    def read(self, topic: str) -> list[Line]:
+        """Every message of a topic that the Java client gets, queue by queue."""
+        return [_with_body(line) for line in self._ask({"do": "read", "topic": topic})]
+
+    def find(self, topic: str, key: str) -> list[Line]:
+        """The messages that RocketMQ's index names for a key."""
+        return [_with_body(line) for line in self._ask({"do": "find", "topic": topic, "key": key})]
+
+    def produce(self, topic: str, to_queue: int, messages: Sequence[Outgoing], *, batch: bool = False) -> list[Line]:
+        """Send them one by one, or as one batch; what the producer was told of each request."""
+        lines = [message.line for message in messages]
+        return self._ask({"do": "produce", "topic": topic, "queue": to_queue, "batch": batch, "messages": lines})
+
+    def send_back(self, topic: str, from_queue: int, queue_offset: int) -> None:
+        """Hand a message back as not consumed; the broker stores a copy under RETRY, a second later."""
+        self._ask({"do": "sendBack", "topic": topic, "queue": from_queue, "queueOffset": queue_offset})
+
+    def close(self) -> None:
+        """Shut the broker down cleanly, and wait for its end."""
+        self._ask({"do": "close"})
+        self._process.wait(ANSWER_WITHIN_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL; the process is gone before this returns."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._stdin.close()
+        self._log.close()
+
+    def complaints(self) -> list[str]:
+        """The lines of its log that warn of the store or report an error in it."""
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        return [line for line in lines if (" WARN " in line or " ERROR " in line) and "Store" in line]
+
+    def _ask(self, command: Line) -> list[Line]:
+        self._stdin.write(json.dumps(command) + "\n")
+        self._stdin.flush()
+        *lines, last = self._answer()
+        self.start, self.end = last["start"], last["end"]
+        return lines
+
+    def _answer(self) -> list[Line]:
+        lines: list[Line] = []
+        while not lines or "done" not in lines[-1]:
+            try:
+                text = self._lines.get(timeout=ANSWER_WITHIN_S)
+            except queue.Empty:
+                raise Refused(f"RocketMQ did not answer within {ANSWER_WITHIN_S:g} s; see {self.log_file}") from None
+            if not text:
+                raise Refused(f"RocketMQ ended with {self._process.wait(ANSWER_WITHIN_S)}; see {self.log_file}")
+            lines.append(json.loads(text))
+            if "error" in lines[-1]:
+                raise Refused(lines[-1]["error"])
+        return lines
+
+
+def _with_body(line: Line) -> Line:
+    return {**line, "body": base64.b64decode(line["body"])}
+
+
+def _pump(stream: IO[str], lines: "queue.SimpleQueue[str]") -> None:
+    with stream:
+        for line in stream:
+            lines.put(line)
+    lines.put("")

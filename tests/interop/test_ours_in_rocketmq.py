@@ -1,0 +1,81 @@
+"""A store of ours, opened by a RocketMQ broker: everything is there, and RocketMQ's own checks hold."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.peer import Peer, Refused
+from tests.interop.release import Release, release
+from tests.interop.seen import Seen, in_log_order
+from tests.interop.written import AGAIN, DELETED, EVENTS, TOPICS, Left, Written, copy, log_bytes, open_store, read_all
+from tests.support.real_group import SEGMENT_BYTES, TOPIC
+
+
+@pytest.fixture(scope="module", params=["killed", "clean"])
+def left(request: pytest.FixtureRequest, rocketmq: Release, written: Written) -> Left:
+    return written.left(request.param)
+
+
+@pytest.fixture(scope="module")
+def opened(rocketmq: Release, left: Left, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    store = copy(left.folder, tmp_path_factory.mktemp("opened") / "store")
+    with Peer(rocketmq, store, SEGMENT_BYTES) as peer:
+        yield peer
+
+
+def test_every_acknowledged_message_is_read_by_the_java_client_as_it_was_published(opened: Peer, left: Left) -> None:
+    found = in_log_order([Seen.pulled(line) for topic in TOPICS if topic != AGAIN for line in opened.read(topic)])
+
+    assert found == [each for each in left.messages if each.topic != AGAIN]
+    assert (opened.start, opened.end) == (0, left.end)
+
+
+@pytest.mark.xfail(reason="RocketMQ skips the rest of the segment behind the units that fill a queue's deleted part", raises=Refused)
+def test_a_topic_that_was_deleted_and_made_again_shows_its_new_messages(opened: Peer, left: Left) -> None:
+    assert [Seen.pulled(line) for line in opened.read(AGAIN)] == [each for each in left.messages if each.topic == AGAIN]
+
+
+def test_the_topics_have_their_queues_and_permissions(opened: Peer) -> None:
+    known = opened.topics()
+
+    assert {name: known[name]["readQueues"] for name in TOPICS} == TOPICS
+    assert {name: known[name]["writeQueues"] for name in TOPICS} == TOPICS
+    assert {known[name]["permission"] for name in TOPICS} == {6}
+    assert DELETED not in known
+
+
+def test_rocketmq_reports_no_error_in_the_store(opened: Peer) -> None:
+    assert [line for line in opened.complaints() if " ERROR " in line] == []
+
+
+def test_a_message_is_found_by_its_key(opened: Peer, left: Left, written: Written, request: pytest.FixtureRequest) -> None:
+    if left is written.clean:
+        request.applymarker(pytest.mark.xfail(reason="no index is written, and RocketMQ makes none after a clean stop"))
+
+    assert [line["bornMs"] for line in opened.find(TOPIC, "key-42")] == [42]
+
+
+def test_opening_and_reading_changes_no_byte_of_the_log(opened: Peer, left: Left) -> None:
+    opened.read(EVENTS)
+
+    assert log_bytes(opened.store) == log_bytes(left.folder)
+
+
+def test_rocketmq_computes_the_checksum_that_every_record_has(written: Written, tmp_path: Path) -> None:
+    rocketmq = release("5.3.3")  # 4.9 knows no record checksum
+    store = copy(written.killed.folder, tmp_path / "store")  # after a kill it scans the log from its first byte
+
+    with Peer(rocketmq, store, SEGMENT_BYTES, forceVerifyPropCRC="true") as peer:
+        assert peer.end == written.killed.end
+
+
+def test_a_store_that_is_open_here_is_refused_there(rocketmq: Release, written: Written, tmp_path: Path) -> None:
+    folder = copy(written.clean.folder, tmp_path / "store")
+    store = open_store(folder)
+    try:
+        with pytest.raises(Refused, match="Lock failed"):
+            Peer(rocketmq, folder, SEGMENT_BYTES)
+        assert read_all(store) == list(written.clean.messages)
+    finally:
+        store.close(clean=True)

@@ -1,0 +1,115 @@
+"""A store of ours that RocketMQ had open, and what it means here afterwards."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dittomq.client import Client
+from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.verifying import verify
+from dittomq.errors import StoreLocked
+from dittomq.testing import LocalCluster
+from tests.interop.peer import RETRY, Peer
+from tests.interop.release import Release
+from tests.interop.seen import Seen, in_log_order
+from tests.interop.visits import VISITS, Visited, pay
+from tests.interop.written import EVENTS, TOPICS, Written, copy, log_bytes, open_store, read_all
+from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC
+
+SLAVE = "a/1"
+CUT = pytest.mark.xfail(reason="records behind our last stop that carry no record checksum are taken for a torn end and cut")
+COMPRESSED = pytest.mark.xfail(reason="a compressed body is handed out as it is stored")
+JOINED = pytest.mark.xfail(reason="records of RocketMQ that carry the record checksum are counted to the epoch that we wrote last")
+HELD_AGAINST = pytest.mark.xfail(reason="every record behind the start of our first epoch must carry the record checksum")
+
+
+@pytest.fixture(scope="module", params=VISITS)
+def visited(request: pytest.FixtureRequest, written: Written, tmp_path_factory: pytest.TempPathFactory) -> Visited:
+    return pay(VISITS[request.param], copy(written.clean.folder, tmp_path_factory.mktemp("visited") / "store"))
+
+
+def test_everything_that_rocketmq_appended_is_read_here(
+    visited: Visited, written: Written, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    request.applymarker(COMPRESSED if visited.visit.sealed else CUT)
+    store = open_store(copy(visited.folder, tmp_path / "store"))
+
+    found = read_all(store)
+    store.close(clean=True)
+
+    assert [each for each in found if each.topic in {*TOPICS, RETRY}] == [*written.clean.messages, *visited.messages]
+
+
+def test_what_we_wrote_before_is_read_as_before(visited: Visited, written: Written, tmp_path: Path) -> None:
+    store = open_store(copy(visited.folder, tmp_path / "store"))
+
+    found = read_all(store)
+    store.close(clean=True)
+
+    assert [each for each in found if each.position < visited.before] == list(written.clean.messages)
+
+
+def test_no_byte_that_rocketmq_appended_is_thrown_away(visited: Visited, tmp_path: Path) -> None:
+    folder = copy(visited.folder, tmp_path / "store")
+    appended = log_bytes(folder)[visited.before : visited.end]
+
+    store = open_store(folder)
+    kept = log_bytes(folder)[visited.before :]
+    if store.recovery_cut is not None:
+        kept += (folder / store.recovery_cut.side_file).read_bytes()
+    store.close(clean=True)
+
+    assert kept == appended
+
+
+def test_verify_finds_nothing_wrong(visited: Visited, request: pytest.FixtureRequest) -> None:
+    if not visited.visit.sealed:
+        request.applymarker(HELD_AGAINST)
+
+    report = verify(open_on_disk(OsStorage(visited.folder), "visited"))
+
+    assert report.whole, report.findings[:3]
+    assert report.end == visited.end
+
+
+@pytest.mark.parametrize("visited", ["5.3.3", "5.3.3-with-record-checksums"], indirect=True)
+def test_bytes_of_another_hand_have_an_epoch_of_their_own_and_reach_the_slave(
+    visited: Visited, written: Written, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    request.applymarker(JOINED if visited.visit.sealed else CUT)
+    cluster = LocalCluster(copy(written.cluster, tmp_path / "cluster"))
+    shutil.rmtree(cluster.data_dir(MASTER))
+    copy(visited.folder, cluster.data_dir(MASTER))
+
+    with cluster, Client(cluster.nameserver) as mq:
+        read = [message for queue in range(QUEUES) for message in mq.reader(TOPIC, queue, node=SLAVE).messages(until_end=True)]
+    slave = open_store(cluster.data_dir(SLAVE))
+    epochs = {int(entry.start) for entry in slave.lineage}
+    slave.close(clean=True)
+
+    assert {visited.before, visited.end} <= epochs
+    found = in_log_order([Seen.stored(message) for message in read])
+    assert [each for each in found if each.position >= visited.before] == [each for each in visited.messages if each.topic == TOPIC]
+
+
+def test_a_visit_that_appends_nothing_leaves_no_trace_in_the_log(rocketmq: Release, written: Written, tmp_path: Path) -> None:
+    folder = copy(written.clean.folder, tmp_path / "store")
+    with Peer(rocketmq, folder, SEGMENT_BYTES) as peer:
+        peer.read(EVENTS)
+        peer.close()
+
+    store = open_store(folder)
+    found = read_all(store)
+    store.close(clean=True)
+
+    assert found == list(written.clean.messages)
+    assert (store.end, store.generation, store.recovery_cut) == (written.clean.end, 0, None)
+
+
+def test_a_store_that_rocketmq_has_open_is_refused(rocketmq: Release, written: Written, tmp_path: Path) -> None:
+    folder = copy(written.clean.folder, tmp_path / "store")
+
+    with Peer(rocketmq, folder, SEGMENT_BYTES), pytest.raises(StoreLocked):
+        open_store(folder)

@@ -1,0 +1,113 @@
+"""`dittomq log dump|verify|digest` on stores of running RocketMQ brokers, against RocketMQ's own reading of every record."""
+
+import base64
+import hashlib
+import ipaddress
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+from dittomq.cli.app import run
+from tests.vectors.conftest import Line, Vector
+
+MARK_BYTES = 8
+
+
+def test_dump_shows_every_field_of_every_record_as_rocketmq_decodes_it(vector: Vector, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "dump", str(vector.folder), "--json"]) == 0
+
+    dumped = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    records = [in_rocketmqs_words(line) for line in dumped if line["sort"] == "record" and line["problem"] is None]
+    keys = records[0].keys()
+    assert records == [{key: normal(line)[key] for key in keys} for line in vector.records if "topic" in line and not is_torn(vector, line)]
+    assert [line["start_offset"] for line in dumped if line["sort"] == "mark"] == [
+        line["position"] for line in vector.records if "blank" in line
+    ]
+    assert [line["start_offset"] for line in dumped if line["problem"]] == ([] if vector.torn is None else [vector.torn])
+
+
+def test_verify_counts_what_rocketmq_counts_and_finds_only_the_torn_record(vector: Vector, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["log", "verify", str(vector.folder), "--json"])
+
+    report = json.loads(capsys.readouterr().out)
+    expected = [line for line in vector.records if "topic" in line and not is_torn(vector, line)]
+    damaged = vector.name == "diverged-5.3.3/slave"
+    assert (code, report["whole"]) == ((3, False) if damaged else (0, True))
+    assert report["records"] == len(expected)
+    assert report["body_bytes"] == sum(line["storedBodyLength"] for line in expected)
+    assert report["end_offset"] == end_of(expected[-1])
+    assert {finding["position"] for finding in report["findings"] if finding["kind"] in {"damaged", "torn end"}} == (
+        set() if vector.torn is None else {vector.torn}
+    )
+
+
+def test_digest_covers_exactly_the_bytes_up_to_the_marks_and_the_last_whole_record(vector: Vector, tmp_path: Path) -> None:
+    assert run(["log", "digest", str(vector.folder), "-o", str(tmp_path / "digest")]) == 0
+
+    found = json.loads((tmp_path / "digest").read_text())
+    assert [[start, end, leaves] for start, end, _, leaves, _ in found["segments"]] == expected_segments(vector)
+    assert found["end"] == expected_segments(vector)[-1][1]
+
+
+def in_rocketmqs_words(line: Line) -> Line:
+    body = base64.b64decode(line["body"])
+    return {
+        "position": line["start_offset"],
+        "totalSize": line["end_offset"] - line["start_offset"],
+        "magic": line["magic"],
+        "topic": line["topic"],
+        "queueId": line["queue"],
+        "queueOffset": line["queue_offset"],
+        "flag": line["flag"],
+        "sysFlag": line["system_flag"],
+        "bodyCRC": line["body_crc"],
+        "storedBodyLength": len(body),
+        "storedBodySha256": hashlib.sha256(body).hexdigest(),
+        "bornTimestamp": line["born_ms"],
+        "bornHost": host(*line["born_host"].rsplit(":", 1)),
+        "storeTimestamp": line["store_ms"],
+        "storeHost": host(*line["store_host"].rsplit(":", 1)),
+        "reconsumeTimes": line["reconsume_times"],
+        "preparedTransactionOffset": line["prepared_offset"],
+        "tags": line["properties"].get("TAGS"),
+        "keys": line["properties"].get("KEYS"),
+        "properties": line["properties"],
+    }
+
+
+def normal(line: Line) -> Line:
+    """The address as a value, without Java's zone."""
+    return {**line, "bornHost": host(*line["bornHost"]), "storeHost": host(*line["storeHost"])}
+
+
+def host(address: str, port: str | int) -> tuple[object, int]:
+    return ipaddress.ip_address(address.strip("[]").partition("%")[0]), int(port)
+
+
+def is_torn(vector: Vector, line: Line) -> bool:
+    return bool(line["position"] == vector.torn)
+
+
+def end_of(line: Line) -> int:
+    return int(line["position"] + line["totalSize"])
+
+
+def expected_segments(vector: Vector) -> list[list[Any]]:
+    """Start, end and digest of every segment that holds something, from RocketMQ's lines and the raw files."""
+    found = []
+    for path in sorted((vector.folder / "commitlog").iterdir()):
+        mine = [line for line in vector.records if line["file"] == path.name and "end" not in line]
+        if mine and not is_torn(vector, mine[-1]):
+            last = mine[-1]
+        elif len(mine) > 1:
+            last = mine[-2]
+        else:
+            continue
+        end = last["position"] + MARK_BYTES if "blank" in last else end_of(last)
+        start = int(path.name)
+        digest = xxhash.xxh3_128_digest(path.read_bytes()[: end - start])
+        found.append([start, end, base64.b64encode(digest).decode()])
+    return found
