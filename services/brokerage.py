@@ -11,7 +11,7 @@ import structlog
 from dittomq.broker.doors import BrokerDoors
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
-from dittomq.errors import StoreFailed
+from dittomq.errors import StoreFailed, Superseded
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
 from dittomq.naming.registrar import NameserverNews, Registrar
@@ -104,11 +104,25 @@ class Changes:
             registrar.changed()
 
 
-def stop_if_superseded(news: NameserverNews, node: str, stop: asyncio.Event) -> None:
-    """Stop a node whose id another replica took by a higher epoch."""
-    if news.superseded and not stop.is_set():
-        log.error("superseded", node=node, problem="another replica took this node's place by a higher epoch")
-        stop.set()
+class Place:
+    """A node's id among its peers: it is lost when another replica takes it by a higher epoch."""
+
+    def __init__(self, node: str, stop: asyncio.Event) -> None:
+        self._node = node
+        self._stop = stop
+        self._lost = False
+
+    def heard(self, news: NameserverNews) -> None:
+        """Stop the node when its place is lost."""
+        if news.superseded and not self._lost:
+            self._lost = True
+            log.error("superseded", node=self._node, problem="another replica took this node's place by a higher epoch")
+            self._stop.set()
+
+    def check(self) -> None:
+        """Raise Superseded when it is lost. For the end, when the node has drained: whoever starts it must know not to do so again."""
+        if self._lost:
+            raise Superseded(self._node)
 
 
 def _report(options: StoreOptions, store: Store) -> None:

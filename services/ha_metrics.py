@@ -1,6 +1,8 @@
 """Replication as metrics, read from the node's status when they are scraped. What is unknown has no sample."""
 
+import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -25,15 +27,30 @@ _LAGS_S: dict[str, Callable[[NodeView], float | None]] = {
 }
 
 
-class HaCollector(Collector):
-    """One node's view of its group. `status` is called in the thread that serves the scrape; it reads plain values only."""
+_LOOP_ANSWERS_S = 2.0
 
-    def __init__(self, status: Callable[[], HaStatus]) -> None:
+
+class HaCollector(Collector):
+    """One node's view of its group. Scraped in any thread but the loop's, it calls `status` on the loop, which changes what that reads."""
+
+    def __init__(self, status: Callable[[], HaStatus], loop: asyncio.AbstractEventLoop) -> None:
         self._status = status
+        self._loop = loop
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """All gauges of one moment."""
-        status = self._status()
+        """All gauges of one moment; none while the loop does not answer."""
+        asked = asyncio.run_coroutine_threadsafe(self._look(), self._loop)
+        try:
+            status = asked.result(_LOOP_ANSWERS_S)
+        except FutureTimeoutError:
+            asked.cancel()
+            return
+        yield from self._gauges(status)
+
+    async def _look(self) -> HaStatus:
+        return self._status()
+
+    def _gauges(self, status: HaStatus) -> Iterator[GaugeMetricFamily]:
         offsets = GaugeMetricFamily("dittomq_log_offset_bytes", "Positions in this node's commit log.", labels=["position"])
         for position, read in _OFFSETS.items():
             offsets.add_metric([position], read(status))

@@ -10,13 +10,14 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
-from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError
+from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError, Superseded
 from dittomq.rpc.vitals import Vitals
 from dittomq.settings import Loaded, configured, settings_of
 from services import logs
 from services.ops import OpsServer
 
 EXIT_REFUSED: Final = 1
+EXIT_SUPERSEDED: Final = 6
 EXIT_USAGE: Final = 64
 EXIT_INTERNAL: Final = 128
 
@@ -69,10 +70,10 @@ C = TypeVar("C", bound=ServiceConfig)
 def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node]) -> int:
     """Run a service until SIGTERM or SIGINT; returns the exit status.
 
-    0 after a clean drain, 64 for wrong flags or configuration, 1 when the start was refused, 128 when something broke.
+    0 after a clean drain, 1 when the start was refused, 6 after a clean drain because another replica took this node's place: starting
+    it again does not help, 64 for wrong flags or configuration, 128 when something broke.
     """
     environment = os.environ  # noqa: TID251  # every service's composition root passes here
-    environment.setdefault("GRPC_VERBOSITY", "NONE")  # the C core's own lines on stderr; what matters arrives as errors
     try:
         loaded = configured(config_class, program, sys.argv[1:], environment)
         logs.configure()
@@ -104,6 +105,8 @@ def _exit_status(program: str, raised: BaseException) -> int:
             return EXIT_USAGE
         case StartError() | NodeIdTaken():
             return EXIT_REFUSED
+        case Superseded():
+            return EXIT_SUPERSEDED
         case _:
             return EXIT_INTERNAL
 

@@ -8,8 +8,8 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import StoreFailed
-from dittomq.metadata.formats import KINDS, TableKind
-from dittomq.metadata.tables import Ask, Page, R, Table, answer
+from dittomq.metadata.formats import KINDS, TOPICS, TableKind
+from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer
 
 
 class Listener(Protocol):
@@ -63,15 +63,20 @@ class Metadata:
         """
         return await self._lane.run(self._change_steps(kind, next_table), lambda news: self._hear(kind, news))
 
-    async def lead(self, epoch: int) -> None:
+    async def lead(self, epoch: int, minimums: QueueMinimums) -> None:
         """Durably give every table a version of this epoch: a new master's tables are newer than all that slaves applied before.
 
-        A table that never held anything keeps its version: it must not take the place of one that a slave has.
+        A table that never held anything keeps its version: it must not take the place of one that a slave has. `minimums` are those
+        of this node's store, for the topics: a table that an older version or RocketMQ has written does not hold them.
         """
+
+        def led(table: Table[Any]) -> Table[Any]:
+            return table if table == Table() else table.changed(table.rows.values(), epoch, self._clock.wall_ms())
+
+        await self.change(TOPICS, lambda table: led(table) if table == Table() else led(table).hiding(minimums))
         for kind in KINDS:
-            await self.change(
-                kind, lambda table: table if table == Table() else table.changed(table.rows.values(), epoch, self._clock.wall_ms())
-            )
+            if kind is not TOPICS:
+                await self.change(kind, led)
 
     def _load_steps(self) -> Generator[None, None, list[str]]:
         restored: list[str] = []

@@ -1,11 +1,13 @@
 """A slave's copy of its master's tables: pulled at one version, swapped whole, never back.
 
-The first round comes 3 s after the start, the next ones every 10 s, and at once when woken. The tables are pulled one after the
-other and each by itself: one that fails is logged and tried again in the next round, and keeps no other from arriving.
+The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, but not twice in a second. The tables
+are pulled one after the other and each by itself: one that fails is logged and tried again in the next round, and keeps no other
+from arriving.
 """
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,17 +18,17 @@ from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, OutOfReach, Refused, VersionChanged
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
-from dittomq.metadata.tables import Ask, Page, R, Table, sorted_rows
-from dittomq.metadata.topics import is_reserved
+from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, sorted_rows
+from dittomq.routes import DataVersion
 
 FIRST_ROUND_S = 3.0
 ROUND_S = 10.0
+SHORTEST_ROUND_S = 1.0
 PAGE_DEADLINE_S = 30.0
 ATTEMPTS = 3
+_PATIENCE_S = 2.0
 
 log = structlog.get_logger()
-
-QueueEnds = Mapping[str, Mapping[int, int]]
 
 
 class MetadataSource(Protocol):
@@ -45,66 +47,77 @@ class PullStatus:
     problem: str = ""
 
 
-class QueuesOfTopics(Protocol):
-    """The queues of this node's store."""
-
-    async def ends(self) -> QueueEnds:
-        """Of every topic, the queues that hold something, with their ends."""
-        ...
-
-    async def empty(self, topic: str, ends: Mapping[int, int]) -> None:
-        """Durably empty a topic's queues, unless one of them has grown beyond its end."""
-        ...
-
-
 class MetadataPuller:
-    """Follows the master's tables, and empties the queues of topics that are deleted.
+    """Follows the master's tables, and hides what the queues of deleted topics held.
 
     A master may answer with an older version than the one held here (it was restored, or it is not the newest master): it is discarded.
-    A recovering master that takes over a slave's log takes over its tables too, with `pull_once`, and leaves its queues alone:
-    `queues` is None.
+    `hide` durably tells this node's store where queues begin: before a table is seen here whose topics were deleted and made again, and
+    once in each round, because a log that was cut has forgotten a part of it.
     """
 
-    def __init__(self, source: MetadataSource, metadata: Metadata, clock: Clock, queues: QueuesOfTopics | None) -> None:
+    def __init__(self, source: MetadataSource, metadata: Metadata, clock: Clock, hide: Callable[[QueueMinimums], Awaitable[None]]) -> None:
         self._source = source
         self._metadata = metadata
         self._clock = clock
-        self._queues = queues
+        self._hide = hide
         self._woken = asyncio.Event()
+        self._next_topics = asyncio.Event()  # set when the topics of the next round have been asked for
         self.status: dict[str, PullStatus] = {kind.name: PullStatus() for kind in KINDS}
 
-    def wake(self) -> None:
-        """Pull now rather than at the next round."""
+    def topics_at(self, version: DataVersion) -> None:
+        """The master's topics have this version: pull now rather than at the next round when ours are older."""
+        if version.is_newer_than(self._metadata.table(TOPICS).version):
+            self._woken.set()
+
+    async def newer_topics(self) -> None:
+        """Ask the master for its topics now, once for all who wait; returns when they are here, or after 2 s at most."""
         self._woken.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._next_topics.wait()
+
+    @property
+    def topics_age_s(self) -> float | None:
+        """How long ago the topics were those of the master; None when they were not since this node started."""
+        pulled_s = self.status[TOPICS.name].last_success_s
+        return None if pulled_s is None else self._clock.monotonic() - pulled_s
 
     async def run(self) -> None:
         """Pull for ever. Raises StoreFailed when a table cannot be written."""
+        await self._hide(self._metadata.table(TOPICS).minimums)
         pause_s = FIRST_ROUND_S
         while True:
             await self._pause(pause_s)
             await self.pull_once()
-            pause_s = ROUND_S
+            await asyncio.sleep(SHORTEST_ROUND_S)
+            pause_s = ROUND_S - SHORTEST_ROUND_S
 
     async def pull_once(self) -> None:
         """Pull every table whose version differs, and wait until it is durable here."""
         self._woken.clear()
-        held = await self._queues.ends() if self._queues is not None else {}
+        topics_asked, self._next_topics = self._next_topics, asyncio.Event()
+        try:
+            await self._pull_table(TOPICS)
+        finally:
+            topics_asked.set()
         for kind in KINDS:
-            try:
-                pulled = await self._pull(kind)
-            except DittoError as error:
-                self._note(kind.name, str(error))
-                continue
-            if pulled is None:
-                continue
-            try:
-                await self._apply(kind, pulled)
-            except Refused as error:
-                self._note(kind.name, str(error))
-                continue
-            self.status[kind.name] = PullStatus(self._clock.monotonic())
-            if kind is TOPICS and self._queues is not None:
-                await self._empty_deleted(self._queues, held)
+            if kind is not TOPICS:
+                await self._pull_table(kind)
+
+    async def _pull_table(self, kind: TableKind[R]) -> None:
+        try:
+            pulled = await self._pull(kind)
+        except DittoError as error:
+            self._note(kind.name, str(error))
+            return
+        if pulled is None:
+            return
+        try:
+            await self._apply(kind, pulled)
+        except Refused as error:
+            self._note(kind.name, str(error))
+            return
+        self.status[kind.name] = PullStatus(self._clock.monotonic())
 
     def _note(self, table: str, problem: str) -> None:
         status = self.status[table]
@@ -135,7 +148,7 @@ class MetadataPuller:
         page = await self._source.fetch(kind, Ask(known=held.version), PAGE_DEADLINE_S)
         if page.not_modified:
             return held
-        version, rows = page.version, list(page.rows)
+        version, rows, minimums = page.version, list(page.rows), dict(page.minimums)
         if not version.is_newer_than(held.version):
             self._note(kind.name, f"the master offers version {version}, older than {held.version}, which is held here; discarded")
             return None
@@ -144,29 +157,23 @@ class MetadataPuller:
             if page.version != version:
                 raise VersionChanged(kind.name)
             rows += page.rows
-        return Table(version, sorted_rows(rows), held.other_fields)
+            minimums |= page.minimums
+        return Table(version, sorted_rows(rows), held.other_fields, minimums)
 
     async def _apply(self, kind: TableKind[R], pulled: Table[R]) -> None:
+        if pulled.minimums:
+            await self._hide(pulled.minimums)
         await self._metadata.change(kind, lambda held: pulled if pulled.version.is_newer_than(held.version) else held)
-
-    async def _empty_deleted(self, queues: QueuesOfTopics, held: QueueEnds) -> None:
-        """Empty what was held before the pull and has no topic after it: nothing is published to a topic that is not in the table.
-
-        Done in each round, because a log that lags brings more of a deleted topic. A table that never held anything tells nothing.
-        """
-        topics = self._metadata.table(TOPICS)
-        if topics == Table():
-            return
-        for topic, ends in held.items():
-            if topic not in topics.rows and not is_reserved(topic):
-                log.info("deleted_topic_emptied", topic=topic)
-                await queues.empty(topic, ends)
 
 
 async def take_tables(source: MetadataSource, metadata: Metadata, clock: Clock) -> None:
     """Take over every table of `source` that is newer than ours, durably; OutOfReach unless all could be asked for."""
-    puller = MetadataPuller(source, metadata, clock, queues=None)
+    puller = MetadataPuller(source, metadata, clock, _leave_to_the_term)
     await puller.pull_once()
     for table, status in puller.status.items():
         if status.problem:
             raise OutOfReach(f"the table of {table}", status.problem)
+
+
+async def _leave_to_the_term(_: QueueMinimums) -> None:
+    """A recovering master hides what its tables say when it opens its epoch: its log is not there yet."""

@@ -1,14 +1,15 @@
 """⑧ Reading a queue, on masters and slaves alike: what is readable now, or what comes within the wait."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import InvalidField, NotPermitted, QueueFull, QueueNotFound
+from dittomq.errors import InvalidField, NotPermitted, QueueFull, QueueNotFound, TopicNotFound
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus
@@ -29,12 +30,16 @@ class Readable:
 class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
     beyond the end is refused (a master knows the end) or waited for (a slave may be behind).
+
+    `newer_topics` fetches topics that this node may not know yet and returns in a bounded time, however that went; None on a node that
+    knows them all.
     """
 
     broker: str
     readable: Callable[[], Readable]
     topic: Callable[[str], TopicConfig]
     refuses_beyond_end: bool
+    newer_topics: Callable[[], Awaitable[None]] | None = None
 
 
 class Reading:
@@ -50,8 +55,12 @@ class Reading:
 
     async def pull(self, order: PullOrder) -> PullAnswer:
         """Messages from the offset on, waiting for the first one as long as the order allows."""
-        self._check(order)
         deadline = self._clock.monotonic() + order.wait_s
+        try:
+            topic = self._rules.topic(order.topic)
+        except TopicNotFound:
+            topic = await self._learn(order.topic)
+        self._check(order, topic)
         while True:
             pulse = self._dispatcher.pulse()
             answer = await self._look(order)
@@ -60,8 +69,14 @@ class Reading:
                 return answer
             await self._wait(pulse, left_s)
 
-    def _check(self, order: PullOrder) -> None:
-        topic = self._rules.topic(order.topic)
+    async def _learn(self, name: str) -> TopicConfig:
+        """The topic that may have been made a moment ago; TopicNotFound."""
+        if self._rules.newer_topics is not None:
+            with self._seat():
+                await self._rules.newer_topics()
+        return self._rules.topic(name)
+
+    def _check(self, order: PullOrder, topic: TopicConfig) -> None:
         if not topic.permission & PERMISSION_READ:
             raise NotPermitted(f'topic "{order.topic}" cannot be read: its permission is {topic.permission}, reading needs bit 4')
         if order.queue >= topic.read_queues:
@@ -70,14 +85,17 @@ class Reading:
             raise InvalidField("at_least", f'is of broker group "{order.at_least.broker}", this is "{self._rules.broker}"')
 
     async def _wait(self, pulse: asyncio.Event, seconds: float) -> None:
+        with self._seat(), contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await pulse.wait()
+
+    @contextlib.contextmanager
+    def _seat(self) -> Iterator[None]:
         if self._waiting >= MAX_WAITING_PULLS:
             raise QueueFull("the number of waiting pulls", MAX_WAITING_PULLS)
         self._waiting += 1
         try:
-            async with asyncio.timeout(seconds):
-                await pulse.wait()
-        except TimeoutError:
-            return
+            yield
         finally:
             self._waiting -= 1
 

@@ -9,7 +9,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import NotMaster, TopicExists
 from dittomq.metadata.formats import TOPICS
-from dittomq.metadata.tables import Ask, Page, Table
+from dittomq.metadata.tables import Ask, Page, QueueMinimums, Table, answer
 from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic, check_topic_name, find_topic
 
 # What a caller may ask of a topic; the other fields stay as they are.
@@ -17,11 +17,13 @@ _ASKED_FIELDS = ("read_queues", "write_queues", "permission")
 
 
 class TopicStore(Protocol):
-    """The part of a store that knows queues. Both calls block and run on a lane."""
+    """The part of a store that knows queues. All calls block and run on a lane."""
 
     def queue_range(self, topic: str, queue: int) -> tuple[int, int]: ...
 
-    def delete_topic(self, topic: str) -> None: ...
+    def next_offsets(self, topic: str) -> QueueMinimums: ...
+
+    def hide(self, minimums: QueueMinimums) -> None: ...
 
 
 class TopicChanges(Protocol):
@@ -50,7 +52,8 @@ class TopicReads:
 
     def list(self, page_size: int, page_token: str) -> Page[TopicConfig]:
         """A page of topics, by name; VersionChanged when the table moved on since the page before."""
-        return self._metadata.answer(TOPICS, Ask(page_size=page_size, page_token=page_token))
+        table = self._metadata.table(TOPICS)
+        return answer(TOPICS.name, Table(table.version, table.rows), Ask(page_size=page_size, page_token=page_token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class MasterTopics:
         if validate_only:
             existing = _existing(self.metadata.table(TOPICS), topic)
             return existing or topic, existing is None
+        await self.store_lane.call(lambda: self.store.hide(self._minimums(topic.name)))  # a deletion may have been cut short
         after = await self.metadata.change(TOPICS, lambda table: self._with(table, topic))
         stored = after.rows[topic.name]
         return stored, stored is topic  # a topic that was there is another object
@@ -84,25 +88,31 @@ class MasterTopics:
     async def delete(self, name: str, validate_only: bool) -> None:
         """Delete the topic, durably before returning: its queues hold nothing any more, its records stay in the log.
 
-        Its queues go first: a crash between leaves an empty topic, which can be deleted again. Made anew, it continues the queue offsets.
+        The table says from where on a topic of that name is another one; the store follows it, here and on every copy, now or at the
+        latest before the topic is there again. Made anew, it continues the queue offsets.
         """
         check_topic_name(name, "name")
         find_topic(self.metadata.table(TOPICS).rows, name, self.node)
         self.epoch()
         if validate_only:
             return
-        await self.store_lane.call(lambda: self.store.delete_topic(name))
-        await self.metadata.change(TOPICS, lambda table: self._without(table, name))
+        ends = await self.store_lane.call(lambda: self.store.next_offsets(name))
+        await self.metadata.change(TOPICS, lambda table: self._without(table, name, ends))
+        await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
 
     def _with(self, table: Table[TopicConfig], topic: TopicConfig) -> Table[TopicConfig]:
         if _existing(table, topic) is not None:
             return table
         return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms())
 
-    def _without(self, table: Table[TopicConfig], name: str) -> Table[TopicConfig]:
+    def _without(self, table: Table[TopicConfig], name: str, ends: QueueMinimums) -> Table[TopicConfig]:
         if name not in table.rows:
             return table
-        return table.changed((row for row in table.rows.values() if row.name != name), self.epoch(), self.clock.wall_ms())
+        rows = (row for row in table.rows.values() if row.name != name)
+        return table.changed(rows, self.epoch(), self.clock.wall_ms()).hiding(ends)
+
+    def _minimums(self, name: str) -> QueueMinimums:
+        return {key: low for key, low in self.metadata.table(TOPICS).minimums.items() if key[0] == name}
 
 
 @dataclass(frozen=True, slots=True)

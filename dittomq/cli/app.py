@@ -13,6 +13,7 @@ import typer
 from dittomq.cli import (
     audit,
     cluster,
+    completion,
     consume,
     context,
     demo,
@@ -39,12 +40,13 @@ app = typer.Typer(
 )
 for _group in (local, context, serve, topic, role, log, audit):
     app.add_typer(_group.app)
-for _command in (demo, cluster, route, ha_status, publish, consume, version):
+for _command in (demo, cluster, route, ha_status, publish, consume, completion, version):
     _command.add_to(app)
 
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the C core's own lines on stderr; it looks when gRPC is loaded
     sys.exit(run(sys.argv[1:]))
 
 

@@ -1,6 +1,7 @@
 """`dittomq cluster`."""
 
 import time
+from collections.abc import Sequence
 
 import typer
 
@@ -8,7 +9,7 @@ from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.output import hint, human_age, printable, say, say_json, table
-from dittomq.routes import Node
+from dittomq.routes import Node, Role
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,7 +43,15 @@ def cluster(json: JsonFlag = False, nameserver: Nameserver = None) -> int:
         say(line)
     if not nodes:
         hint("no broker is registered")
+    name_groups_without_master(nodes)
     return Exit.DONE
+
+
+def name_groups_without_master(nodes: Sequence[Node]) -> None:
+    """Say which of the groups take no writes because nobody leads them."""
+    led = {node.broker for node in nodes if node.role is not Role.SLAVE}
+    for broker in sorted({node.broker for node in nodes} - led):
+        hint(f"{printable(broker)} has no master now and takes no writes; its slaves serve reads. See dittomq ha-status")
 
 
 def node_document(node: Node) -> dict[str, object]:

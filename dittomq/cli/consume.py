@@ -10,9 +10,10 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
+from dittomq.cli.exits import Exit
 from dittomq.cli.output import hint, say, say_json
 from dittomq.cli.stored_message import message_document, message_line
-from dittomq.errors import OffsetOutOfRange, QueueNotFound
+from dittomq.errors import DittoError, NotReady, OffsetOutOfRange, OutOfReach, QueueNotFound
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient, Page, Reader
@@ -20,8 +21,10 @@ if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
 _Queues = Sequence[tuple[str, int]]
 
 _FOLLOW_WAIT_S = 20.0
+_AGAIN_AFTER_S = 1.0
 _PAGE_MESSAGES = 1_024
 _PAGE_BYTES = 1024 * 1024
+_AWAY = (OutOfReach, NotReady)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,17 @@ class _Printer:
         self._left = limit
         self._json = json
         self._warned = False
+        self._away: set[str] = set()
+
+    def away(self, broker: str, error: DittoError) -> None:
+        """Say once that no copy of a group answers, until one does again."""
+        if broker not in self._away:
+            hint(f"{broker} is waited for: {error}")
+        self._away.add(broker)
 
     def show(self, broker: str, page: "Page") -> None:
         """Print a page; raises _EnoughError behind the last message that is wanted."""
+        self._away.discard(broker)
         for message in page.messages:
             if self._left == 0:
                 raise _EnoughError
@@ -80,35 +91,59 @@ def consume(  # noqa: PLR0913, PLR0917  # flags
     follow: Annotated[bool, typer.Option("--follow", help="Wait for new messages, until interrupted.")] = False,
     json: JsonFlag = False,
     nameserver: Nameserver = None,
-) -> None:
+) -> int:
     """Print messages: broker group, queue@offset, store time, keys, body.
 
-    Reads queue after queue to its present end; with --follow all queues at once. Slaves serve while a master is away.
+    Reads queue after queue to its present end; with --follow all queues at once. Slaves serve while a master is away. Exit code 3
+    when no copy of some broker group answers; --follow waits for it.
     """
     wanted = _Wanted(topic, _start(start), queue, node, follow or start == "latest")
-    asyncio.run(_consume(nameserver_address(nameserver), wanted, _Printer(limit, json=json)))
+    return asyncio.run(_consume(nameserver_address(nameserver), wanted, _Printer(limit, json=json)))
 
 
-async def _consume(nameserver: str, wanted: _Wanted, printer: _Printer) -> None:
+async def _consume(nameserver: str, wanted: _Wanted, printer: _Printer) -> int:
     from dittomq.client import AsyncClient
 
     async with AsyncClient(nameserver) as mq:
         queues = await _queues(mq, wanted)
         try:
-            await (_read_at_once if wanted.follow else _read_in_turn)(mq, queues, wanted, printer)
-        except* _EnoughError:
+            if wanted.follow:
+                await _read_at_once(mq, queues, wanted, printer)
+            else:
+                return await _read_in_turn(mq, queues, wanted, printer)
+        except _EnoughError:
             pass
+    return Exit.DONE
 
 
 async def _read_at_once(mq: "AsyncClient", queues: _Queues, wanted: _Wanted, printer: _Printer) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        for broker, queue in queues:
-            tasks.create_task(_read(mq, broker, queue, wanted, printer))
+    """Read for ever, or until one queue has printed enough or cannot be read; raises why."""
+    first: BaseException | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for broker, queue in queues:
+                tasks.create_task(_follow(_reader(mq, broker, queue, wanted), broker, wanted, printer))
+    except* (_EnoughError, DittoError) as ended:
+        first = ended.exceptions[0]
+    if first is not None:
+        raise first
 
 
-async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: _Wanted, printer: _Printer) -> None:
+async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: _Wanted, printer: _Printer) -> int:
+    """Read every queue that can be read; a group whose copies are all away is left out, and named."""
+    away: dict[str, DittoError] = {}
     for broker, queue in queues:
-        await _read(mq, broker, queue, wanted, printer)
+        if broker in away:
+            continue
+        try:
+            await _read(_reader(mq, broker, queue, wanted), broker, wanted, printer)
+        except _AWAY as silent:
+            away[broker] = silent
+    if len(away) == len({broker for broker, _ in queues}):
+        raise next(iter(away.values()))
+    for broker, problem in away.items():
+        hint(f"{broker} is not read to its end: {problem}")
+    return Exit.PARTLY if away else Exit.DONE
 
 
 async def _queues(mq: "AsyncClient", wanted: _Wanted) -> _Queues:
@@ -123,27 +158,49 @@ async def _queues(mq: "AsyncClient", wanted: _Wanted) -> _Queues:
     return chosen
 
 
-async def _read(mq: "AsyncClient", broker: str, queue: int, wanted: _Wanted, printer: _Printer) -> None:
-    reader = mq.reader(wanted.topic, queue, broker=broker, node=wanted.node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
-    first, end = await _bounds(reader)
-    offset = wanted.start if isinstance(wanted.start, int) else {"earliest": first, "latest": end}[wanted.start]
-    if not first <= offset <= end:
-        raise OffsetOutOfRange("queue offset", offset, first, end)
-    while wanted.follow or offset < end:
-        page = await reader.pull(offset, wait_s=_FOLLOW_WAIT_S if wanted.follow else 0.0)
+def _reader(mq: "AsyncClient", broker: str, queue: int, wanted: _Wanted) -> "Reader":
+    return mq.reader(wanted.topic, queue, broker=broker, node=wanted.node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
+
+
+async def _read(reader: "Reader", broker: str, wanted: _Wanted, printer: _Printer) -> None:
+    """Print a queue to its present end."""
+    offset, end = await _bounds(reader, wanted)
+    while offset < end:
+        page = await reader.pull(offset)
         printer.show(broker, page)
-        if not wanted.follow and page.next_offset == offset:
+        if page.next_offset == offset:
             return
         offset = page.next_offset
 
 
-async def _bounds(reader: "Reader") -> tuple[int, int]:
-    """First offset that the queue holds and one past its last, where the reader reads."""
+async def _follow(reader: "Reader", broker: str, wanted: _Wanted, printer: _Printer) -> None:
+    """Print a queue for ever; while no copy answers, wait for one."""
+    offset: int | None = None
+    while True:
+        try:
+            if offset is None:
+                offset, _ = await _bounds(reader, wanted)
+            page = await reader.pull(offset, wait_s=_FOLLOW_WAIT_S)
+        except _AWAY as silent:
+            printer.away(broker, silent)
+            await asyncio.sleep(_AGAIN_AFTER_S)
+        else:
+            printer.show(broker, page)
+            offset = page.next_offset
+
+
+async def _bounds(reader: "Reader", wanted: _Wanted) -> tuple[int, int]:
+    """Where to begin, and the queue's present end where the reader reads; raises OffsetOutOfRange for a start outside the queue."""
     try:
         page = await reader.pull(0)
     except OffsetOutOfRange as range_error:
-        return range_error.start, range_error.end
-    return page.min_offset, page.max_offset
+        first, end = range_error.start, range_error.end
+    else:
+        first, end = page.min_offset, page.max_offset
+    start = wanted.start if isinstance(wanted.start, int) else {"earliest": first, "latest": end}[wanted.start]
+    if not first <= start <= end:
+        raise OffsetOutOfRange("queue offset", start, first, end)
+    return start, end
 
 
 def _start(text: str) -> Literal["earliest", "latest"] | int:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from dittomq.cli.output import clock_time, human_age, human_bytes, table
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus, NodeView
-from dittomq.routes import Node
+from dittomq.routes import Node, Role
 
 Answers = Mapping[str, HaStatus | DittoError]
 
@@ -18,10 +18,12 @@ _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG
 class NodeReport:
     """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows.
 
-    `problem` says why the node did not answer, `seen_ms` when the nameserver heard of it last.
+    `role` is the registered one while nobody knows better. `problem` says why the node did not answer, `seen_ms` when the
+    nameserver heard of it last.
     """
 
     node: str
+    role: str
     view: NodeView | None
     problem: str
     seen_ms: int | None
@@ -117,7 +119,7 @@ def report_document(report: ClusterReport) -> dict[str, object]:
                 "leader": _leader_document(group.leader),
                 "nodes": [
                     {"node": node.node, "problem": node.problem or None, "seen_ms": node.seen_ms}
-                    | (asdict(node.view) if node.view else {"state": "unknown"})
+                    | (asdict(node.view) if node.view else {"role": node.role, "state": "unknown"})
                     for node in group.nodes
                 ],
             }
@@ -143,15 +145,25 @@ def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
 
 def _node(name: str, registered: Node | None, seen: NodeView | None, answer: HaStatus | DittoError | None) -> NodeReport:
     own = next((view for view in answer.nodes if view.node == name), None) if isinstance(answer, HaStatus) else None
-    if isinstance(answer, DittoError):
-        problem = str(answer)
-    else:
-        problem = "" if registered else "not registered with this nameserver"
+    seen_ms = registered.seen_ms if registered else None
+    match answer:
+        case OutOfReach(problem=why):
+            problem = f"does not answer{f' since {clock_time(seen_ms)}' if seen_ms else ''}: {why}"
+        case DittoError():
+            problem = str(answer)
+        case _:
+            problem = "" if registered else "not registered with this nameserver"
     view = seen or own
     if seen is not None and own is not None and seen.applied_lag_bytes is None and own.applied is not None:
         # Its master has not heard how far it has applied; the node itself knows.
         view = replace(seen, applied=own.applied, applied_lag_bytes=own.applied_lag_bytes)
-    return NodeReport(name, view, problem, registered.seen_ms if registered else None)
+    return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms)
+
+
+def _role_of(registered: Node | None) -> str:
+    if registered is None:
+        return "unknown"
+    return "slave" if registered.role is Role.SLAVE else "master"
 
 
 def _headline(group: GroupReport) -> str:
@@ -172,10 +184,8 @@ def _headline(group: GroupReport) -> str:
 def _row(node: NodeReport, now_ms: int) -> tuple[str, ...]:
     view = node.view
     silence = f"  {node.problem}" if node.problem else ""
-    if node.problem and node.seen_ms:
-        silence += f" (last heard by the nameserver {clock_time(node.seen_ms)})"
     if view is None:
-        return (node.node, "unknown", "unknown", "unknown", "unknown", "unknown", "unknown", silence)
+        return (node.node, node.role, "unknown", "unknown", "unknown", "unknown", "unknown", silence)
     age = f" {human_age((now_ms - view.since_ms) / 1000)}" if view.since_ms and view.state == "in sync" else ""
     if view.role == "master":
         return (node.node, view.role, view.state + age, "-", "-", _lag(view.applied_lag_bytes, None), "-", silence)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dittomq.cli.cluster import node_document
+from dittomq.cli.cluster import name_groups_without_master, node_document
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.output import printable, say, say_json, table
@@ -41,6 +41,7 @@ def route(topic: Annotated[str, typer.Argument(help="Topic.")], json: JsonFlag =
     ]
     for line in table([("BROKER", "READ QUEUES", "WRITE QUEUES", "PERMITS", "NODES"), *rows]):
         say(line)
+    name_groups_without_master(found.nodes)
 
 
 def permission_words(permission: int) -> str:

@@ -7,8 +7,6 @@ import typer
 
 from dittomq.cli.examples import example
 
-# What only the command line reads; a service refuses variables that it does not know.
-_OURS = ("DITTOMQ_CONFIG", "DITTOMQ_DEBUG", "DITTOMQ_NAMESERVER")
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(name="serve", help="Run one service in the foreground.", no_args_is_help=True)
@@ -36,7 +34,6 @@ def _become(service: str, arguments: list[str]) -> None:
     from dittomq.testing.processes import checkout_root
 
     root = str(checkout_root())
-    environment = {name: value for name, value in os.environ.items() if name not in _OURS}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, "-m", f"services.{service}", *arguments], environment)

@@ -10,7 +10,7 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
 from dittomq.cli.output import hint, printable, say, say_json, table
 from dittomq.cli.route import permission_words
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, OutOfReach, TopicNotFound
 from dittomq.message import MAX_TOPIC_CHARACTERS
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
@@ -53,7 +53,11 @@ def delete(name: Topic, broker: Broker = None, json: JsonFlag = False, nameserve
 
     with Client(nameserver_address(nameserver)) as mq:
         results = mq.admin.delete_topic(name, broker=broker)
-    return _tell(name, results, {result.broker: "deleted" for result in results if result.error is None}, json=json)
+    words = {result.broker: "deleted" for result in results if result.error is None}
+    without = {result.broker: "was not there" for result in results if isinstance(result.error, TopicNotFound)}
+    if len(without) < len(results):  # what was done before is done: run again until the last group is, the command ends with 0
+        words |= without
+    return _tell(name, results, words, json=json)
 
 
 @app.command("list", epilog=example("topic list", "topic list --json"))
@@ -83,7 +87,7 @@ def list_all(broker: Broker = None, json: JsonFlag = False, nameserver: Nameserv
         ]
         for line in table([("BROKER", "TOPIC", "READ QUEUES", "WRITE QUEUES", "PERMITS"), *rows]):
             say(line)
-    return _exit(results)
+    return _shown(results)
 
 
 @app.command(epilog=example("topic describe orders"))
@@ -122,30 +126,38 @@ def describe(name: Topic, broker: Broker = None, json: JsonFlag = False, nameser
         ]
         for line in table([("BROKER", "QUEUE", "FIRST", "END", "MESSAGES", "AS ON"), *rows]):
             say(line)
-    return _exit(results)
+    return _shown(results)
 
 
 def _tell(topic: str, results: "Sequence[GroupResult[T]]", words: dict[str, str], *, json: bool) -> int:
+    """One line for each group; those in `words` did it."""
+    failed = [result for result in results if result.broker not in words]
     if json:
-        say_json({"topic": topic, "done": sorted(words), "failed": _failed(results)})
+        say_json({"topic": topic, "done": sorted(words), "failed": _failed(failed)})
     else:
         for result in results:
             say(f"{result.broker}  {words.get(result.broker) or f'FAILED    {_reason(result.error)}'}")
-    return _exit(results, quiet=not json)
+    return _exit(failed, some_did=bool(words), quiet=not json)
 
 
 def _failed(results: "Sequence[GroupResult[T]]") -> list[dict[str, str]]:
     return [{"broker": result.broker, "error": str(result.error)} for result in results if result.error is not None]
 
 
-def _exit(results: "Sequence[GroupResult[T]]", *, quiet: bool = False) -> int:
-    """0 when every group did it, 3 when only some did, otherwise what the first refusal means."""
-    errors = [result.error for result in results if result.error is not None]
+def _shown(results: "Sequence[GroupResult[T]]") -> int:
+    failed = [result for result in results if result.error is not None]
+    return _exit(failed, some_did=len(failed) < len(results))
+
+
+def _exit(failed: "Sequence[GroupResult[T]]", *, some_did: bool, quiet: bool = False) -> int:
+    """0 when no group failed, 3 when only some did, otherwise what the errors mean: one that is silent may have done it, so it wins."""
+    errors = [result.error for result in failed if result.error is not None]
     if not errors:
         return Exit.DONE
     if not quiet:
-        hint(_reason(errors[0]))
-    return Exit.PARTLY if len(errors) < len(results) else exit_of(errors[0])
+        for error in errors:
+            hint(_reason(error))
+    return Exit.PARTLY if some_did else max(map(exit_of, errors))
 
 
 def _reason(error: DittoError | None) -> str:

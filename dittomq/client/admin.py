@@ -1,6 +1,7 @@
 """Managing a cluster: one call here is one call on each broker group, with one result for each.
 
-What was done in part can be asked for again until it is done in all groups.
+What was done in part can be asked for again until it is done in all groups. A node that was away when it was last called gets
+the call's deadline to be reached again; nothing is sent twice.
 """
 
 import asyncio
@@ -89,13 +90,21 @@ class Admin:
         """The topic in every group that has it; raises TopicNotFound when none has it."""
 
         async def describe(node: Node) -> TopicDescription:
-            response: pb.GetTopicResponse = await self._topics(node, "GetTopic", pb.GetTopicRequest(name=name))
+            try:
+                response: pb.GetTopicResponse = await self._topics(node, "GetTopic", pb.GetTopicRequest(name=name))
+            except TopicNotFound as unknown:
+                if node.role is not Role.SLAVE:
+                    raise
+                # It hears of topics later than its master, which was asked before it.
+                problem = f'{node.name} answers, and does not know topic "{name}"'
+                raise OutOfReach(f"the master of {node.broker}", problem) from unknown
             return TopicDescription(node.name, *wire.topic_and_queues(response))
 
         results = await self._on_any(describe, broker)
         missing = [result.error for result in results if isinstance(result.error, TopicNotFound)]
         if missing and len(missing) == len(results):
-            raise missing[0]
+            similar = next((error.similar for error in missing if error.similar), "")
+            raise missing[0] if len(missing) == 1 else TopicNotFound(name, "any broker group", similar)
         return [result for result in results if not isinstance(result.error, TopicNotFound)]
 
     async def list_brokers(self) -> list[Node]:
@@ -123,7 +132,11 @@ class Admin:
         return [await _result(name, [node for node in nodes if node.role is not Role.SLAVE], ask) for name, nodes in groups.items()]
 
     async def _on_any(self, ask: Callable[[Node], Awaitable[T]], broker: str | None) -> list[GroupResult[T]]:
-        return [await _result(name, nodes, ask) for name, nodes in (await self._groups(broker)).items()]
+        def backs_off(node: Node) -> bool:
+            return self._around.channels.backs_off(self._around.routing.address(node))
+
+        groups = await self._groups(broker)
+        return [await _result(name, sorted(nodes, key=backs_off), ask) for name, nodes in groups.items()]
 
     async def _groups(self, broker: str | None) -> dict[str, list[Node]]:
         """Nodes by group, the master first."""
@@ -151,12 +164,19 @@ class Admin:
     async def _topics(self, node: Node, method: str, request: object) -> Any:
         address = self._around.routing.address(node)
         stub: Any = self._around.channels.stub(TopicServiceStub, address)
-        return await call(getattr(stub, method), request, who=f"{node.name} at {address}", deadline_s=_DEADLINE_S)
+        return await call(
+            getattr(stub, method),
+            request,
+            who=f"{node.name} at {address}",
+            deadline_s=_DEADLINE_S,
+            patient=self._around.channels.backs_off(address),
+        )
 
     async def _on_node(self, node: str, method: str, request: object, deadline_s: float = _DEADLINE_S) -> Any:
         address = await self._address_of(node)
-        stub: Any = self._around.channels.stub(BrokerServiceStub, address)
-        return await call(getattr(stub, method), request, who=node, deadline_s=deadline_s)
+        channels = self._around.channels
+        stub: Any = channels.stub(BrokerServiceStub, address)
+        return await call(getattr(stub, method), request, who=node, deadline_s=deadline_s, patient=channels.backs_off(address))
 
     async def _address_of(self, node: str) -> str:
         if "/" not in node:
@@ -184,7 +204,7 @@ class Admin:
 
 async def _result(broker: str, nodes: list[Node], ask: Callable[[Node], Awaitable[T]]) -> GroupResult[T]:
     """The first node's answer; the next one is asked only when a node does not answer."""
-    problem: DittoError = OutOfReach(f"the master of {broker}", "no nameserver knows one now; run the same command again when it is back")
+    problem: DittoError = OutOfReach(f"the master of {broker}", "no nameserver knows one now")
     for node in nodes:
         try:
             return GroupResult(broker, await ask(node), None)

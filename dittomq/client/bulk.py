@@ -8,14 +8,14 @@ from typing import NamedTuple, Protocol, overload
 
 from dittomq.client.checks import checked_size
 from dittomq.client.frames import FULL_FRAME_BYTES
-from dittomq.client.outcomes import Absent, Failure, Outcome, Stored, Unknown
+from dittomq.client.outcomes import Absent, Failure, Outcome, Parted, Stored, Unknown
 from dittomq.client.queues import QueueChooser, Target
 from dittomq.errors import DittoError, LevelNotReached, NotStored
-from dittomq.message import MAX_FRAME_MESSAGES, Message, Receipt
+from dittomq.message import MAX_FRAME_MESSAGES, Message, PutStatus, Receipt
 from dittomq.routes import Route
 
 _POSITION_BITS = 10  # MAX_FRAME_MESSAGES positions
-_POSITION_MASK = (1 << _POSITION_BITS) - 1
+_REFUSAL_AGE_S = 1.0
 
 
 class Publisher(Protocol):
@@ -67,18 +67,19 @@ class Outcomes(Sequence[Receipt | Failure]):
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         number, position = divmod(self._where[index], 1 << _POSITION_BITS)
-        piece = self._pieces[number]
-        if isinstance(piece, Stored):
-            receipt = piece.item(position, index)
-            return LevelNotReached(receipt) if piece.weak and self._weak_fails else receipt
-        return piece.item(position, index if index >= 0 else index + len(self))
+        entry = self._pieces[number].item(position, index if index >= 0 else index + len(self))
+        if isinstance(entry, Receipt) and entry.status is not PutStatus.PUT_OK and self._weak_fails:
+            return LevelNotReached(entry)
+        return entry
 
     def tally(self) -> Tally:
         """Count without making a single entry."""
         stored = weak = not_stored = unknown = 0
         for piece in self._pieces:
-            match piece:
-                case Stored(_, places) if piece.weak:
+            if isinstance(piece, Parted):
+                not_stored += len(piece.refused)
+            match piece.rest if isinstance(piece, Parted) else piece:
+                case Stored(_, places) as together if together.weak:
                     weak += len(places)
                 case Stored(_, places):
                     stored += len(places)
@@ -94,9 +95,8 @@ class Outcomes(Sequence[Receipt | Failure]):
         if not failed:
             return
         for index, place in enumerate(self._where):
-            if place >> _POSITION_BITS in failed:
-                failure = self[index]
-                assert not isinstance(failure, Receipt)  # its piece failed
+            failure = self[index] if place >> _POSITION_BITS in failed else None
+            if failure is not None and not isinstance(failure, Receipt):
                 failure.add_note(f"message {index:,} of {len(self):,} that were read; all together: {self.tally()}")
                 raise failure
 
@@ -129,6 +129,7 @@ class Bulk:
         self._where = array("q")
         self._open: dict[tuple[bool, str], _Piece] = {}  # by group for messages that are bound, by topic for others
         self._routes: dict[str, Route] = {}  # as they were when the last piece left
+        self._refusals: dict[str, tuple[DittoError, float]] = {}  # topics without a route, why, and until when that counts
 
     async def add(self, messages: Iterable[Message]) -> bool:
         """Publish these behind those before; False when a failure has ended the reading."""
@@ -138,9 +139,10 @@ class Bulk:
             try:
                 size = checked_size(message)
                 route = self._routes.get(message.topic) or await self._route(message.topic)
+                if isinstance(route, DittoError):
+                    self._refuse(message, route)
+                    continue
                 piece = await self._piece_for(route, message, size)
-            except NotStored as error:
-                self._refuse(message, error.cause)
             except DittoError as error:
                 self._refuse(message, error)
             else:
@@ -159,8 +161,18 @@ class Bulk:
             outcomes.append(await self._publisher.hear(piece) if isinstance(piece, asyncio.Future) else piece)
         return Outcomes(outcomes, self._where, weak_fails=self._weak_fails)
 
-    async def _route(self, topic: str) -> Route:
-        route = self._routes[topic] = await self._publisher.route(topic)
+    async def _route(self, topic: str) -> Route | DittoError:
+        """The route, or why there is none: asked for once for all messages that come within a second."""
+        now = asyncio.get_running_loop().time
+        refusal, until = self._refusals.get(topic, (None, 0.0))
+        if refusal is not None and now() < until:
+            return refusal
+        try:
+            route = self._routes[topic] = await self._publisher.route(topic)
+        except DittoError as error:
+            refusal = error.cause if isinstance(error, NotStored) else error
+            self._refusals[topic] = refusal, now() + _REFUSAL_AGE_S
+            return refusal
         return route
 
     async def _piece_for(self, route: Route, message: Message, size: int) -> _Piece:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 
+from dittomq.errors import NotPermitted, QueueNotFound, Refused, TopicNotFound
 from dittomq.message import MAX_FRAME_MESSAGES, Message
 
 FULL_FRAME_BYTES = 1024 * 1024
@@ -18,7 +19,8 @@ class Batch:
     """Messages offered together, at most a full frame. `queues[i]` is the queue of `messages[i]`.
 
     `bound`: a queue or an order key ties some message to this group. Otherwise all are of one topic.
-    `offered` and `deadline` are on the monotonic clock.
+    `offered` and `deadline` are on the monotonic clock. `refused`: messages that are in the batch no more, by their place in it
+    when it was offered, and why; None: none.
     """
 
     messages: Sequence[Message]
@@ -27,6 +29,15 @@ class Batch:
     bound: bool
     offered: float
     deadline: float
+    refused: dict[int, tuple[Message, Refused]] | None = None
+
+    def take_out(self, taken: Sequence[int], cause: Refused) -> None:
+        """The messages at these indexes were refused for good; the others keep their order and are settled together."""
+        refused = self.refused or {}
+        left = [place for place in range(len(self.messages) + len(refused)) if place not in refused]
+        self.refused = refused | {left[at]: (self.messages[at], cause) for at in taken}
+        kept = [at for at in range(len(self.messages)) if at not in set(taken)]
+        self.messages, self.queues = [self.messages[at] for at in kept], [self.queues[at] for at in kept]
 
 
 class FrameState(Enum):
@@ -35,14 +46,6 @@ class FrameState(Enum):
     TO_SEND = "to send"
     SENT = "sent"
     REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """The message that a refusal names."""
-
-    batch: Batch
-    index: int
 
 
 @dataclass(eq=False, slots=True)
@@ -84,12 +87,22 @@ class Frame:
         for batch, places in self.parts():
             yield batch, [self.first_sequence + place for place in places]
 
-    def culprit(self, place: int | None) -> Culprit | None:
-        """The message at `place`; None when there is none."""
-        for batch, places in self.parts():
-            if place is not None and place in places:
-                return Culprit(batch, places.index(place))
-        return None
+    def take_out(self, place: int, cause: Refused) -> None:
+        """Take out of the batches what a refusal of the message at `place` holds for: itself, or all messages of a refused topic's queue.
+
+        The frame is not sent again afterwards.
+        """
+        messages, queues = self.content()
+        named, queue = messages[place], queues[place]
+        whole_queue = isinstance(cause, TopicNotFound | QueueNotFound | NotPermitted)
+        for batch in self.batches:
+            taken = [
+                at
+                for at, message in enumerate(batch.messages)
+                if message is named or (whole_queue and batch.queues[at] == queue and message.topic == named.topic)
+            ]
+            if taken:
+                batch.take_out(taken, cause)
 
     def content(self) -> tuple[list[Message], list[int]]:
         """Messages and their queues in the order of their places."""

@@ -37,9 +37,9 @@ from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
+from dittomq.rpc.headers import EPOCH_HEADER
 from dittomq.wire import messaging as wire
 
-EPOCH_HEADER = "dittomq-epoch"
 _OPEN_DEADLINE_S = 3.0
 _MAX_SESSIONS = 1_024
 
@@ -49,12 +49,13 @@ Stream = grpc.aio.StreamStreamCall[pb.PublishStreamRequest, pb.PublishStreamResp
 
 @dataclass(frozen=True, slots=True)
 class LinkOwner:
-    """What the producer asks for in every frame, and what it does with what is settled or handed back."""
+    """What the producer asks for in every frame, and what it does with what is settled or handed back, or when a stream has ended."""
 
     ack: Ack | None
     timeout_s: float
     settle: Callable[[Settled, str], None]
-    hand_back: Callable[[Batch, str], None]
+    hand_back: Callable[[HandBack, str], None]
+    lost: Callable[[str], None]
 
 
 class GroupLink:
@@ -111,6 +112,7 @@ class GroupLink:
             await self._converse(master)
         except DittoError as problem:
             self._failures += 1
+            self._owner.lost(self._broker)
             self._feed(StreamEnded(problem))
             raise
 
@@ -205,8 +207,8 @@ class GroupLink:
                         self._ending.set_result(problem)
                 case SettleStored() | SettleNotStored() | SettleUnknown():
                     self._owner.settle(command, self._broker)
-                case HandBack(batch):
-                    self._owner.hand_back(batch, self._broker)
+                case HandBack():
+                    self._owner.hand_back(command, self._broker)
                 case _:
                     assert_never(command)
         if self._outbox.wants_stream:

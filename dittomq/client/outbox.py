@@ -187,12 +187,13 @@ class Outbox:
                 self._drop(frame, error, index)
 
     def _drop(self, frame: Frame, cause: Refused, index: int | None) -> None:
-        """Fail what the refusal names: the batch of one message, or the frame."""
-        culprit = frame.culprit(index)
-        for batch in frame.batches:
-            if culprit is None or batch is culprit.batch:
-                self._commands.append(SettleNotStored(batch, cause, culprit.index if culprit is not None else 0))
-        frame.batches = [batch for batch in frame.batches if culprit is not None and batch is not culprit.batch]
+        """Fail what the refusal names: some messages, or the frame."""
+        failed = frame.batches
+        if index is not None and index < len(frame.place_of):
+            frame.take_out(index, cause)
+            failed = [batch for batch in frame.batches if not batch.messages]
+        self._commands += [SettleNotStored(batch, cause) for batch in failed]
+        frame.batches = [batch for batch in frame.batches if batch not in failed]
 
     def _regroup(self) -> None:
         """All frames of the stream are answered: take back what was refused, and go on or pause."""
@@ -239,9 +240,10 @@ class Outbox:
         self._take_back([frame for frame in self._frames if not frame.in_doubt])
         self._forget_refusals()
         self._expire(now)
-        if now - self._down_since >= self._options.retry_s:
+        lasts = now - self._down_since >= self._options.retry_s
+        self._commands += [HandBack(batch, problem if lasts else None) for batch in self._waiting.take_free()]
+        if lasts:
             self._fail_waiting(now, all_of_them=True)
-        self._commands += [HandBack(batch) for batch in self._waiting.take_free()]
 
     def _abandon(self) -> None:
         problem = OutOfReach(f"the master of {self._broker}", "the producer was closed before it answered")
@@ -278,7 +280,7 @@ class Outbox:
 
     def _fail_waiting(self, now: float, *, all_of_them: bool) -> None:
         while self._waiting and (all_of_them or self._send_by(self._waiting.first) <= now):
-            self._commands.append(SettleNotStored(self._waiting.take(), self._problem or self._silence()))
+            self._commands.append(SettleNotStored(self._waiting.take(), self._problem or self._unsent()))
 
     def _send(self, now: float, *, slot_freed: bool) -> None:
         for frame in self._frames:
@@ -316,6 +318,13 @@ class Outbox:
 
     def _frame(self, frame_id: int) -> Frame | None:
         return next((frame for frame in self._frames if frame.frame_id == frame_id), None)
+
+    def _unsent(self) -> DittoError:
+        """Why a batch was never sent in its time, though nothing went wrong."""
+        master, time = f"the master of {self._broker}", f"{self._options.retry_s:g} s"
+        if self._stream is _Stream.CLOSED:
+            return OutOfReach(master, f"no stream to it was opened within {time}, so nothing was sent")
+        return QueueFull(f"its turn to be sent did not come in {time}: the stream to {master}", self._options.max_frames)
 
     def _silence(self) -> OutOfReach:
         waited = self._options.timeout_s + self._options.grace_s

@@ -82,11 +82,10 @@ class SettleStored:
 
 @dataclass(frozen=True, slots=True)
 class SettleNotStored:
-    """Nothing of the batch is in any log. `index` is the message of the batch that caused it, 0 when none did."""
+    """Nothing of the batch is in any log."""
 
     batch: Batch
     cause: DittoError
-    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +100,13 @@ class SettleUnknown:
 
 @dataclass(frozen=True, slots=True)
 class HandBack:
-    """The batch is bound to no group and surely not stored: another group may take it; if none can, offer it again."""
+    """The batch is bound to no group and surely not stored: another group may take it.
+
+    If none can, offer it again; with a `problem`, which has lasted for too long, it is not stored.
+    """
 
     batch: Batch
+    problem: DittoError | None
 
 
 Command = SendFrame | EndStream | SettleStored | SettleNotStored | SettleUnknown | HandBack

@@ -1,10 +1,11 @@
 """What became of a batch, without its messages: kept as long as the caller keeps the receipts, so it is small."""
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from dittomq.client.frames import Batch
 from dittomq.client.outbox_events import SettleNotStored, SettleStored, SettleUnknown
 from dittomq.errors import DittoError, LevelNotReached, NotStored, OutcomeHandle, OutcomeUnknown
 from dittomq.message import PutStatus, Receipt
@@ -32,11 +33,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Surely not stored. The message at `culprit` caused it, where one did."""
+    """Surely not stored."""
 
     topics: Sequence[str]
     cause: DittoError
-    culprit: int = 0
 
     def item(self, position: int, index: int) -> NotStored:
         """The error of one message; `index` is its place in what was published together."""
@@ -60,22 +60,52 @@ class Unknown:
         return OutcomeUnknown(handle, str(self.problem))
 
 
-Outcome = Stored | Absent | Unknown
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Messages at the positions in `refused` were refused by name and are surely not stored; `rest` is what became of the others."""
+
+    refused: Mapping[int, Absent]
+    rest: Stored | Absent | Unknown
+
+    def item(self, position: int, index: int) -> Receipt | NotStored | OutcomeUnknown:
+        """The receipt or the error of one message."""
+        refused = self.refused.get(position)
+        if refused is not None:
+            return refused.item(0, index)
+        return self.rest.item(position - sum(place < position for place in self.refused), index)
+
+
+Outcome = Stored | Absent | Unknown | Parted
 
 
 def outcome_of(settled: SettleStored | SettleNotStored | SettleUnknown, broker: str) -> Outcome:
     """Keep what is needed of a settled batch."""
+    rest = _together(settled, broker)
+    refused = settled.batch.refused
+    if refused is None:
+        return rest
+    return Parted({place: Absent((message.topic,), cause) for place, (message, cause) in refused.items()}, rest)
+
+
+def failure_in(outcome: Absent | Unknown | Parted) -> NotStored | OutcomeUnknown:
+    """The error of the first message that failed."""
+    if isinstance(outcome, Parted):
+        first = min(outcome.refused)
+        return outcome.refused[first].item(0, first)
+    return outcome.item(0, 0)
+
+
+def _together(settled: SettleStored | SettleNotStored | SettleUnknown, broker: str) -> Stored | Absent | Unknown:
     match settled:
         case SettleStored(_, receipt, places):
             return Stored(receipt, places if isinstance(places, range) else array("H", places))
-        case SettleNotStored(batch, cause, culprit):
-            return Absent(_topics(message.topic for message in batch.messages), cause, culprit)
+        case SettleNotStored(batch, cause):
+            return Absent(_topics(batch), cause)
         case SettleUnknown(batch, producer_id, sequences, problem):
-            topics = _topics(message.topic for message in batch.messages)
-            return Unknown(broker, producer_id, array("q", sequences), topics, array("i", batch.queues), problem)
+            return Unknown(broker, producer_id, array("q", sequences), _topics(batch), array("i", batch.queues), problem)
         case _:
             assert_never(settled)
 
 
-def _topics(topics: Iterable[str]) -> tuple[str, ...]:
-    return tuple(topics)
+def _topics(batch: Batch) -> tuple[str, ...]:
+    return tuple(message.topic for message in batch.messages)

@@ -24,9 +24,10 @@ from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceSt
 from dittomq.client.bulk import Bulk, Outcomes
 from dittomq.client.checks import checked_size
 from dittomq.client.frames import Batch
-from dittomq.client.link import EPOCH_HEADER, GroupLink, LinkOwner, Settled
+from dittomq.client.link import GroupLink, LinkOwner, Settled
 from dittomq.client.outbox import MAY_PASS, Outbox, OutboxOptions
-from dittomq.client.outcomes import Absent, Outcome, Stored, outcome_of
+from dittomq.client.outbox_events import HandBack, SettleNotStored
+from dittomq.client.outcomes import Outcome, Stored, failure_in, outcome_of
 from dittomq.client.queues import QueueChooser, Target, master_of
 from dittomq.client.routing import Surroundings, backoff_s
 from dittomq.client.unknowns import Unknowns
@@ -46,6 +47,7 @@ from dittomq.errors import (
 from dittomq.message import Ack, Message, PutStatus, Receipt
 from dittomq.routes import Route
 from dittomq.rpc.channel import typed
+from dittomq.rpc.headers import EPOCH_HEADER
 from dittomq.wire import messaging as wire
 
 _ANSWER_GRACE_S = 2.0
@@ -79,7 +81,7 @@ class Producer:
     def __init__(self, around: Surroundings, options: ProducerOptions) -> None:
         self._around = around
         self._options = options
-        self.chooser = QueueChooser()
+        self.chooser = QueueChooser(around.clock.monotonic)
         self._waiting = WaitingBytes(options.max_waiting_bytes)
         self._links: dict[str, GroupLink] = {}
         self._unknowns: dict[str, Unknowns] = {}
@@ -129,7 +131,7 @@ class Producer:
         outcome = await self.hear(future)
         if isinstance(outcome, Stored):
             return self._judged(outcome.item(0, 0))
-        raise outcome.item(0, 0)
+        raise failure_in(outcome)
 
     @overload
     async def publish_many(self, messages: Messages, *, on_failure: Literal["raise"] = "raise") -> Sequence[Receipt]: ...
@@ -232,7 +234,7 @@ class Producer:
                 hex_id(self._around.chance),
                 OutboxOptions(timeout_s=options.timeout_s, retry_s=options.retry_s, linger_s=options.linger_s),
             )
-            owner = LinkOwner(options.ack, options.timeout_s, self._settle, self._hand_back)
+            owner = LinkOwner(options.ack, options.timeout_s, self._settle, self._hand_back, self.chooser.avoid)
             link = self._links[broker] = GroupLink(broker, outbox, self._around, owner)
             self._running.append(self._tasks.create_task(link.run()))
         return link
@@ -241,14 +243,18 @@ class Producer:
         self._waiting.give(settled.batch.size)
         self._pending.pop(settled.batch).set_result(outcome_of(settled, broker))
 
-    def _hand_back(self, batch: Batch, broker: str) -> None:
+    def _hand_back(self, handed: HandBack, broker: str) -> None:
         """Surely not stored and bound to no group: another group may take it."""
-        topic = batch.messages[0].topic
-        route = self._around.routing.last_route(topic)
+        batch = handed.batch
+        route = self._around.routing.last_route(batch.messages[0].topic)
         target = self.chooser.elsewhere(route, broker) if route is not None else None
         if target is not None:
             batch.queues = [target.queue] * len(batch.messages)
-        self._link(target.broker if target is not None else broker).offer(batch)
+            self._link(target.broker).offer(batch)
+        elif handed.problem is not None:
+            self._settle(SettleNotStored(batch, handed.problem), broker)
+        else:
+            self._link(broker).offer(batch)
 
     async def _flush(self) -> None:
         """Wait until everything is settled; each has its deadline."""
@@ -259,7 +265,7 @@ class Producer:
         for future in self._unheard:
             outcome = future.result()
             if not isinstance(outcome, Stored):
-                raise outcome.item(outcome.culprit if isinstance(outcome, Absent) else 0, 0)
+                raise failure_in(outcome)
 
     async def _ask_master(self, handle: OutcomeHandle, method: str, request: object) -> tuple[Any, int]:
         """The answer of the group's master and its epoch, asked for as long as a message is tried; raises OutcomeUnknown."""

@@ -1,12 +1,16 @@
 """Which broker group and queue a message goes to. The same order key always goes to the same queue, whichever client sends it."""
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from dittomq.errors import NotPermitted, QueueNotFound
 from dittomq.message import Message
 from dittomq.routes import PERMISSION_WRITE, Node, NodeState, Role, Route
+
+_AVOID_S = 5.0
+"""For so long a group whose master did not answer gets nothing that can go elsewhere: nameservers notice much later."""
 
 
 class Target(NamedTuple):
@@ -34,9 +38,12 @@ class _Plan:
 class QueueChooser:
     """Chooses queues for one producer; takes turns where the message leaves the choice."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: the monotonic clock."""
+        self._now = now
         self._plans: dict[str, _Plan] = {}
         self._turns: dict[str, int] = {}
+        self._avoided: dict[str, float] = {}  # group → until when
 
     def target(self, route: Route, message: Message) -> Target:
         """Where the message goes; raises QueueNotFound or NotPermitted.
@@ -50,12 +57,24 @@ class QueueChooser:
         if message.order_key:
             broker, queue = plan.pairs[zlib.crc32(message.order_key.encode()) % len(plan.pairs)]
             return Target(broker, queue, bound=True)
-        return self._in_turn(plan.led or plan.pairs, route.topic)
+        return self._in_turn(self._answering(plan.led) or plan.led or plan.pairs, route.topic)
 
     def elsewhere(self, route: Route, broker: str) -> Target | None:
         """A queue of another group with a master that serves, for a message bound to none; None when there is no such group."""
-        others = tuple(pair for pair in self._plan(route).led if pair[0] != broker)
+        others = tuple(pair for pair in self._answering(self._plan(route).led) if pair[0] != broker)
         return self._in_turn(others, route.topic) if others else None
+
+    def avoid(self, broker: str) -> None:
+        """The group's master did not answer."""
+        self._avoided[broker] = self._now() + _AVOID_S
+
+    def _answering(self, pairs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        """Those of groups that are not avoided."""
+        if not self._avoided:
+            return pairs
+        now = self._now()
+        self._avoided = {broker: until for broker, until in self._avoided.items() if until > now}
+        return tuple(pair for pair in pairs if pair[0] not in self._avoided)
 
     def _in_turn(self, pairs: tuple[tuple[str, int], ...], topic: str) -> Target:
         turn = self._turns.get(topic, 0)

@@ -8,7 +8,7 @@ After a StoreFailed the store takes no more writes and syncs nothing more: what 
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Self
 
@@ -263,17 +263,27 @@ class Store:
             self._derived.dispatch.run(min(applied, to))
             return report
 
-    def delete_topic(self, topic: str) -> None:
-        """Durably empty the topic's queues; their records stay in the log, and made again it continues their offsets."""
-        gate = self._gate
-        with gate.filing, gate.dispatching, gate.writing("delete_topic"):
-            index = self._derived.index
-            minimums = checkpoint.load_minimums(self._storage)
-            doomed = [queue for queue in index.queues.values() if queue.topic == topic]
-            minimums |= {(topic, queue.queue): checkpoint.Minimum(queue.next, self.end) for queue in doomed}
-            checkpoint.save_minimums(self._storage, minimums)
-            for queue in doomed:
-                index.raise_minimum(queue, queue.next)
+    def next_offsets(self, topic: str) -> dict[tuple[str, int], int]:
+        """Of each queue of the topic that ever held a message, the offset that the next one gets."""
+        with self._gate.looking():
+            return {key: queue.next for key, queue in self._derived.index.queues.items() if queue.topic == topic}
+
+    def minimums(self) -> dict[tuple[str, int], int]:
+        """What `hide` was told, as far as no cut has taken the records that it spoke of."""
+        with self._gate.filing:
+            return {key: minimum.low for key, minimum in checkpoint.load_minimums(self._storage).items()}
+
+    def hide(self, minimums: Mapping[tuple[str, int], int]) -> None:
+        """Durably let each queue begin at its minimum at least, also when its records are still to come; none goes back."""
+        gate, index = self._gate, self._derived.index
+        if all(key in index.queues and index.queues[key].min >= low for key, low in minimums.items()):
+            return
+        with gate.filing, gate.dispatching, gate.writing("hide"):
+            higher = {key: low for key, low in minimums.items() if index.queue(*key).min < low}
+            kept = checkpoint.load_minimums(self._storage)
+            checkpoint.save_minimums(self._storage, kept | {key: checkpoint.Minimum(low, self.end) for key, low in higher.items()})
+            for key, low in higher.items():
+                index.raise_minimum(index.queues[key], low)
             self._checkpointed = None
 
     def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ DittoError
   Refused         nothing of it happened; crosses the wire (`dittomq.rpc.status` maps each to a gRPC code and back)
   StoreFailed     a write or sync failed: the node stops, what was in flight is unknown; crosses the wire too
   StartError      this process cannot start: configuration, store, port
+  Superseded      this process must not go on: another replica has its id
   OutOfReach      nobody answers at an address, or not in time
   NotStored, LevelNotReached, OutcomeUnknown
                   what publishing raises; a caller has one question: may I send it again?
@@ -35,7 +36,7 @@ from dittomq.errors.refused import (
     WrongCluster,
 )
 from dittomq.errors.root import DittoError, OutOfReach, StoreFailed
-from dittomq.errors.starting import ConfigError, PortInUse, StartError, StoreLocked, UnreadableStore
+from dittomq.errors.starting import ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore
 
 __all__ = [
     "ConfigError",
@@ -66,6 +67,7 @@ __all__ = [
     "StartError",
     "StoreFailed",
     "StoreLocked",
+    "Superseded",
     "TooFewCopies",
     "TopicExists",
     "TopicNotFound",

@@ -1,4 +1,4 @@
-"""Why a process cannot start."""
+"""Why a process cannot start, or must not go on."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -55,3 +55,14 @@ class PortInUse(StartError):
 
     def __str__(self) -> str:
         return f"{self.setting}: {self.address} is in use; stop what holds it or choose another port"
+
+
+@dataclass(eq=False)
+class Superseded(DittoError):
+    """Another replica has taken this node's id by a higher epoch; this process has drained and ends."""
+
+    reason: ClassVar[str] = "SUPERSEDED"
+    node: str
+
+    def __str__(self) -> str:
+        return f"another replica has taken the place of {self.node} by a higher epoch; stop that one before you start this one again"

@@ -7,9 +7,12 @@ from typing import Any, Generic, TypeVar
 
 from dittomq.metadata import fastjson
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
-from dittomq.metadata.tables import R, Table, sorted_rows
+from dittomq.metadata.tables import QueueMinimums, R, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
+
+# Our own field of topics.json. RocketMQ reads past it and does not write it again; each node's store has its minimums too.
+_MINIMUMS_FIELD = "dittomqQueueMinimums"
 
 Fields = dict[str | int, Json]
 V = TypeVar("V")
@@ -40,7 +43,8 @@ def decode(kind: TableKind[R], data: bytes) -> Table[R]:
         raise DamagedFile("holds no object")
     version = _decode_version(_take(fields, "dataVersion", dict, {}))
     rows = kind.decode_rows(_take(fields, kind.field, dict, {}))
-    return Table(version, sorted_rows(rows), fields)
+    minimums = _decode_minimums(_take(fields, _MINIMUMS_FIELD, dict, {}))
+    return Table(version, sorted_rows(rows), fields, minimums)
 
 
 def encode(kind: TableKind[R], table: Table[R]) -> bytes:
@@ -51,6 +55,8 @@ def encode(kind: TableKind[R], table: Table[R]) -> bytes:
         "timestamp": table.version.timestamp_ms,
     }
     fields: Fields = {**table.other_fields, "dataVersion": version, kind.field: kind.encode_rows(table.rows.values())}
+    if table.minimums:
+        fields[_MINIMUMS_FIELD] = _encode_minimums(table.minimums)
     return fastjson.dumps(fields, pretty_levels=2).encode("ascii")
 
 
@@ -60,6 +66,15 @@ def _decode_version(fields: Fields) -> DataVersion:
         timestamp_ms=_take_integer(fields, "timestamp", 0, 64),
         counter=_take_integer(fields, "counter", 0, 64),
     )
+
+
+def _decode_minimums(topics: Fields) -> QueueMinimums:
+    queues = ((str(topic), queue, low) for topic, lows in topics.items() for queue, low in _object(topic, lows).items())
+    return dict(sorted(((topic, _number(topic, queue, 32)), _number(topic, low, 64)) for topic, queue, low in queues))
+
+
+def _encode_minimums(minimums: QueueMinimums) -> Fields:
+    return {topic: {queue: low for (_, queue), low in lows} for topic, lows in groupby(minimums.items(), lambda each: each[0][0])}
 
 
 def _decode_topics(rows: Fields) -> Iterable[TopicConfig]:

@@ -24,21 +24,33 @@ class Row(Protocol):
     def key(self) -> Any: ...
 
 
+QueueMinimums = Mapping[tuple[str, int], int]
+"""Queues of deleted topics, and of those made again since: (topic, queue) → what lies below this queue offset is never read again."""
+
 R = TypeVar("R", bound=Row)
 R_co = TypeVar("R_co", bound=Row, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R_co]):
-    """One version of a table: rows by key, in the order of their keys. `other_fields`: the rest of RocketMQ's file, kept as it is."""
+    """One version of a table: rows by key, in the order of their keys. `other_fields`: the rest of RocketMQ's file, kept as it is.
+
+    `minimums` belong to the topics, the other tables have none. They only grow: a topic that is made again keeps them.
+    """
 
     version: DataVersion = field(default_factory=DataVersion)
     rows: Mapping[Any, R_co] = field(default_factory=dict)
     other_fields: Mapping[str | int, Json] = field(default_factory=dict)
+    minimums: QueueMinimums = field(default_factory=dict)
 
     def changed(self, rows: Iterable[R_co], epoch: int, now_ms: int) -> Self:
         """The next version of this table, with these rows instead."""
         return replace(self, version=self.version.next(epoch, now_ms), rows=sorted_rows(rows))
+
+    def hiding(self, minimums: QueueMinimums) -> Self:
+        """This version with these minimums too; a queue keeps the higher one."""
+        keys = sorted({**self.minimums, **minimums})
+        return replace(self, minimums={key: max(self.minimums.get(key, 0), minimums.get(key, 0)) for key in keys})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[R_co]):
-    """Rows of one version. `not_modified`: the caller holds this version already, and gets no rows. `next_token` empty: the last page."""
+    """Rows of one version. `not_modified`: the caller holds this version already, and gets no rows. `next_token` empty: the last page.
+
+    Behind the last row come the table's minimums, counted as rows.
+    """
 
     version: DataVersion
     rows: tuple[R_co, ...] = ()
     next_token: str = ""
     not_modified: bool = False
+    minimums: QueueMinimums = field(default_factory=dict)
 
 
 def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:
@@ -74,9 +90,11 @@ def answer(name: str, table: Table[R], ask: Ask) -> Page[R]:
         return Page(table.version, not_modified=True)
     start = _start(name, table, ask.page_token)
     end = start + (ask.page_size or DEFAULT_PAGE_ROWS)
+    count = len(table.rows)
     rows = tuple(islice(table.rows.values(), start, end))
-    next_token = _token(table.version, end) if end < len(table.rows) else ""
-    return Page(table.version, rows, next_token)
+    minimums = dict(islice(table.minimums.items(), max(0, start - count), max(0, end - count)))
+    next_token = _token(table.version, end) if end < count + len(table.minimums) else ""
+    return Page(table.version, rows, next_token, minimums=minimums)
 
 
 def _token(version: DataVersion, start: int) -> str:

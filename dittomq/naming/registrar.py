@@ -44,12 +44,14 @@ class NameserverNews:
     """What all nameservers say together.
 
     `answers`: those whose last call succeeded, in the configured order. `superseded`: another replica took this node's id by a
-    higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, empty for none.
+    higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, empty for none. `taken`: some
+    refuse us because another replica holds this node's id, and none takes us in.
     """
 
     answers: tuple[NameserverAnswer, ...]
     superseded: bool
     refusal: str
+    taken: bool
 
     @property
     def group_epoch(self) -> Epoch:
@@ -180,7 +182,7 @@ class Registrar:
         membership = wire.membership(response)
         _check_period(registration, membership, desk.nameserver)
         self._was_registered = True
-        desk.session, desk.refusal, desk.answered_s = membership.session_id, "", self._clock.monotonic()
+        desk.session, desk.refusal, desk.taken_s, desk.answered_s = membership.session_id, "", None, self._clock.monotonic()
         desk.answer = NameserverAnswer(
             desk.nameserver,
             membership.master,
@@ -245,7 +247,8 @@ class Registrar:
             if desk.answer is not None
         )
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
-        self._heard(NameserverNews(answers, self._superseded, refusal))
+        taken = not answers and any(desk.taken_s is not None for desk in self._desks)
+        self._heard(NameserverNews(answers, self._superseded, refusal, taken))
 
     def _period_s(self, desk: _Desk, registration: Registration) -> float:
         period_s = registration.registration_period_ms / 1_000

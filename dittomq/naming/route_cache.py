@@ -81,9 +81,10 @@ class RouteCache:
         return entry
 
     async def _ask_for(self, topic: str) -> Route | DittoError:
-        async def ask(stub: Any, who: str) -> Route:
+        async def ask(nameserver: str) -> Route:
             request = pb.GetRouteRequest(topic=topic, network=self._network)
-            response: pb.GetRouteResponse = await call(stub.GetRoute, request, who=who, deadline_s=_CALL_DEADLINE_S)
+            stub = self._stub(nameserver)
+            response: pb.GetRouteResponse = await call(stub.GetRoute, request, who=_who(nameserver), deadline_s=_CALL_DEADLINE_S)
             return wire.route(topic, response)
 
         try:
@@ -91,25 +92,38 @@ class RouteCache:
         except DittoError as error:
             return error
 
-    async def _all_pages(self, stub: Any, who: str) -> list[Node]:
+    async def _all_pages(self, nameserver: str) -> list[Node]:
+        """A nameserver that was away is waited for: unlike a route, the list has no older answer to live with meanwhile."""
         nodes: list[Node] = []
         token = ""
         while True:
             request = pb.ListBrokersRequest(page_size=_LIST_PAGE, page_token=token, network=self._network)
-            response: pb.ListBrokersResponse = await call(stub.ListBrokers, request, who=who, deadline_s=_CALL_DEADLINE_S)
+            response: pb.ListBrokersResponse = await call(
+                self._stub(nameserver).ListBrokers,
+                request,
+                who=_who(nameserver),
+                deadline_s=_CALL_DEADLINE_S,
+                patient=self._channels.backs_off(nameserver),
+            )
             page = wire.node_page(response)
             nodes += page.nodes
             token = page.next_page_token
             if not token:
                 return nodes
 
-    async def _ask(self, question: Callable[[Any, str], Awaitable[T]]) -> T:
-        """The first answer. A nameserver that knows no such topic may not have heard of it yet: the others are asked too."""
+    def _stub(self, nameserver: str) -> Any:
+        return self._channels.stub(NameServerServiceStub, nameserver)
+
+    async def _ask(self, question: Callable[[str], Awaitable[T]]) -> T:
+        """The first answer. A nameserver that knows no such topic may not have heard of it yet: the others are asked too.
+
+        Those that cannot be reached now come last.
+        """
         unknown: TopicNotFound | None = None
         silence: OutOfReach | None = None
-        for nameserver in list(self._nameservers):
+        for nameserver in sorted(self._nameservers, key=self._channels.backs_off):
             try:
-                answer = await question(self._channels.stub(NameServerServiceStub, nameserver), f"nameserver {nameserver}")
+                answer = await question(nameserver)
             except TopicNotFound as error:
                 unknown = error
             except OutOfReach as error:
@@ -123,3 +137,7 @@ class RouteCache:
         if self._nameservers[0] != nameserver:
             self._nameservers.remove(nameserver)
             self._nameservers.insert(0, nameserver)
+
+
+def _who(nameserver: str) -> str:
+    return f"nameserver {nameserver}"

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import DataVersion
 
 PROTOCOL_VERSION = 1
 
@@ -80,12 +81,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sent from time to time, whatever else is."""
+    """Sent from time to time, whatever else is. `topics` is the version of the master's topics, None when it is not told."""
 
     epoch: Epoch
     end: PhysicalOffset
     confirmed: PhysicalOffset
     digest: RangeDigest | None
+    topics: DataVersion | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,13 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
     no slaves configured                lead at once
     whole log (clean stop or a kill)    lead at once
     power loss, SYNC_FLUSH              the disk holds all that was confirmed: wait `recover_wait_s` for slaves, or until all came
-    power loss, ASYNC_FLUSH, q >= 2     hear S - q + 2 slaves
-    failed fsync, q >= 2                hear S - q + 2 slaves
+    power loss, ASYNC_FLUSH, q >= 2     hear S - q + 2 slaves, then wait for the others as above
+    failed fsync, q >= 2                the same
     both with q = 1                     wait `recover_wait_s`
-    empty store                         a slave with data: hear max(1, S - q + 2) slaves; only empty ones: hear all S
+    empty store                         a slave with data: hear max(1, S - q + 2) slaves, then wait for the others as above;
+                                        only empty ones: hear all S
+
+Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
 
 Then the longest tail of the newest lineage among those heard, own log included, is taken over.
 """
@@ -99,6 +102,11 @@ class Leadership:
         self._taken_over = False
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
 
+    @property
+    def must_hear_slaves(self) -> bool:
+        """Whether this start cannot lead alone, however long it waits, unless an operator accepts the loss."""
+        return self._rules.replicas_expected > 0 and self._own.stopped is Stopped.EMPTY
+
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
         self._heard[hello.node] = hello
@@ -143,20 +151,22 @@ class Leadership:
     def _waits_for(self, now: float) -> str:
         """What is still to be heard; empty when it is enough."""
         rules, stopped = self._rules, self._own.stopped
-        heard = len(self._heard)
         if rules.replicas_expected == 0 or stopped is Stopped.WHOLE:
             return ""
         needed = rules.replicas_expected - rules.in_sync_replicas + 2
         if stopped is Stopped.EMPTY:
             if any(hello.end > hello.min_offset for hello in self._heard.values()):
-                return self._hear(max(1, needed), "this store is empty and a slave has data")
+                return self._hear(max(1, needed), "this store is empty and a slave has data") or self._others(now)
             return self._hear(rules.replicas_expected, "this store is empty; the group is new only when every slave is empty too")
         if rules.in_sync_replicas >= 2 and (stopped is Stopped.FAILED_SYNC or not rules.sync_flush):
-            return self._hear(needed, f"confirmed data may be missing here after a {stopped}")
-        left_s = self._started_at + rules.recover_wait_s - now
-        if heard >= rules.replicas_expected or left_s <= 0:
+            return self._hear(needed, f"confirmed data may be missing here after a {stopped}") or self._others(now)
+        return self._others(now)
+
+    def _others(self, now: float) -> str:
+        left_s = self._started_at + self._rules.recover_wait_s - now
+        if len(self._heard) >= self._rules.replicas_expected or left_s <= 0:
             return ""
-        return f"slaves with a longer tail, after a {stopped}: {left_s:.1f} s more"
+        return f"slaves with a longer tail: {left_s:.1f} s more"
 
     def _hear(self, needed: int, why: str) -> str:
         heard = len(self._heard)

@@ -16,17 +16,9 @@ from typing import assert_never
 
 from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import (
-    PROTOCOL_VERSION,
-    Heartbeat,
-    Hello,
-    LeafDigests,
-    LeafProbe,
-    RangeDigest,
-    SlaveAck,
-    Verdict,
-    VerdictAction,
-)
+from dittomq.replication import events
+from dittomq.replication.events import Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.routes import DataVersion
 
 
 class State(Enum):
@@ -65,10 +57,11 @@ class SessionLimits:
 # Events: what the driver reports.
 @dataclass(frozen=True, slots=True)
 class LogMoved:
-    """The log grew, or confirmed moved."""
+    """The log grew, confirmed moved, or the topics have another version."""
 
     end: PhysicalOffset
     confirmed: PhysicalOffset
+    topics: DataVersion | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +219,8 @@ class MasterSession:
         self._sending = False
         self._preparing = False
         self._digest_sent: RangeDigest | None = None
+        self._topics: DataVersion | None = None
+        self._topics_told: DataVersion | None = None
         self._heard_at = now
         self._beat_at = now
 
@@ -248,8 +243,8 @@ class MasterSession:
                 self._heard_at = now
                 return self._acked(event) + self._pump()
             case LogMoved():
-                self._end, self._confirmed = event.end, event.confirmed
-                return self._pump()
+                self._end, self._confirmed, self._topics = event.end, event.confirmed, event.topics
+                return self._pump() + self._tell_topics()
             case ChunkSent():
                 self._sending = False
                 self._sent = max(self._sent, event.end)
@@ -285,8 +280,8 @@ class MasterSession:
         log = self._log
         if hello.cluster != log.cluster or hello.broker != log.broker:
             return f"{hello.cluster}/{hello.broker} is not {log.cluster}/{log.broker}"
-        if hello.protocol_version != PROTOCOL_VERSION:
-            return f"protocol version {hello.protocol_version}, this master speaks {PROTOCOL_VERSION}"
+        if hello.protocol_version != events.PROTOCOL_VERSION:
+            return f"protocol version {hello.protocol_version}, this master speaks {events.PROTOCOL_VERSION}"
         if hello.segment_bytes != log.segment_bytes:
             return f"segments of {hello.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
         if not 0 <= hello.min_offset <= hello.flushed <= hello.end:
@@ -381,7 +376,14 @@ class MasterSession:
     def _beat(self, digest: RangeDigest | None) -> list[Command]:
         self._preparing = False
         self._digest_sent = digest
-        return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest))]
+        return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest, self._topics))]
+
+    def _tell_topics(self) -> list[Command]:
+        """A slave pulls new topics when it hears of them, not at its next round: the master's disk may be gone by then."""
+        if self.state is not State.STREAMING or self._topics == self._topics_told:
+            return []
+        self._topics_told = self._topics
+        return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, None, self._topics))]
 
     def _heartbeat_ms(self) -> int:
         return int(self._limits.heartbeat_s * 1000)

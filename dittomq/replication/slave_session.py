@@ -16,6 +16,7 @@ from typing import assert_never
 from dittomq.lineage import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.routes import DataVersion
 
 
 class State(Enum):
@@ -98,6 +99,13 @@ class LearnConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnTopics:
+    """The version of the master's topics."""
+
+    version: DataVersion
+
+
+@dataclass(frozen=True, slots=True)
 class SendAck:
     """Send it."""
 
@@ -132,7 +140,19 @@ class Reconnect:
     reason: str
 
 
-Command = SayHello | CutLog | AdoptLineage | WriteChunk | LearnConfirmed | SendAck | DigestRange | AnswerProbe | NoteEqual | Reconnect
+Command = (
+    SayHello
+    | CutLog
+    | AdoptLineage
+    | WriteChunk
+    | LearnConfirmed
+    | LearnTopics
+    | SendAck
+    | DigestRange
+    | AnswerProbe
+    | NoteEqual
+    | Reconnect
+)
 
 
 class SlaveSession:
@@ -235,10 +255,12 @@ class SlaveSession:
     def _beat(self, beat: Heartbeat) -> list[Command]:
         if self.state is not State.FOLLOWING or beat.epoch != self.epoch:
             return self._reconnect(f"a heartbeat of epoch {beat.epoch} in epoch {self.epoch}")
-        learn = LearnConfirmed(beat.confirmed, beat.end)
+        learn: list[Command] = [LearnConfirmed(beat.confirmed, beat.end)]
+        if beat.topics is not None:
+            learn.append(LearnTopics(beat.topics))
         if beat.digest is not None and beat.digest.end <= self._stored.flushed:
-            return [learn, DigestRange(beat.digest)]
-        return [learn, SendAck(self._ack(None))]
+            return [*learn, DigestRange(beat.digest)]
+        return [*learn, SendAck(self._ack(None))]
 
     def _digest_ready(self, event: DigestReady) -> list[Command]:
         if self.state is not State.FOLLOWING:

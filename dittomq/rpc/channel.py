@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import grpc
 import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions, Transport
@@ -47,6 +48,11 @@ class Channels:
         found: S = stubs[kind]
         return found
 
+    def backs_off(self, address: str) -> bool:
+        """Whether connecting failed and is not tried again yet: an impatient call fails, though its peer may be back."""
+        channel = self._by_address.get(address)
+        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
     async def forget(self, address: str) -> None:
         """Close the channel to an address that is no longer wanted; calls on it fail."""
         self._stubs.pop(address, None)
@@ -66,10 +72,13 @@ class Channels:
         await self.close()
 
 
-async def call(method: Callable[..., Awaitable[T]], request: object, *, who: str, deadline_s: float) -> T:
-    """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`."""
+async def call(method: Callable[..., Awaitable[T]], request: object, *, who: str, deadline_s: float, patient: bool = False) -> T:
+    """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`.
+
+    Without a connection it fails at once. When it is `patient` it waits for one; it is sent once, or not at all.
+    """
     try:
-        return await method(request, timeout=deadline_s)
+        return await method(request, timeout=deadline_s, wait_for_ready=patient or None)
     except grpc.aio.AioRpcError as error:
         raise status.decode(error, who) from error
 

@@ -10,16 +10,15 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, InvalidField
 from dittomq.rpc import status
+from dittomq.rpc.headers import EPOCH_HEADER, NODE_HEADER, REQUEST_ID_HEADER
 
 DEFAULT_DEADLINE_S = 30.0
-NODE_HEADER = "dittomq-node"
-EPOCH_HEADER = "dittomq-epoch"
-REQUEST_ID_HEADER = "dittomq-request-id"
 _STANDARD_SERVICES = "/grpc."  # health and reflection answer in their own way
 
 log = structlog.get_logger()
@@ -27,6 +26,7 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Found: TypeAlias = "Handler | None"
+Decoder: TypeAlias = Callable[[bytes], object]
 
 
 class Observer(Protocol):
@@ -53,7 +53,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     `identity` says at each call who this node is and its epoch.
 
-    A DittoError becomes its status. Anything else becomes INTERNAL with the request id, and one log line with the traceback.
+    A DittoError becomes its status, and so do bytes that are no request. Anything else becomes INTERNAL with the request id, and one log
+    line with the traceback; but what a call meets that is over already is nobody's error.
     """
 
     def __init__(self, identity: Callable[[], tuple[str, int]], clock: Clock, chance: random.Random, observer: Observer) -> None:
@@ -72,18 +73,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith(_STANDARD_SERVICES):
             return handler
         name = method.lstrip("/")
-        codec = (handler.request_deserializer, handler.response_serializer)
+        assert handler.request_deserializer is not None, "generated code decodes"
+        decode, encode = _refusing(handler.request_deserializer), handler.response_serializer
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._one_answer(name, handler.unary_unary), *codec)
+            return grpc.unary_unary_rpc_method_handler(self._one_answer(name, handler.unary_unary), _returning(decode), encode)
         if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(self._many_answers(name, handler.unary_stream), *codec)
+            return grpc.unary_stream_rpc_method_handler(self._many_answers(name, handler.unary_stream), _returning(decode), encode)
         if handler.stream_stream is not None:
-            return grpc.stream_stream_rpc_method_handler(self._many_answers(name, handler.stream_stream), *codec)
+            return grpc.stream_stream_rpc_method_handler(self._many_answers(name, handler.stream_stream), decode, encode)
         raise TypeError(f"{name}: a stream with one answer is nothing that we serve")
 
     def _one_answer(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         async def answer(request: object, context: Context) -> object:
             async with self._around(method, context):
+                _check(request)
                 if context.time_remaining() is not None:
                     return await behavior(request, context)
                 return await _within_default_deadline(behavior(request, context))
@@ -93,12 +96,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _many_answers(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         async def write(request_or_iterator: object, context: Context) -> None:
             async with self._around(method, context):
+                _check(request_or_iterator)
                 await behavior(request_or_iterator, context)
 
         async def answer(request_or_iterator: object, context: Context) -> None:
-            async with self._around(method, context), contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
-                async for response in responses:
-                    await context.write(response)
+            async with self._around(method, context):
+                _check(request_or_iterator)
+                async with contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
+                    async for response in responses:
+                        await context.write(response)
 
         return answer if inspect.isasyncgenfunction(behavior) else write
 
@@ -119,6 +125,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
         except Exception as raised:
             error = _ours(raised)
+            if error is None and _is_over(raised):
+                code = "CANCELLED"
+                raise asyncio.CancelledError from raised
             if error is None:
                 code = "INTERNAL"
                 log.exception("call_failed", method=method, node=node, request_id=request_id)
@@ -150,3 +159,37 @@ def _ours(raised: Exception) -> DittoError | None:
         found = (_ours(inner) for inner in raised.exceptions)
         return next((error for error in found if error is not None), None)
     return raised if isinstance(raised, DittoError) and type(raised) in status.STATUS_OF else None
+
+
+def _is_over(raised: BaseException) -> bool:
+    """Whether gRPC refused to go on with a call that has ended: its caller left, or the server was stopped. Misuse is not that."""
+    if isinstance(raised, BaseExceptionGroup):
+        return all(map(_is_over, raised.exceptions))
+    return isinstance(raised, grpc.aio.BaseError) and not isinstance(raised, grpc.aio.UsageError)
+
+
+def _refusing(decode: Decoder) -> Decoder:
+    def refusing(content: bytes) -> object:
+        try:
+            return decode(content)
+        except DecodeError as error:
+            raise InvalidField("request", "its bytes are no message of this call; encode it as its .proto file says") from error
+
+    return refusing
+
+
+def _returning(decode: Decoder) -> Decoder:
+    """A request of its own is decoded before the handler runs, where nobody could answer: the refusal is handed on in its place."""
+
+    def returning(content: bytes) -> object:
+        try:
+            return decode(content)
+        except InvalidField as refusal:
+            return refusal
+
+    return returning
+
+
+def _check(request: object) -> None:
+    if isinstance(request, InvalidField):
+        raise request

@@ -56,6 +56,21 @@ RETRY_AFTER_MS: Mapping[type[DittoError], int] = {
     errors.DiskFull: 10_000,
 }
 
+# What gRPC says of a peer that is none of ours, or of a connection that broke, in words that say what to do.
+_GRPC_SAYS = (
+    ("lookup failed", "its host name is not known; check the address"),
+    ("resolution failed", "its host name is not known; check the address"),
+    ("Received http2 header with status", "something else than dittomq listens there; check the address"),
+    ("Deadline Exceeded", "no answer in time"),
+    ("Cancelling all calls", "it was stopped"),
+    ("Socket closed", "the connection broke"),
+    ("Connection reset", "the connection broke"),
+    ("Broken pipe", "the connection broke"),
+    ("Stream removed", "the connection broke"),
+    ("ping timeout", "it fell silent and the connection was given up"),
+    ("keepalive watchdog timeout", "it fell silent and the connection was given up"),
+)
+
 _CLASS_OF: Mapping[str, type[DittoError]] = {kind.reason: kind for kind in STATUS_OF}
 _SILENT = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
@@ -104,8 +119,20 @@ def decode(error: grpc.aio.AioRpcError, who: str) -> DittoError:
             typed = _unpacked(value)
             if typed is not None:
                 return typed
-    problem = error.details() or "no answer"
+    details = error.details() or "no answer"
+    problem = next((words for mark, words in _GRPC_SAYS if mark in details), "")
+    if problem:
+        return OutOfReach(who, problem)
+    problem = _short_problem(details)
     return OutOfReach(who, problem if code in _SILENT else f"{code.name}: {problem}")
+
+
+def _short_problem(details: str) -> str:
+    """One line; of gRPC's report on a connection what the system said."""
+    line = " ".join(details.split())
+    # "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused"
+    short = f"cannot connect: {line.rpartition(': ')[2]}" if line.startswith("failed to connect to all addresses") else line
+    return short if len(short) <= _MAX_FIELD_CHARACTERS else short[: _MAX_FIELD_CHARACTERS - 1] + "…"
 
 
 def _unpacked(value: bytes) -> DittoError | None:

@@ -16,8 +16,8 @@ from dittomq.settings.schema import MISSING, Key, Table, bare_kind, nearest, tab
 from dittomq.settings.toml_lines import key_lines
 
 PREFIX: Final = "DITTOMQ_"
-CLIENT_VARIABLES: Final = frozenset({"DITTOMQ_NAMESERVER", "DITTOMQ_CONTEXT"})
-"""Read by the command line and the client, not by services."""
+CLIENT_VARIABLES: Final = frozenset({"DITTOMQ_CONFIG", "DITTOMQ_DEBUG", "DITTOMQ_NAMESERVER"})
+"""Read by the command line and the client: services leave these alone, and no others."""
 
 DEFAULT_ORIGIN: Final = "default"
 SET_ORIGIN: Final = "--set"

@@ -1,4 +1,4 @@
-"""A nameserver, a master and its slaves as real processes, all of whose state lies in one folder."""
+"""A nameserver, masters and their slaves as real processes, all of whose state lies in one folder."""
 
 import contextlib
 import fcntl
@@ -15,6 +15,7 @@ from typing import Self
 from dittomq.errors import ConfigError, DittoError, OutOfReach
 from dittomq.testing import processes
 from dittomq.testing.configs import config_text
+from dittomq.testing.guard import guarded
 from dittomq.testing.ports import all_free, choose_ports
 from dittomq.testing.state import NAMESERVER, STATE_FILE, ClusterState, LocalNode, Shape, read_state, write_state
 
@@ -25,24 +26,28 @@ _LOOK_EVERY_S = 0.1
 class LocalCluster:
     """Starts and ends the processes of one cluster; two objects on one folder see the same cluster.
 
-    As a context manager it is started at entry, and whatever of it still runs is ended at exit.
+    As a context manager it is started at entry, and whatever of it still runs is ended at exit, or when this process dies before.
     """
 
     def __init__(self, folder: Path, shape: Shape | None = None) -> None:
         self.folder = folder.resolve()
         self._asked = shape
+        self._guard = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        self._guard.enter_context(guarded(self.folder))
         try:
             self.start()
             self.wait_in_sync()
         except BaseException:
             self.stop(grace_s=0.0)
+            self._guard.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
+        with self._guard:
+            self.stop()
 
     @property
     def state(self) -> ClusterState | None:
@@ -135,7 +140,7 @@ class LocalCluster:
             (self.folder / STATE_FILE).unlink(missing_ok=True)
 
     def wait_in_sync(self, timeout_s: float = 60.0) -> float:
-        """Wait until the master takes writes and every slave is in sync; return the seconds it took.
+        """Wait until every master takes writes and every slave is in sync; return the seconds it took.
 
         Raises OutOfReach with what it still waits for, at once when a process ended.
         """
@@ -148,7 +153,7 @@ class LocalCluster:
                 if not self._runs(node):
                     raise OutOfReach(node.name, f"its process has ended: {self._last_words(node.name)}")
             try:
-                missing = missing_for_sync(self.nameserver, state.cluster, slaves=state.shape.slaves)
+                missing = missing_for_sync(self.nameserver, state)
             except DittoError as error:
                 missing = str(error)
             took = time.monotonic() - began
@@ -176,8 +181,9 @@ class LocalCluster:
         chance = random.SystemRandom()
         earlier = self.state
         cluster = earlier.cluster if earlier else f"local-{chance.getrandbits(16):04x}"
-        ports = choose_ports(shape.slaves + 1, chance, usual=shape.usual_ports)
-        names = [NAMESERVER, *(f"a/{number}" for number in range(shape.slaves + 1))]
+        brokers = [f"{broker}/{number}" for broker in shape.brokers for number in range(shape.slaves + 1)]
+        names = [NAMESERVER, *brokers]
+        ports = choose_ports(len(brokers), chance, usual=shape.usual_ports)
         return ClusterState(cluster, shape, tuple(LocalNode(name, node_ports) for name, node_ports in zip(names, ports, strict=True)))
 
     def _start_node(self, name: str) -> None:

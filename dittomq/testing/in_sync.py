@@ -1,18 +1,27 @@
-"""Whether a cluster of one broker group works as it should."""
+"""Whether a local cluster works as it should."""
 
 from dittomq.client import Client
+from dittomq.testing.state import ClusterState
 
 
-def missing_for_sync(nameserver: str, cluster: str, *, slaves: int) -> str:
-    """What is still missing until the master of `cluster` takes writes and `slaves` slaves are in sync; empty when nothing is."""
+def missing_for_sync(nameserver: str, state: ClusterState) -> str:
+    """What is still missing until every master takes writes and has its slaves in sync; empty when nothing is."""
     with Client(nameserver) as mq:
-        master = next((node for node in mq.admin.list_brokers() if node.broker_id == 0), None)
-        if master is None:
-            return "the master has not registered"
-        if master.cluster != cluster:
-            return f"another cluster, {master.cluster}, answers at {nameserver}"
-        status = mq.admin.ha_status(master.address)
+        masters = {node.broker: node for node in mq.admin.list_brokers() if node.broker_id == 0}
+        for broker in state.shape.brokers:
+            if broker not in masters:
+                return f"the master of {broker} has not registered"
+            if masters[broker].cluster != state.cluster:
+                return f"another cluster, {masters[broker].cluster}, answers at {nameserver}"
+            missing = _missing_in_group(mq, masters[broker].address, state.shape.slaves)
+            if missing:
+                return missing
+    return ""
+
+
+def _missing_in_group(mq: Client, master: str, slaves: int) -> str:
+    status = mq.admin.ha_status(master)
     if not status.writable:
         return f"{status.node} takes no writes: {status.waiting_for or 'not ready'}"
     in_sync = sum(view.role == "slave" and view.state == "in sync" for view in status.nodes)
-    return "" if in_sync >= slaves else f"{in_sync} of {slaves} slaves are in sync"
+    return "" if in_sync >= slaves else f"{in_sync} of {slaves} slaves of {status.broker} are in sync"

@@ -34,7 +34,7 @@ def module_environment() -> dict[str, str]:
     """This process's environment, with `services` and `spark` importable and without settings that were meant for this command."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DITTOMQ_")}
     paths = [str(checkout_root()), *filter(None, [inherited.get("PYTHONPATH", "")])]
-    return inherited | {"PYTHONPATH": os.pathsep.join(paths)}
+    return {"GRPC_VERBOSITY": "NONE"} | inherited | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def spawn_module(module: str, arguments: Sequence[str], log: Path) -> ProcessIdentity:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from dittomq.errors import ConfigError
 from dittomq.testing.ports import Ports
@@ -18,12 +19,13 @@ Settings = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a local cluster consists of: a nameserver, one master and `slaves` slaves of broker group `a`.
+    """What a local cluster consists of: a nameserver, and for each broker group one master and `slaves` slaves.
 
-    Settings go into the configuration of the master or of every slave, by "table.key". `usual_ports` False: never the usual ports.
+    Settings go into the configuration of every master or of every slave, by "table.key". `usual_ports` False: never the usual ports.
     """
 
     slaves: int = 2
+    brokers: tuple[str, ...] = ("a",)
     mode: str = "SYNC_MASTER"
     master_settings: Settings = field(default_factory=dict)
     slave_settings: Settings = field(default_factory=dict)
@@ -91,7 +93,7 @@ def read_state(folder: Path) -> ClusterState | None:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise ConfigError(str(path), f"has schema {document['schema']}, this version reads {SCHEMA}; delete the folder")
-        return ClusterState(document["cluster"], Shape(**document["shape"]), tuple(_decode_node(node) for node in document["nodes"]))
+        return ClusterState(document["cluster"], _decode_shape(document["shape"]), tuple(_decode_node(node) for node in document["nodes"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(str(path), "is not a local cluster's state; stop its processes by hand and delete the folder") from error
 
@@ -102,6 +104,11 @@ def write_state(folder: Path, state: ClusterState) -> None:
     draft = path.with_suffix(".tmp")
     draft.write_text(json.dumps({"schema": SCHEMA} | asdict(state), indent=1))
     draft.replace(path)
+
+
+def _decode_shape(document: dict[str, Any]) -> Shape:
+    # JSON has no tuples; a folder of an older version names no broker groups.
+    return Shape(**document | {"brokers": tuple(document.get("brokers", Shape().brokers))})
 
 
 def _decode_node(document: dict[str, object]) -> LocalNode:

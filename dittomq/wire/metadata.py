@@ -17,7 +17,17 @@ GetAllRequest = (
 
 def ask(request: GetAllRequest) -> Ask:
     known = request.known_version if request.HasField("known_version") else None
-    return Ask(None if known is None else _version(known), request.page_size, request.page_token)
+    return Ask(None if known is None else version_from_pb(known), request.page_size, request.page_token)
+
+
+def version_from_pb(version: pb.DataVersion) -> DataVersion:
+    """As it is."""
+    return DataVersion(version.state_version, version.timestamp_ms, version.counter)
+
+
+def version_to_pb(version: DataVersion) -> pb.DataVersion:
+    """As it is."""
+    return pb.DataVersion(state_version=version.state_version, timestamp_ms=version.timestamp_ms, counter=version.counter)
 
 
 def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
@@ -26,15 +36,17 @@ def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
 
 def topics_page(response: pb.GetAllTopicConfigResponse) -> Page[TopicConfig]:
     rows = tuple(map(_topic, response.topics))
-    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+    minimums = {(each.topic, each.queue): each.min_offset for each in response.minimums}
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums)
 
 
 def topics_response(page: Page[TopicConfig]) -> pb.GetAllTopicConfigResponse:
     return pb.GetAllTopicConfigResponse(
         not_modified=page.not_modified,
-        version=_pb_version(page.version),
+        version=version_to_pb(page.version),
         topics=map(_pb_topic, page.rows),
         next_page_token=page.next_token,
+        minimums=(pb.QueueMinimum(topic=topic, queue=queue, min_offset=low) for (topic, queue), low in page.minimums.items()),
     )
 
 
@@ -44,13 +56,13 @@ def groups_request(value: Ask) -> pb.GetAllSubscriptionGroupConfigRequest:
 
 def groups_page(response: pb.GetAllSubscriptionGroupConfigResponse) -> Page[GroupConfig]:
     rows = tuple(map(_group, response.groups))
-    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified)
 
 
 def groups_response(page: Page[GroupConfig]) -> pb.GetAllSubscriptionGroupConfigResponse:
     return pb.GetAllSubscriptionGroupConfigResponse(
         not_modified=page.not_modified,
-        version=_pb_version(page.version),
+        version=version_to_pb(page.version),
         groups=map(_pb_group, page.rows),
         next_page_token=page.next_token,
     )
@@ -62,13 +74,13 @@ def consumer_offsets_request(value: Ask) -> pb.GetAllConsumerOffsetRequest:
 
 def consumer_offsets_page(response: pb.GetAllConsumerOffsetResponse) -> Page[ConsumerOffset]:
     rows = tuple(ConsumerOffset(row.topic, row.group, row.queue, row.offset) for row in response.offsets)
-    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified)
 
 
 def consumer_offsets_response(page: Page[ConsumerOffset]) -> pb.GetAllConsumerOffsetResponse:
     return pb.GetAllConsumerOffsetResponse(
         not_modified=page.not_modified,
-        version=_pb_version(page.version),
+        version=version_to_pb(page.version),
         offsets=(pb.ConsumerOffset(topic=row.topic, group=row.group, queue=row.queue, offset=row.offset) for row in page.rows),
         next_page_token=page.next_token,
     )
@@ -80,13 +92,13 @@ def delay_offsets_request(value: Ask) -> pb.GetAllDelayOffsetRequest:
 
 def delay_offsets_page(response: pb.GetAllDelayOffsetResponse) -> Page[DelayOffset]:
     rows = tuple(DelayOffset(row.level, row.offset) for row in response.offsets)
-    return Page(_version(response.version), rows, response.next_page_token, response.not_modified)
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified)
 
 
 def delay_offsets_response(page: Page[DelayOffset]) -> pb.GetAllDelayOffsetResponse:
     return pb.GetAllDelayOffsetResponse(
         not_modified=page.not_modified,
-        version=_pb_version(page.version),
+        version=version_to_pb(page.version),
         offsets=(pb.DelayOffset(level=row.level, offset=row.offset) for row in page.rows),
         next_page_token=page.next_token,
     )
@@ -167,12 +179,4 @@ def _other_fields(text: str) -> dict[str | int, Json]:
 
 
 def _known(value: Ask) -> pb.DataVersion | None:
-    return None if value.known is None else _pb_version(value.known)
-
-
-def _version(version: pb.DataVersion) -> DataVersion:
-    return DataVersion(version.state_version, version.timestamp_ms, version.counter)
-
-
-def _pb_version(version: DataVersion) -> pb.DataVersion:
-    return pb.DataVersion(state_version=version.state_version, timestamp_ms=version.timestamp_ms, counter=version.counter)
+    return None if value.known is None else version_to_pb(value.known)

@@ -67,6 +67,16 @@ class PublishOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class ResentOrder:
+    """A frame without its messages. An empty `producer_id`: nobody can know whether an earlier try of it is stored."""
+
+    producer_id: str
+    sequences: range
+    ack: Ack | None
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredFrame:
     """A frame that is in the log."""
 
@@ -128,12 +138,8 @@ def ack_from_pb(level: int) -> Ack | None:
 
 
 def publish_request(request: pb.PublishRequest, topics: Topics) -> PublishOrder:
-    """A frame of one."""
-    sequence = request.sequence if request.HasField("sequence") else None
-    try:
-        return _order(request, [request.message], sequence, topics)
-    except MessageRefused as refused:
-        raise refused.cause from refused
+    """A frame of one; Refused, or MessageRefused for what it holds."""
+    return _order(request, [request.message], _sequence_of_one(request), topics)
 
 
 def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOrder:
@@ -141,12 +147,34 @@ def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOr
     count = len(request.messages)
     if not 1 <= count <= MAX_FRAME_MESSAGES:
         raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
-    sequence = request.first_sequence if request.HasField("first_sequence") else None
-    order = _order(request, request.messages, sequence, topics)
+    order = _order(request, request.messages, _first_sequence(request), topics)
     size = sum(len(draft.body) + len(draft.properties) for draft in order.drafts)
     if size > MAX_FRAME_BYTES and count > 1:
         raise MessageTooLarge("the frame", size, MAX_FRAME_BYTES)
     return order
+
+
+def resent_request(request: pb.PublishRequest) -> ResentOrder:
+    """A message that `publish_request` refused, as a try of something that may be stored already."""
+    return _resent(request, _sequence_of_one(request), 1)
+
+
+def resent_frame(request: pb.PublishStreamRequest) -> ResentOrder:
+    """A frame that `publish_frame` refused, as a try of something that may be stored already."""
+    return _resent(request, _first_sequence(request), len(request.messages))
+
+
+def _sequence_of_one(request: pb.PublishRequest) -> int | None:
+    return request.sequence if request.HasField("sequence") else None
+
+
+def _first_sequence(request: pb.PublishStreamRequest) -> int | None:
+    return request.first_sequence if request.HasField("first_sequence") else None
+
+
+def _resent(request: pb.PublishRequest | pb.PublishStreamRequest, sequence: int | None, count: int) -> ResentOrder:
+    first = -1 if sequence is None else sequence
+    return ResentOrder(request.producer_id, range(first, first + count), ack_from_pb(request.ack), _timeout_s(request))
 
 
 def _order(
@@ -154,9 +182,13 @@ def _order(
 ) -> PublishOrder:
     producer_id = _producer_id(request.producer_id, sequence)
     first = -1 if sequence is None else sequence
-    timeout_s = duration_s("timeout", request.timeout) if request.HasField("timeout") else None
+    timeout_s = _timeout_s(request)
     drafts = _drafts(messages, producer_id, first, topics)
     return PublishOrder(drafts, producer_id, first, ack_from_pb(request.ack), timeout_s)
+
+
+def _timeout_s(request: pb.PublishRequest | pb.PublishStreamRequest) -> float | None:
+    return duration_s("timeout", request.timeout) if request.HasField("timeout") else None
 
 
 def _producer_id(producer_id: str, sequence: int | None) -> str:

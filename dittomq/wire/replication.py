@@ -18,6 +18,7 @@ from dittomq.replication.events import (
     Verdict,
     VerdictAction,
 )
+from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_LINEAGE_ENTRIES = 10_000
 MAX_HELLO_DIGESTS = 64
@@ -209,6 +210,8 @@ def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:
     )
     if beat.digest is not None:
         frame.heartbeat.digest.CopyFrom(digest_to_pb(beat.digest))
+    if beat.topics is not None:
+        frame.heartbeat.topics_version.CopyFrom(version_to_pb(beat.topics))
     return frame
 
 
@@ -237,6 +240,7 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Heart
                 PhysicalOffset(beat.end_offset),
                 PhysicalOffset(beat.confirmed_offset),
                 digest_from_pb(beat.digest) if beat.HasField("digest") else None,
+                version_from_pb(beat.topics_version) if beat.HasField("topics_version") else None,
             )
         case "verdict":
             return _verdict_from_pb(frame.verdict)

@@ -11,9 +11,11 @@ from dittomq.errors import NeedsOperator, NotReady, ProducerExpired, TooFewCopie
 from dittomq.lineage import epoch_at
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.wire.publishing import PlacedMessage, PublishOrder, StoredFrame
+from dittomq.wire.publishing import OutcomeOrder, PlacedMessage, PublishOrder, ResentOrder, StoredFrame
 from services.master.config import ReplicationTable
 from services.master.term import Term
+
+_Asked = PublishOrder | OutcomeOrder | ResentOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,14 @@ class Appends:
         duplicate = all(where.duplicate for where in written.placed)
         return await self._answer(ticket.term, order, placed, duplicate=duplicate)
 
-    async def answer(self, order: PublishOrder, placed: Sequence[PlacedMessage]) -> StoredFrame:
+    async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedMessage]) -> StoredFrame:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""
         term = self._term()
         if term is None:
             raise NotReady(self._group.node, self._why_not())
         return await self._answer(term, order, placed, duplicate=True)
 
-    async def _answer(self, term: Term, order: PublishOrder, placed: Sequence[PlacedMessage], *, duplicate: bool) -> StoredFrame:
+    async def _answer(self, term: Term, order: _Asked, placed: Sequence[PlacedMessage], *, duplicate: bool) -> StoredFrame:
         asked = order.ack or self._group.replication.default_ack
         timeout_s = self._group.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
         end = PhysicalOffset(max(message.physical_offset + message.size for message in placed))

@@ -70,6 +70,7 @@ class MasterNode:
         self.history = EndHistory()
         self._board = StatusBoard(self._config, parts.store, self.history, parts.clock)
         self._nameserver_answered = asyncio.Event()
+        self._id_taken = ""
         self.term: Term | None = None
         self.draining = False
 
@@ -108,13 +109,15 @@ class MasterNode:
         await lane.call(lambda: store.adopt_lineage(lineage))
         await lane.call(store.stamp_boot)
         degraded = await lane.call(lambda: load_degraded(self._parts.storage, store.end))
-        await self._parts.metadata.lead(decision.epoch)
+        await self.metadata.lead(decision.epoch, await lane.call(store.minimums))
+        minimums = self.metadata.table(TOPICS).minimums
+        await lane.call(lambda: store.hide(minimums))
         self._accepted_loss = decision.accepted_loss
         if decision.accepted_loss:
             log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
         log.info("epoch_opened", node=self._config.name, epoch=decision.epoch, start=store.end)
         self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded))
-        self._parts.replication.lead(self.term)
+        self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)
         self._on_change()
         return self.term
 
@@ -153,9 +156,16 @@ class MasterNode:
             async with asyncio.timeout(within_s):
                 await self._nameserver_answered.wait()
 
+    async def id_is_free(self) -> None:
+        """Wait while another replica holds this node's id: each epoch opened meanwhile would be a step towards taking it away."""
+        if self._id_taken:
+            self._parts.recovery.waiting_for = f"its id: {self._id_taken}"
+            await self._nameserver_answered.wait()
+
     def heard(self, news: NameserverNews) -> None:
         """The nameservers answered."""
         self._parts.recovery.epoch_known(news.group_epoch)
+        self._id_taken = news.refusal if news.taken else ""
         if news.answers:
             self._nameserver_answered.set()
         if self.term is not None and news.superseded:

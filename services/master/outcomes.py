@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import NotReady, ProducerExpired
-from dittomq.wire.publishing import Outcome, OutcomeOrder, PlacedMessage, PublishOrder, StoredFrame
+from dittomq.wire.publishing import Outcome, OutcomeOrder, PlacedMessage, ResentOrder, StoredFrame
 from services.master.appends import Appends
 
 
@@ -30,5 +30,25 @@ class Outcomes:
         if found is None:
             return Outcome.NOT_STORED, None
         placed = PlacedMessage(found.topic, found.queue, found.queue_offset, found.physical_offset, found.size, found.store_ms)
-        publish = PublishOrder((), order.producer_id, order.sequence, order.ack, order.timeout_s)
-        return Outcome.STORED, await self._appends.answer(publish, [placed])
+        return Outcome.STORED, await self._appends.answer(order, [placed])
+
+    async def stored_before(self, order: ResentOrder) -> StoredFrame | None:
+        """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers."""
+        if not order.producer_id:
+            return None
+        if self._why_not():
+            raise NotReady(self._node, self._why_not())
+        try:
+            placed = await self._lane.call(lambda: self._places(order))
+        except ProducerExpired:
+            return None
+        return await self._appends.answer(order, placed) if placed else None
+
+    def _places(self, order: ResentOrder) -> list[PlacedMessage]:
+        places = []
+        for sequence in order.sequences:
+            found = self._store.find_sequence(order.producer_id, sequence)
+            if found is None:
+                return []
+            places.append(PlacedMessage(*found))
+        return places

@@ -56,6 +56,11 @@ class Recovery:
         self._bell = asyncio.Event()
         self.waiting_for = "its log to be read"
 
+    @property
+    def must_hear_slaves(self) -> bool:
+        """Whether this master leads only with what slaves bring it: they decide whose slaves they are."""
+        return self._leadership.must_hear_slaves
+
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello."""
         self._leadership.slave_heard(hello)

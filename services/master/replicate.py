@@ -14,6 +14,7 @@ from dittomq.errors import CorruptRecord, NeedsOperator, Refused
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_session as session
 from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.routes import DataVersion
 from services.master.slaves import SlaveRecord
 from services.master.tail import CHUNK_BYTES
 from services.master.term import Term
@@ -27,13 +28,14 @@ _CONFIRMED_WAITS_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What a stream works with."""
+    """What a stream works with. `topics` tells the version of the topics."""
 
     term: Term
     store: Store
     lane: Lane
     clock: Clock
     node: str
+    topics: Callable[[], DataVersion]
 
 
 class SlaveStream:
@@ -125,7 +127,7 @@ class SlaveStream:
                 await self._handle(session.Tick())
 
     def _log_now(self) -> session.LogMoved:
-        return session.LogMoved(self._parts.term.written, self._parts.term.confirm.confirmed)
+        return session.LogMoved(self._parts.term.written, self._parts.term.confirm.confirmed, self._parts.topics())
 
     async def _handle(self, event: session.Event) -> None:
         pending: deque[session.Event] = deque([event])

@@ -12,6 +12,7 @@ from dittomq.errors import DittoError, InvalidField, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.recovery import Recovery
 from services.master.replicate import MasterSays, SlaveSaid, SlaveStream, StreamParts
@@ -33,13 +34,14 @@ class Replication:
         self._clock = clock
         self._recovery = recovery
         self._term: Term | None = None
+        self._topics: Callable[[], DataVersion] = DataVersion
         self._leads = asyncio.Event()
         self._streams: dict[str, _Seat] = {}
         self.records: dict[str, SlaveRecord] = {}
 
-    def lead(self, term: Term) -> None:
-        """The epoch is open: whoever waits is answered."""
-        self._term = term
+    def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
+        """The epoch is open: whoever waits is answered. `topics` tells the version of the topics; it may be asked often."""
+        self._term, self._topics = term, topics
         self._leads.set()
 
     async def wait_for_term(self) -> None:
@@ -99,7 +101,7 @@ class Replication:
     ) -> None:
         term = await self._wait_to_lead(hello, send)
         seat.record.proven_equal = min(max(seat.record.proven_equal, hello.verified_equal), hello.end)
-        parts = StreamParts(term, self._store, self._lane, self._clock, self._config.name)
+        parts = StreamParts(term, self._store, self._lane, self._clock, self._config.name, self._topics)
         core = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
         await SlaveStream(parts, core, seat.record, send).run(hello, said)
         seat.taken.set()

@@ -40,7 +40,13 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
         self._topics = topics
 
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
-        ticket = await self._appends.begin(wire.publish_request(request, self._topics()))
+        try:
+            ticket = await self._appends.begin(wire.publish_request(request, self._topics()))
+        except wire.MessageRefused as refused:
+            stored = await self._outcomes.stored_before(wire.resent_request(request))
+            if stored is None:
+                raise refused.cause from refused
+            return wire.stored_message_to_pb(stored)
         return wire.stored_message_to_pb(await self._appends.finish(ticket))
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
@@ -50,10 +56,20 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
                 await answers.room.acquire()
                 try:
                     ticket = await self._appends.begin(wire.publish_frame(request, self._topics()))
-                except (DittoError, wire.MessageRefused) as refused:
+                except wire.MessageRefused as refused:
+                    tasks.create_task(self._answer_refused(request, refused, answers))
+                except DittoError as refused:
                     await answers.give(_refused(request.frame_id, refused))
                 else:
                     tasks.create_task(self._answer(request.frame_id, ticket, answers))
+
+    async def _answer_refused(self, request: pb.PublishStreamRequest, refused: wire.MessageRefused, answers: "_Answers") -> None:
+        """What cannot be stored now, because its topic is gone, may have been stored before: then that is the answer.
+
+        Whatever keeps us from knowing is no answer: the stream ends.
+        """
+        stored = await self._outcomes.stored_before(wire.resent_frame(request))
+        await answers.give(wire.stored_frame_to_pb(request.frame_id, stored) if stored else _refused(request.frame_id, refused))
 
     async def _answer(self, frame_id: int, ticket: Ticket, answers: "_Answers") -> None:
         """Answer one frame. A StoreFailed is no answer: the stream ends, and what was in flight is unknown."""

@@ -36,7 +36,7 @@ from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from dittomq.wire.publishing import Topics
-from services.brokerage import Changes, Duty, Lanes, open_store, stop_if_superseded, work
+from services.brokerage import Changes, Duty, Lanes, Place, open_store, work
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends, Earlier, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
@@ -76,7 +76,11 @@ class Master:
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain. Raises StartError when it cannot start, StoreFailed when the disk fails."""
+        """Serve until `stop` is set, then drain.
+
+        Raises StartError when it cannot start, StoreFailed when the disk fails, Superseded after it has drained for that reason.
+        """
+        place = Place(self._config.name, stop)
         lanes = Lanes.of(self._doors.workers)
         options = StoreOptions(
             segment_bytes=self._config.store.segment_bytes,
@@ -85,9 +89,10 @@ class Master:
             path=self._config.node.data_dir,
         )
         async with open_store(self._doors, options, lanes.store) as store, Channels(self._doors.transport) as channels:
-            await self._serve(store, lanes, channels, stop)
+            await self._serve(store, lanes, channels, stop, place)
+        place.check()
 
-    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event, place: Place) -> None:
         doors, clock = self._doors, self._doors.clock
         changes = Changes()
         metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
@@ -100,12 +105,12 @@ class Master:
         replication = Replication(self._config, store, lanes.reads, clock, recovery)
         parts = NodeParts(self._loaded, doors.storage, store, lanes.store, metadata, dispatcher, recovery, replication, clock, doors.chance)
         node = MasterNode(parts, changes.changed)
-        self.registry.register(HaCollector(node.status))
+        self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         clients, replicas = await self._bind(node, parts, lanes)
 
         def heard(news: NameserverNews) -> None:
             node.heard(news)
-            stop_if_superseded(news, self._config.name, stop)
+            place.heard(news)
 
         registrar = Registrar(
             self._config.node.nameservers,
@@ -137,8 +142,10 @@ class Master:
             ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
             take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
         )
-        if self._config.replication.replicas_expected and self._config.node.nameservers:
+        if self._config.node.nameservers:
             await node.nameserver_answered(within_s=_NAMESERVER_S)
+            if not recovery.must_hear_slaves:
+                await node.id_is_free()
         decision = await recovery.run(peers)
         term = await node.open_term(decision)
         await self.vitals.become(Phase.READY)

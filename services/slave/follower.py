@@ -17,6 +17,7 @@ from dittomq.errors import DittoError, StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import slave_session as session
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
+from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
@@ -50,9 +51,11 @@ class FollowerParts:
 class Follower:
     """The slave's end of replication. Also the ears of its streams: it keeps what they hear."""
 
-    def __init__(self, parts: FollowerParts, master_address: Callable[[], str]) -> None:
+    def __init__(self, parts: FollowerParts, master_address: Callable[[], str], topics_at: Callable[[DataVersion], None]) -> None:
+        """`topics_at` is told the version of the master's topics, as often as the master tells it."""
         self._parts = parts
         self._master_address = master_address
+        self.topics_at = topics_at
         self._own_address = ""
         self._confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = PhysicalOffset(0)

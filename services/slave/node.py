@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
+from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.registration import Identity, registration
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
-from dittomq.doors.clock import Clock
 from dittomq.errors import NotPermitted
 from dittomq.ha_status import HaStatus, NodeView
 from dittomq.lineage import newest_epoch
@@ -25,6 +26,8 @@ from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower
 
+_OLD_TOPICS_S: Final = 3.0  # longer than a pull for unknown topics is waited for: the master did not answer it
+
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
@@ -33,8 +36,8 @@ class NodeParts:
     loaded: Loaded[SlaveConfig]
     store: Store
     metadata: Metadata
+    puller: MetadataPuller
     dispatcher: Dispatcher
-    clock: Clock
 
 
 class MasterAddresses:
@@ -71,9 +74,15 @@ class SlaveNode:
         return newest_epoch(self._parts.store.lineage)
 
     def topic(self, name: str) -> TopicConfig:
-        """A topic of the table, or one that only the log knows yet; TopicNotFound."""
+        """A topic of the table, or one that only the log knows yet; TopicNotFound, which says when the table is old."""
         rows = self._parts.metadata.table(TOPICS).rows
-        return rows[name] if name in rows else find_topic(self._all_topics(), name, self._config.name)
+        return rows[name] if name in rows else find_topic(self._all_topics(), name, self._config.name + self._age_of_topics())
+
+    def _age_of_topics(self) -> str:
+        age_s = self._parts.puller.topics_age_s
+        if age_s is None:
+            return ", whose topics are from before its start"
+        return f", whose topics are {age_s:.0f} s old" if age_s >= _OLD_TOPICS_S else ""
 
     def _all_topics(self) -> Mapping[str, TopicConfig]:
         """The table, and every topic that the log holds something of."""

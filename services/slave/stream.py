@@ -13,6 +13,7 @@ from dittomq.errors import DittoError
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import slave_session as session
 from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 
 MasterSaid = Verdict | Chunk | Heartbeat | LeafProbe
@@ -52,6 +53,8 @@ class Ears(Protocol):
     def stored(self) -> None: ...
 
     def equal_upto(self, end: PhysicalOffset) -> None: ...
+
+    def topics_at(self, version: DataVersion) -> None: ...
 
     def heard(self) -> None: ...
 
@@ -144,6 +147,8 @@ class MasterStream:
                 await self._parts.log.put(command)
             case session.LearnConfirmed():
                 ears.confirmed(command.confirmed, command.master_end)
+            case session.LearnTopics():
+                ears.topics_at(command.version)
             case session.SendAck():
                 await self._say(command.ack)
             case session.SayHello():

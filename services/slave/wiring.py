@@ -24,6 +24,7 @@ from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.channel import Channels
@@ -32,13 +33,12 @@ from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
-from services.brokerage import Changes, Duty, Lanes, open_store, stop_if_superseded, work
+from services.brokerage import Changes, Duty, Lanes, Place, open_store, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower, FollowerParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
-from services.slave.queues import StoreQueues
 from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
 
 _GRACE_S: Final = 2.0
@@ -59,7 +59,11 @@ class Slave:
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain. Raises StartError when it cannot start, StoreFailed when the disk fails."""
+        """Serve until `stop` is set, then drain.
+
+        Raises StartError when it cannot start, StoreFailed when the disk fails, Superseded after it has drained for that reason.
+        """
+        place = Place(self._config.name, stop)
         lanes = Lanes.of(self._doors.workers)
         options = StoreOptions(
             segment_bytes=self._config.store.segment_bytes,
@@ -68,9 +72,10 @@ class Slave:
             path=self._config.node.data_dir,
         )
         async with open_store(self._doors, options, lanes.store) as store, Channels(self._doors.transport) as channels:
-            await self._serve(store, lanes, channels, stop)
+            await self._serve(store, lanes, channels, stop, place)
+        place.check()
 
-    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event, place: Place) -> None:
         doors, clock, config = self._doors, self._doors.clock, self._config
         changes = Changes()
         metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
@@ -80,18 +85,22 @@ class Slave:
         await lanes.store.call(store.stamp_boot)
         addresses = MasterAddresses(config.replication.master_address)
         dispatcher = Dispatcher(store, lanes.dispatch)
-        follower = self._follower(store, lanes, dispatcher, channels, addresses)
-        node = SlaveNode(NodeParts(self._loaded, store, metadata, dispatcher, clock), follower, addresses)
-        self.registry.register(HaCollector(node.status))
-        clients, ranges = await self._bind(node, _Bound(store, lanes, metadata, dispatcher, follower, addresses))
+
+        async def hide(minimums: QueueMinimums) -> None:
+            await lanes.store.call(lambda: store.hide(minimums))
+
+        puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, hide)
+        parts = NodeParts(self._loaded, store, metadata, puller, dispatcher)
+        follower = self._follower(parts, lanes, channels, addresses)
+        node = SlaveNode(parts, follower, addresses)
+        self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
+        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses))
         follower.serves_at(self._replication_address(ranges))
-        queues = StoreQueues(store, lanes.reads, lanes.store)
-        puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, queues)
 
         def heard(news: NameserverNews) -> None:
             addresses.heard(news)
             follower.nameservers_answered()
-            stop_if_superseded(news, config.name, stop)
+            place.heard(news)
 
         identity = self._identity(store, clients, ranges)
         registrar = Registrar(config.node.nameservers, lambda: node.registration(identity), heard, channels, clock, doors.chance)
@@ -111,21 +120,21 @@ class Slave:
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
 
-    def _follower(self, store: Store, lanes: Lanes, dispatcher: Dispatcher, channels: Channels, addresses: MasterAddresses) -> Follower:
+    def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, addresses: MasterAddresses) -> Follower:
         doors = self._doors
-        parts = FollowerParts(
+        following = FollowerParts(
             config=self._config,
             storage=doors.storage,
-            store=store,
+            store=parts.store,
             store_lane=lanes.store,
             reads=lanes.reads,
             files=lanes.files,
-            dispatcher=dispatcher,
+            dispatcher=parts.dispatcher,
             channels=channels,
             clock=doors.clock,
             chance=doors.chance,
         )
-        return Follower(parts, lambda: addresses.replication)
+        return Follower(following, lambda: addresses.replication, parts.puller.topics_at)
 
     async def _drain(self, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("draining", node=self._config.name)
@@ -135,24 +144,27 @@ class Slave:
             await server.stop(_GRACE_S)
 
     async def _bind(self, node: SlaveNode, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
-        config, clock, store, lanes = self._config, self._doors.clock, bound.store, bound.lanes
+        config, clock, parts, lanes = self._config, self._doors.clock, bound.parts, bound.lanes
+        store, metadata = parts.store, parts.metadata
 
         def master() -> str:
             return bound.addresses.clients
 
-        rules = ReadRules(config.node.broker, bound.follower.readable, node.topic, refuses_beyond_end=False)
-        reading = Reading(store, lanes.reads, bound.dispatcher, clock, rules)
+        rules = ReadRules(
+            config.node.broker, bound.follower.readable, node.topic, refuses_beyond_end=False, newer_topics=parts.puller.newer_topics
+        )
+        reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
         ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker)
         clients = [
             names.messaging(MessagingServicer(config.name, master, reading)),
-            names.metadata(MetadataServicer(bound.metadata)),
-            names.topics(TopicServicer(TopicReads(config.name, bound.metadata, store, lanes.reads), SlaveTopics(config.name, master))),
+            names.metadata(MetadataServicer(metadata)),
+            names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master))),
             names.broker(BrokerServicer(node)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy))),
         ]
         replicas = [
             names.replication(ReplicationServicer(config.name, master, ranges)),
-            names.metadata(MetadataServicer(bound.metadata)),  # a recovering master takes the tables with the tail
+            names.metadata(MetadataServicer(metadata)),  # a recovering master takes the tables with the tail
         ]
         return (
             await self._server(node, Listen("listen.clients", config.listen.clients), clients),
@@ -185,10 +197,8 @@ class Slave:
 class _Bound:
     """What the servers answer from."""
 
-    store: Store
+    parts: NodeParts
     lanes: Lanes
-    metadata: Metadata
-    dispatcher: Dispatcher
     follower: Follower
     addresses: MasterAddresses
 

@@ -21,7 +21,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, OutOfReach, VersionChanged
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
-from dittomq.metadata.tables import Ask, Table, sorted_rows
+from dittomq.metadata.tables import Ask, QueueMinimums, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
@@ -47,6 +47,9 @@ async def serving(node: MetadataNode, changes: TopicChanges | None = None) -> As
         await server.stop(0)
 
 
+MINIMUMS = {(f"gone{number // 1_000}", number % 1_000): 2**62 + number for number in range(2_100)}
+
+
 class Replacing:
     """Makes the next table of other rows."""
 
@@ -66,19 +69,26 @@ async def fill(node: MetadataNode) -> None:
     ]
     for kind, new in rows:
         await node.metadata.change(kind, Replacing(new))
+    await node.metadata.change(TOPICS, lambda table: table.hiding(MINIMUMS))
 
 
 def test_a_slave_holds_its_masters_tables_field_by_field(tmp_path: Path) -> None:
+    hidden: dict[tuple[str, int], int] = {}
+
+    async def hide(minimums: QueueMinimums) -> None:
+        hidden.update(minimums)
+
     async def story() -> None:
         master, slave = MetadataNode.make(tmp_path / "a0"), MetadataNode.make(tmp_path / "a1", "a/1")
         await fill(master)
         async with serving(master) as address, Channels(GrpcTransport()) as channels:
-            puller = MetadataPuller(RemoteMetadata(channels, lambda: address), slave.metadata, slave.clock, None)
+            puller = MetadataPuller(RemoteMetadata(channels, lambda: address), slave.metadata, slave.clock, hide)
             await puller.pull_once()
 
         for kind in KINDS:
             assert puller.status[kind.name].problem == ""
             assert slave.metadata.table(kind) == master.metadata.table(kind)
+        assert hidden == MINIMUMS
 
     (tmp_path / "a0").mkdir()
     (tmp_path / "a1").mkdir()
@@ -95,7 +105,7 @@ def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_changed(t
             equal = await remote.fetch(TOPICS, Ask(known=first.version), 5)
             assert (equal.not_modified, equal.rows) == (True, ())
 
-            await master.metadata.lead(6)
+            await master.metadata.lead(6, {})
 
             with pytest.raises(VersionChanged):
                 await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), 5)

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -15,7 +16,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import NotMaster, OutOfReach, PortInUse, StoreFailed, TopicExists, TopicNotFound
+from dittomq.errors import InvalidField, NotMaster, OutOfReach, PortInUse, StoreFailed, TopicExists, TopicNotFound
 from dittomq.rpc import interceptors, status
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.interceptors import CallInterceptor
@@ -37,7 +38,7 @@ class Naming(naming_pb2_grpc.NameServerServiceServicer):
 
 
 class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
-    """Answers each frame with its id; the frame 13 is refused, 14 breaks."""
+    """Answers each frame with its id; the frame 13 is refused, 14 breaks, and 15 answers once more when it is cancelled."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
@@ -50,8 +51,17 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
                 if request.frame_id == 14:
                     raise ZeroDivisionError
                 yield messaging_pb2.PublishStreamResponse(frame_id=request.frame_id)
+                if request.frame_id == 15:
+                    await self._linger(context)
         finally:
             self.closed.set()
+
+    async def _linger(self, context: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)  # now the server has stopped
+            await context.write(messaging_pb2.PublishStreamResponse(frame_id=15))
 
     async def _refuse(self) -> None:
         async def fail() -> None:
@@ -234,6 +244,58 @@ def test_a_defect_in_a_stream_is_internal() -> None:
         assert broken.value.code() is grpc.StatusCode.INTERNAL
 
     over_sockets(story)
+
+
+NO_MESSAGE = b"\xff\xff\xff"
+REFUSED_BYTES = "request: its bytes are no message of this call; encode it as its .proto file says"
+
+
+def test_bytes_that_are_no_request_are_refused_as_the_callers_error() -> None:
+    async def story(loopback: Loopback) -> None:
+        get_route: Any = loopback.channels.to(loopback.address).unary_unary(f"/{NAMING}/GetRoute")
+
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await get_route(NO_MESSAGE, timeout=5)
+
+        assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, REFUSED_BYTES)
+        assert isinstance(status.decode(refused.value, loopback.address), InvalidField)
+
+    over_sockets(story)
+
+
+def test_bytes_that_are_no_frame_end_their_stream_as_the_callers_error() -> None:
+    async def story(loopback: Loopback) -> None:
+        stream: Any = loopback.channels.to(loopback.address).stream_stream(f"/{MESSAGING}/PublishStream")(timeout=5)
+        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1).SerializeToString())
+        await stream.read()
+
+        await stream.write(NO_MESSAGE)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream.read()
+
+        assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, REFUSED_BYTES)
+
+    with structlog.testing.capture_logs() as logged:
+        over_sockets(story)
+    assert logged == []
+
+
+def test_a_handler_that_goes_on_after_its_server_was_stopped_is_nobodys_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(loopback: Loopback) -> None:
+        stream = loopback.publish_stream()
+        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=15))
+        await stream.read()
+
+        await loopback.server.stop(0)
+
+        async with asyncio.timeout(5):
+            await loopback.messaging.closed.wait()
+        await asyncio.sleep(0)
+
+    with structlog.testing.capture_logs() as logged:
+        over_sockets(story)
+    assert logged == []
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 def test_a_cancelled_stream_closes_its_handler() -> None:

@@ -85,6 +85,7 @@ class ClientCall:
         self._callbacks: list[Callable[[Any], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._flow = MessageFlow(self._loop, self._send)
+        self.waits_for_ready = False  # for a connection, instead of failing while there is none
         self._timer = None if timeout_s is None else self._loop.call_later(max(0.0, timeout_s), self._finish, _TOO_LATE)
 
     # What the connection tells.

@@ -14,8 +14,9 @@ def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are_named
         town.nameserver.queues["lines"] = {"a": 8, "b": 8}
         town.kill("b-0")
         first = await mq.admin.create_topic("lines")
-        town.restart("b-0")
         await asyncio.sleep(5)
+        town.restart("b-0")
+        await asyncio.sleep(0.1)  # the channel to it backs off still, for up to 2 s
         again = await mq.admin.create_topic("lines")
 
         assert [(result.broker, result.value.created if result.value else result.error.__class__) for result in first] == [
@@ -26,6 +27,52 @@ def test_a_topic_is_created_in_every_group_that_answers_and_the_others_are_named
         assert town.brokers["b/0"].topics["lines"].write_queues == 8
 
     ClientTown(groups=("a", "b")).play(story)
+
+
+def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_than_its_deadline_for_one_that_was_dead() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.kill("a-0")
+        began = town.now
+        [first] = await mq.admin.create_topic("lines")
+        then = town.now
+        [again] = await mq.admin.create_topic("lines")
+
+        assert isinstance(first.error, OutOfReach)
+        assert isinstance(again.error, OutOfReach)
+        assert then - began < 1
+        assert 2.4 < town.now - then < 6  # longer than a channel backs off
+
+    ClientTown().play(story)
+
+
+def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without_waiting() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 4)
+        town.brokers["a/1"].topics = dict(town.master.topics)
+        town.kill("a-0")
+        await mq.admin.list_topics()
+        began = town.now
+        [result] = await mq.admin.describe_topic("orders")
+
+        assert result.value is not None
+        assert result.value.node == "a/1"
+        assert town.now - began < 0.5
+
+    ClientTown().play(story)
+
+
+def test_nodes_are_listed_as_soon_as_the_nameserver_is_back() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.kill("ns")
+        with pytest.raises(OutOfReach):
+            await mq.admin.list_brokers()
+        await asyncio.sleep(5)
+        town.restart("ns")
+        await asyncio.sleep(0.1)
+
+        assert [node.name for node in await mq.admin.list_brokers()] == ["a/0", "a/1"]
+
+    ClientTown().play(story)
 
 
 def test_only_masters_are_asked_to_change_something() -> None:
@@ -62,10 +109,31 @@ def test_topics_are_listed_through_all_pages_and_from_a_slave_while_the_master_i
 
 def test_a_topic_that_no_group_has_is_not_found() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(TopicNotFound, match="a/0"):
             await mq.admin.describe_topic("nowhere")
         assert [type(result.error) for result in await mq.admin.delete_topic("nowhere")] == [TopicNotFound]
         with pytest.raises(InvalidField, match="a/0, a/1"):
             await mq.admin.ha_status("c/0")
 
     ClientTown().play(story)
+
+
+def test_a_slave_that_has_not_heard_of_a_topic_is_no_proof_that_its_group_lacks_it() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 4)
+        town.kill("a-0")
+        a, b = await mq.admin.describe_topic("orders")
+
+        assert (a.broker, b.broker) == ("a", "b")
+        assert str(a.error) == 'the master of a does not answer: a/1 answers, and does not know topic "orders"'
+        assert b.error is None
+
+    ClientTown(groups=("a", "b")).play(story)
+
+
+def test_a_topic_that_none_of_several_groups_has_is_not_found_in_any() -> None:
+    async def story(_: ClientTown, mq: AsyncClient) -> None:
+        with pytest.raises(TopicNotFound, match="any broker group"):
+            await mq.admin.describe_topic("nowhere")
+
+    ClientTown(groups=("a", "b")).play(story)

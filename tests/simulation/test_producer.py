@@ -9,19 +9,12 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.client import AsyncClient, LevelNotReached, Message, NotStored, Producer, Receipt
 from dittomq.errors import (
     DiskFull,
-    InvalidField,
-    MessageTooLarge,
-    NotReady,
     OutOfReach,
     QueueFull,
-    QueueNotFound,
-    TooFewCopies,
-    TopicNotFound,
 )
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import Refuse, Reply
 
-FEW = TooFewCopies("a/0", 1, 2)
 FULL = DiskFull("a/0", 0, 1)
 
 
@@ -59,40 +52,6 @@ async def publish_together(orders: Producer, count: int) -> list[Receipt]:
     return [task.result() for task in running]
 
 
-def test_receipts_of_many_messages_come_in_their_order_from_all_groups() -> None:
-    async def source() -> AsyncIterator[Message]:
-        for at in range(3_000):
-            yield Message("orders", b"%d" % at, order_key=f"k{at % 50}" if at % 2 else "")
-
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            receipts = await orders.publish_many(source())
-
-        assert len(receipts) == 3_000
-        for at, receipt in enumerate(receipts):
-            placed = town.logs[receipt.broker].placed[receipt.physical_offset // 100]
-            assert (placed.message.body, placed.message.queue, placed.queue_offset) == (b"%d" % at, receipt.queue, receipt.queue_offset)
-        assert {receipt.broker for receipt in receipts} == {"a", "b"}
-
-    ClientTown(groups=("a", "b")).play(story)
-
-
-def test_one_order_key_stays_in_one_queue_and_in_order() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish_many(Message("orders", b"%d" % at, order_key=f"k{at % 7}") for at in range(2_000))
-
-        for key in range(7):
-            bodies = [int(one.message.body) for log in town.logs.values() for one in log.placed if one.message.order_key == f"k{key}"]
-            queues = {
-                (name, one.message.queue) for name, log in town.logs.items() for one in log.placed if one.message.order_key == f"k{key}"
-            }
-            assert bodies == list(range(key, 2_000, 7))
-            assert len(queues) == 1
-
-    ClientTown(groups=("a", "b")).play(story)
-
-
 @pytest.mark.parametrize("reply", [Reply.CUT, Reply.STORE_AND_CUT, Reply.STORE_SILENTLY])
 def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(reply: Reply) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
@@ -106,71 +65,61 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(reply: Rep
     ClientTown().play(story)
 
 
-@pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, QueueFull("its queue", 1)])
-def test_a_refusal_that_may_pass_is_tried_again(error: NotReady) -> None:
+def test_many_messages_to_a_missing_topic_are_one_question_to_the_nameserver() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.extend([Refuse(error)] * 3)
         async with mq.producer() as orders:
-            await orders.publish("orders", b"patient")
+            outcomes = await orders.publish_many([Message("nowhere", b"x")] * 1_000, on_failure="return")
 
-        assert town.log.bodies() == [b"patient"]
+        assert outcomes.tally() == (0, 0, 1_000, 0)
+        assert town.nameserver.asked == 1
 
     ClientTown().play(story)
 
 
-def test_a_refusal_that_does_not_pass_in_time_is_not_stored() -> None:
+def test_many_messages_while_no_nameserver_answers_fail_after_the_time_of_one() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.extend([Refuse(FEW)] * 1_000)
+        town.kill("ns")
         async with mq.producer(retry_s=5) as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish("orders", b"never")
-            assert isinstance(raised.value.cause, TooFewCopies)
-            assert 5 <= town.now < 8
+            outcomes = await orders.publish_many(messages(1_000), on_failure="return")
 
-            town.master.script.clear()
-            await orders.publish("orders", b"later")
-
-        assert town.log.bodies() == [b"later"]
+        assert outcomes.tally() == (0, 0, 1_000, 0)
+        assert town.now < 10
 
     ClientTown().play(story)
 
 
-def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored() -> None:
+def test_a_topic_that_is_made_while_many_are_published_is_found() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
-        town.master.script.extend([Reply.STORE, Refuse(FULL)])
-        async with mq.producer() as orders:
-            outcomes = await orders.publish_many(messages(5 * 1_024), on_failure="return")
+        async def source() -> AsyncIterator[Message]:
+            for at in range(10):
+                yield Message("late", b"%d" % at, queue=0)
+                await asyncio.sleep(1)
+                town.nameserver.queues["late"] = {"a": 1}
 
-        assert outcomes.tally() == (4 * 1_024, 0, 1_024, 0)
-        failed = outcomes[1_024]
-        assert isinstance(failed, NotStored)
-        assert isinstance(failed.cause, DiskFull)
-        assert failed.index == 1_024
-        assert town.log.bodies() == [b"%d" % at for at in range(5 * 1_024) if not 1_024 <= at < 2_048]
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many(source(), on_failure="return")
+
+        assert outcomes.tally().not_stored < 3
+        assert len(town.log.placed) == outcomes.tally().stored
 
     ClientTown().play(story)
 
 
-def test_a_refusal_of_one_message_fails_that_publish_and_no_other() -> None:
+def test_what_waited_unsent_for_its_whole_time_says_so() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"warm")
-            town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=1))
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(outcome(orders, b"%d" % at)) for at in range(4)]
-            results = [task.result() for task in running]
+        town.master.gate = asyncio.Event()
+        town.world.loop.call_later(4, town.master.gate.set)
+        async with mq.producer(retry_s=0.5) as orders:
+            outcomes = await orders.publish_many(messages(6 * 1_024), on_failure="return")
 
-        assert sum(isinstance(result, NotStored) for result in results) == 1
-        assert len(town.log.placed) == 4
+        assert outcomes.tally() == (4 * 1_024, 0, 2 * 1_024, 0)
+        unsent = outcomes[-1]
+        assert isinstance(unsent, NotStored)
+        assert str(unsent) == (
+            "not stored: its turn to be sent did not come in 0.5 s: the stream to the master of a is full (4); send slower or retry later"
+        )
 
     ClientTown().play(story)
-
-
-async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
-    try:
-        return await orders.publish("orders", body)
-    except NotStored as error:
-        return error
 
 
 def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown() -> None:
@@ -198,35 +147,6 @@ def test_what_follows_a_long_outage_fails_without_the_full_wait() -> None:
     ClientTown().play(story)
 
 
-def test_a_message_that_is_bound_to_no_group_goes_to_another_one_when_its_master_is_gone() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish_many(messages(10))
-            town.kill("a-0")
-            await asyncio.sleep(1)
-            receipts = [await orders.publish("orders", b"%d" % at) for at in range(10)]
-
-        assert {receipt.broker for receipt in receipts} == {"b"}
-        assert town.now < 10
-
-    ClientTown(groups=("a", "b")).play(story)
-
-
-def test_an_order_key_waits_for_its_own_group() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            keys = [f"k{at}" for at in range(20)]
-            before = {key: (await orders.publish("orders", b"1", order_key=key)).broker for key in keys}
-            town.kill("a-0")
-            await asyncio.sleep(1)
-            town.world.loop.call_later(3, town.restart, "a-0")
-            after = {key: (await orders.publish("orders", b"2", order_key=key)).broker for key in keys}
-
-        assert before == after
-
-    ClientTown(groups=("a", "b")).play(story)
-
-
 def test_a_weak_receipt_is_raised_or_returned_as_asked() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         town.master.put_status = pb.PUT_STATUS_SLAVE_NOT_AVAILABLE
@@ -238,32 +158,6 @@ def test_a_weak_receipt_is_raised_or_returned_as_asked() -> None:
             assert all(isinstance(entry, LevelNotReached) for entry in outcomes)
         async with mq.producer(on_weak="return") as orders:
             assert (await orders.publish("orders", b"weak")).status == "SLAVE_NOT_AVAILABLE"
-
-    ClientTown().play(story)
-
-
-@pytest.mark.parametrize(
-    ("message", "cause"),
-    [
-        (Message("orders", bytes(4 * 1024 * 1024 + 1)), MessageTooLarge),
-        (Message("orders", b"", keys=("a b",)), InvalidField),
-        (Message("orders", b"", properties={"a": "\x01"}), InvalidField),
-        (Message("orders", b"", tag="x" * 40_000), MessageTooLarge),
-        (Message("orders", b"", queue=4), QueueNotFound),
-        (Message("order", b""), TopicNotFound),
-        (Message("../etc", b""), TopicNotFound),
-    ],
-)
-def test_what_cannot_be_stored_is_refused_before_it_is_sent(message: Message, cause: type[Exception]) -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            with pytest.raises(NotStored) as raised:
-                await orders.publish_message(message)
-            outcomes = await orders.publish_many([*messages(3), message, *messages(3)], on_failure="return")
-
-        assert isinstance(raised.value.cause, cause)
-        assert outcomes.tally() == (6, 0, 1, 0)
-        assert isinstance(outcomes[3], NotStored)
 
     ClientTown().play(story)
 

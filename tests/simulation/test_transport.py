@@ -287,6 +287,31 @@ def test_a_channel_finds_a_restarted_server_again() -> None:
     assert play(story) == (grpc.StatusCode.UNAVAILABLE, 2)
 
 
+def test_a_call_that_waits_for_a_connection_is_made_when_the_server_is_back() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        stub = messaging_grpc.MessagingServiceStub(channel)
+        world.nodes["server"].crash(Power.KILL)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Pull(pull())
+        state = channel.get_state()
+        world.nodes["server"].start()
+        await asyncio.sleep(0.1)
+        answer = await stub.Pull(pull(offset=1), wait_for_ready=True, timeout=5)
+        return state, answer.next_offset, channel.get_state()
+
+    assert play(story) == (grpc.ChannelConnectivity.TRANSIENT_FAILURE, 2, grpc.ChannelConnectivity.READY)
+
+
+def test_a_call_that_waits_for_a_connection_waits_no_longer_than_its_deadline() -> None:
+    async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
+        world.nodes["server"].crash(Power.KILL)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await messaging_grpc.MessagingServiceStub(channel).Pull(pull(), wait_for_ready=True, timeout=3)
+        return raised.value.code()
+
+    assert play(story) is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 def test_a_stopped_server_lets_calls_end_within_its_grace_then_aborts_them() -> None:
     async def story(channel: grpc.aio.Channel, world: World, _: EchoServer) -> Any:
         stub = messaging_grpc.MessagingServiceStub(channel)

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Never, Self, cast
+from typing import Any, Self, cast
 
+import grpc
 import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions
@@ -60,8 +61,8 @@ class _Connection:
 class SimulatedChannel:
     """A channel to one address: connects when first used, and backs off as gRPC does.
 
-    While it backs off, calls fail at once with what went wrong last; a connection that breaks is dialled again by the
-    next call.
+    While it backs off, calls fail at once with what went wrong last, unless they wait for a connection; one that breaks is
+    dialled again by the next call.
     """
 
     def __init__(self, network: Network, life: Life, address: str, options: ChannelOptions) -> None:
@@ -76,6 +77,7 @@ class SimulatedChannel:
         self._dialling: asyncio.Task[None] | None = None
         self._problem: str | None = None
         self._ready: asyncio.Event = asyncio.Event()
+        self._connected: asyncio.Event = asyncio.Event()
         self._calls: dict[ClientCall, None] = {}
         self._closed = False
 
@@ -134,8 +136,16 @@ class SimulatedChannel:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def get_state(self, try_to_connect: bool = False) -> Never:  # grpc.aio's signature
-        raise NotImplementedError("a channel's state is not simulated")
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # grpc.aio's signature
+        if try_to_connect:
+            raise NotImplementedError("connecting without a call is not simulated")
+        if self._closed:
+            return grpc.ChannelConnectivity.SHUTDOWN
+        if self._connection is not None:
+            return grpc.ChannelConnectivity.READY
+        if self._dialling is None:
+            return grpc.ChannelConnectivity.IDLE
+        return grpc.ChannelConnectivity.CONNECTING if self._problem is None else grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
     # For its calls.
 
@@ -148,10 +158,11 @@ class SimulatedChannel:
             if self._dialling is None:
                 self._problem = None
                 self._ready.clear()
+                self._connected.clear()
                 self._dialling = self.loop.create_task(self._dial())
-            elif self._problem is not None:
+            elif self._problem is not None and not call.waits_for_ready:
                 raise Unavailable(self._problem)
-            await self._ready.wait()
+            await (self._connected if call.waits_for_ready else self._ready).wait()
         return self._connection, self._connection.begin(call)
 
     def ended(self, call: ClientCall) -> None:
@@ -178,14 +189,22 @@ class SimulatedChannel:
         self._problem = None
         self._dialling = None
         self._ready.set()
+        self._connected.set()
 
     def _callable(self, kind: type[Any], method: Method) -> Callable[..., Any]:
-        def start(request: object = None, timeout: float | None = None, metadata: object = None, **more: object) -> Any:
+        def start(
+            request: object = None,
+            timeout: float | None = None,
+            metadata: object = None,
+            wait_for_ready: bool | None = None,
+            **more: object,
+        ) -> Any:
             self.life.check()
             unsupported = {name: value for name, value in more.items() if value is not None}
             if unsupported:
                 raise NotImplementedError(f"not simulated: {unsupported}")
             call = kind(self, method, request, timeout, metadata)
+            call.waits_for_ready = bool(wait_for_ready)  # it has not begun yet
             self._calls[call] = None
             return call
 

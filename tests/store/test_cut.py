@@ -61,3 +61,31 @@ def test_a_cut_to_nothing_leaves_a_store_that_can_be_filled_again(machine: Machi
     store.append([frame(b"again")], 1)
     store.dispatch(store.end)
     assert [message.queue_offset for message in store.read_queue("orders", 0, 0, 10, 1_000).messages] == [0]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_queues_that_begin_behind_the_end_of_their_log_are_as_they_were_when_it_is_cut_and_copied_again(
+    machine: Machine, restart: bool
+) -> None:
+    store = filled(machine)
+    log, starts = whole_log(store), sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])
+    store.dispatch(store.end)
+    store.checkpoint()
+    ahead = {("orders", 0): 30}
+    store.hide(ahead)
+    assert store.queue_range("orders", 0) == (30, 30)
+
+    store.cut(starts[5])
+    if restart:
+        machine.kill()
+        store = machine.open()
+    store.hide(ahead)
+    open_epoch(store)
+    while store.end < len(log):
+        _, segment_end = store.segment_of(store.end)
+        store.write_chunk(store.end, log[store.end : segment_end])
+    store.dispatch(store.end)
+
+    assert store.queue_range("orders", 0) == (30, 30)
+    assert store.minimums() == ahead
+    assert store.queue_range("orders", 1) == (0, 20)

@@ -1,50 +1,109 @@
-"""A topic that is deleted on the master is emptied on its slaves, and nothing else is."""
+"""What a slave hides of deleted topics: what its master hides, before a topic made again is seen, and nothing else."""
 
+import asyncio
 from pathlib import Path
 
-from dittomq.broker.metadata_sync import MetadataPuller
-from dittomq.errors import OutOfReach
+import pytest
+
+from dittomq.broker.metadata_sync import take_tables
+from dittomq.errors import OutOfReach, StoreFailed
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask
-from tests.support.fake_master import FakeMaster, Slave
+from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
 
 
-def test_deletions_arrive_and_empty_the_queues(tmp_path: Path) -> None:
+def test_a_deletion_arrives_and_empties_the_queues(tmp_path: Path) -> None:
     async def story() -> None:
         master = FakeMaster()
-        master.topics("orders", "paid", "sent", counter=1)
+        master.topics("orders", "paid", counter=1)
         slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7), ("orders", 1): (2, 3), ("paid", 0): (0, 9), ("sent", 0): (4, 4)}
+        slave.store.ranges = {("orders", 0): (0, 7), ("orders", 1): (2, 3), ("paid", 0): (0, 9)}
         await slave.puller.pull_once()
-        assert slave.store.deleted == []
+        assert slave.store.hidden == {}
 
-        master.topics("paid", counter=2)
+        master.topics("paid", counter=2, minimums={("orders", 0): 7, ("orders", 1): 3})
         await slave.puller.pull_once()
 
         assert slave.node.topics == ["paid"]
-        assert slave.store.ranges == {("orders", 0): (7, 7), ("orders", 1): (3, 3), ("paid", 0): (0, 9), ("sent", 0): (4, 4)}
+        assert slave.store.ranges == {("orders", 0): (7, 7), ("orders", 1): (3, 3), ("paid", 0): (0, 9)}
 
     run(story())
 
 
-def test_a_log_that_brings_more_of_a_deleted_topic_is_emptied_again(tmp_path: Path) -> None:
+def test_a_topic_deleted_and_made_again_between_two_pulls_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
     async def story() -> None:
         master = FakeMaster()
-        master.topics("paid", counter=2)
+        master.topics("orders", counter=1)
         slave = Slave(tmp_path, master)
         slave.store.ranges = {("orders", 0): (0, 7)}
         await slave.puller.pull_once()
 
-        slave.store.ranges["orders", 0] = (7, 12)
+        master.topics("orders", counter=3, minimums={("orders", 0): 7})
         await slave.puller.pull_once()
 
-        assert slave.store.ranges == {("orders", 0): (12, 12)}
+        assert slave.node.topics == ["orders"]
+        assert slave.store.ranges == {("orders", 0): (7, 7)}
 
     run(story())
 
 
-def test_a_table_that_never_held_anything_and_a_pull_that_fails_empty_nothing(tmp_path: Path) -> None:
+def test_queues_begin_at_their_minimum_before_the_table_that_says_so_is_seen(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=3, minimums={("orders", 0): 7})
+        slave = Slave(tmp_path, master)
+        seen: list[list[str]] = []
+        slave.before_hiding = lambda: seen.append(slave.node.topics)
+
+        await slave.puller.pull_once()
+
+        assert seen == [[]]
+        assert slave.node.topics == ["orders"]
+
+    run(story())
+
+
+def test_a_table_whose_minimums_cannot_be_kept_is_not_seen(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise StoreFailed("replacement", "dittomq/queue-minimums", "Input/output error")
+
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=3, minimums={("orders", 0): 7})
+        slave = Slave(tmp_path, master)
+        slave.before_hiding = fail
+
+        with pytest.raises(StoreFailed):
+            await slave.puller.pull_once()
+
+        assert slave.node.topics == []
+
+    run(story())
+
+
+def test_minimums_are_hidden_again_in_each_round_and_at_the_start(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=3, minimums={("orders", 0): 7})
+        slave = Slave(tmp_path, master)
+        await slave.puller.pull_once()
+        slave.store.ranges["orders", 0] = (0, 5)  # a cut has lowered it
+
+        await slave.puller.pull_once()
+        assert slave.store.ranges["orders", 0] == (7, 7)
+
+        again = Slave(tmp_path, master)
+        await again.node.metadata.load()
+        again.store.ranges["orders", 0] = (0, 5)
+        async with running(again):
+            await asyncio.sleep(0.1)
+        assert again.store.ranges["orders", 0] == (7, 7)
+
+    run(story())
+
+
+def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
     def silent(kind: str, ask: Ask) -> None:
         raise OutOfReach("a/0", "connection refused")
 
@@ -54,39 +113,40 @@ def test_a_table_that_never_held_anything_and_a_pull_that_fails_empty_nothing(tm
         slave.store.ranges = {("orders", 0): (0, 7)}
         await slave.puller.pull_once()
 
-        master.topics("paid", counter=2)
+        master.topics("paid", counter=2, minimums={("orders", 0): 7})
         master.before = silent
         await slave.puller.pull_once()
 
-        assert slave.store.deleted == []
+        assert slave.store.ranges == {("orders", 0): (0, 7)}
 
     run(story())
 
 
-def test_the_system_s_own_topics_are_never_emptied(tmp_path: Path) -> None:
+def test_queues_of_a_topic_that_the_master_never_had_are_left_alone(tmp_path: Path) -> None:
     async def story() -> None:
         master = FakeMaster()
         master.topics("paid", counter=2)
         slave = Slave(tmp_path, master)
-        slave.store.ranges = {("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0): (0, 7)}
+        slave.store.ranges = {("orders", 0): (0, 7), ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0): (0, 7)}
 
         await slave.puller.pull_once()
 
-        assert slave.store.deleted == []
+        assert slave.store.hidden == {}
 
     run(story())
 
 
-def test_a_recovering_master_takes_a_slaves_tables_and_leaves_its_queues_alone(tmp_path: Path) -> None:
+def test_a_recovering_master_takes_over_a_slaves_tables_with_their_minimums(tmp_path: Path) -> None:
     async def story() -> None:
         slave = FakeMaster()
-        slave.topics("orders", counter=7, epoch=3)
+        slave.topics("orders", counter=7, epoch=3, minimums={("paid", 1): 40})
         node = MetadataNode.make(tmp_path)
-        await MetadataPuller(slave, node.metadata, node.clock, queues=None).pull_once()
+        await take_tables(slave, node.metadata, node.clock)
 
-        await node.metadata.lead(4)
+        await node.metadata.lead(4, {("paid", 1): 20, ("sent", 0): 5})
 
-        assert node.topics == ["orders"]
-        assert node.metadata.table(TOPICS).version.state_version == 4
+        table = node.metadata.table(TOPICS)
+        assert (list(table.rows), table.version.state_version) == (["orders"], 4)
+        assert table.minimums == {("paid", 1): 40, ("sent", 0): 5}
 
     run(story())

@@ -143,7 +143,7 @@ def test_a_new_master_stamps_every_table_newer_than_anything_of_an_older_epoch(t
         await node.metadata.change(CONSUMER_OFFSETS, lambda _: Table(rows=sorted_rows([ConsumerOffset("t0", "g", 0, 7)])))
         older = node.metadata.table(TOPICS).version
 
-        await node.metadata.lead(4)
+        await node.metadata.lead(4, {("orders", 0): 3})
 
         again = MetadataNode.make(tmp_path)
         await again.metadata.load()
@@ -159,7 +159,7 @@ def test_a_new_master_stamps_no_table_that_never_held_anything(tmp_path: Path) -
     async def story() -> None:
         node = MetadataNode.make(tmp_path)
 
-        await node.metadata.lead(4)
+        await node.metadata.lead(4, {("orders", 0): 3})
 
         assert [node.metadata.table(kind) for kind in KINDS] == [Table()] * 4
 

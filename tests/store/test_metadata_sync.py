@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,8 @@ from dittomq.metadata.tables import Ask
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
 from tests.support.failing_storage import CrashingStorage
-from tests.support.fake_master import FakeMaster, Slave
+from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
-
-
-@contextlib.asynccontextmanager
-async def running(slave: Slave) -> AsyncIterator[None]:
-    task = asyncio.create_task(slave.puller.run())
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 def test_all_four_tables_arrive_and_are_on_the_disk(tmp_path: Path) -> None:
@@ -61,17 +51,106 @@ def test_the_first_round_comes_after_3_s_and_the_next_ones_every_10_s(tmp_path: 
     run(story())
 
 
-def test_a_woken_puller_pulls_at_once(tmp_path: Path) -> None:
+def topic_pulls(master: FakeMaster) -> list[float]:
+    return [round(at, 1) for at, kind, _ in master.asked if kind == TOPICS.name]
+
+
+def test_a_slave_that_hears_of_newer_topics_pulls_them_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         master = FakeMaster()
         master.topics("orders", counter=1)
         slave = Slave(tmp_path, master)
         async with running(slave):
-            await asyncio.sleep(4)
+            await asyncio.sleep(5)
             master.topics("orders", "paid", counter=2)
-            slave.puller.wake()
+            slave.puller.topics_at(DataVersion(1, 1_000, 2))
             await asyncio.sleep(0.1)
             assert slave.node.topics == ["orders", "paid"]
+
+    run(story())
+
+
+def test_hearing_of_the_version_that_is_held_or_an_older_one_pulls_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=5)
+        slave = Slave(tmp_path, master)
+        async with running(slave):
+            await asyncio.sleep(5)
+            for counter in (5, 4):
+                slave.puller.topics_at(DataVersion(1, 1_000, counter))
+            await asyncio.sleep(5)
+
+        assert topic_pulls(master) == [3.0]
+
+    run(story())
+
+
+def test_whoever_needs_newer_topics_has_them_and_all_share_one_pull_a_second(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        slave = Slave(tmp_path, master)
+
+        async def need(at: float) -> list[str]:
+            await asyncio.sleep(at)
+            await slave.puller.newer_topics()
+            return slave.node.topics
+
+        async def make(at: float) -> None:
+            await asyncio.sleep(at)
+            master.topics("orders", counter=1)
+
+        async with running(slave), asyncio.TaskGroup() as tasks:
+            early = [tasks.create_task(need(0.5)) for _ in range(100)]
+            tasks.create_task(make(0.8))
+            late = [tasks.create_task(need(1 + number / 100)) for number in range(40)]
+
+        assert {tuple(task.result()) for task in early} == {()}
+        assert {tuple(task.result()) for task in late} == {("orders",)}
+        assert topic_pulls(master) == [0.5, 1.5]
+
+    run(story())
+
+
+def test_whoever_needs_newer_topics_waits_no_longer_than_2_s_for_a_master_that_is_silent(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        slave = Slave(tmp_path, master)
+        master.silent = True
+        loop = asyncio.get_running_loop()
+        async with running(slave):
+            await asyncio.sleep(4)
+            began = loop.time()
+            await slave.puller.newer_topics()
+
+        assert round(loop.time() - began, 3) == 2.0
+        assert slave.puller.topics_age_s is None
+
+    run(story())
+
+
+def age_s(slave: Slave) -> int:
+    """Whole seconds; -1 for unknown."""
+    age_s = slave.puller.topics_age_s
+    return -1 if age_s is None else round(age_s)
+
+
+def test_the_age_of_the_topics_is_counted_from_the_last_answer(tmp_path: Path) -> None:
+    def fail(kind: str, ask: Ask) -> None:
+        raise OutOfReach("a/0", "connection refused")
+
+    async def story() -> None:
+        master = FakeMaster()
+        slave = Slave(tmp_path, master)
+        assert age_s(slave) == -1
+        await slave.puller.pull_once()
+        assert age_s(slave) == 0
+
+        master.before = fail
+        await asyncio.sleep(42)
+        await slave.puller.pull_once()
+
+        assert age_s(slave) == 43  # three tries of four tables took a second
 
     run(story())
 
@@ -104,7 +183,6 @@ def test_every_topic_arrives_also_the_one_alone_on_the_last_page(tmp_path: Path,
         await slave.puller.pull_once()
 
         assert slave.node.topics == [f"t{number:05}" for number in range(count)]
-        assert slave.store.deleted == []
 
     run(story())
 
@@ -198,16 +276,15 @@ def test_a_table_older_than_the_one_held_is_discarded(tmp_path: Path, older: Dat
         master = FakeMaster()
         master.put(TOPICS, [TopicConfig("new")], DataVersion(2, 1_000, 5))
         slave = Slave(tmp_path, master)
-        slave.store.ranges = {("orders", 0): (0, 7), ("new", 0): (0, 7)}
         await slave.puller.pull_once()
-        slave.store.deleted.clear()
 
         master.put(TOPICS, [TopicConfig("old")], older)
+        master.tables[TOPICS.name] = master.tables[TOPICS.name].hiding({("new", 0): 7})
         await slave.puller.pull_once()
 
         assert slave.node.topics == ["new"]
         assert "older than" in slave.puller.status[TOPICS.name].problem
-        assert slave.store.deleted == []
+        assert slave.store.hidden == {}
 
     run(story())
 

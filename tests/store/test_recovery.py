@@ -200,7 +200,8 @@ def damage(machine: Machine, path: str, harm: str) -> None:
 
 @pytest.mark.parametrize("name", ["identity", "lineage", "queue-minimums"])
 def test_a_damaged_side_file_that_nothing_replaces_is_refused_by_name(machine: Machine, name: str) -> None:
-    filled(machine).delete_topic("orders")
+    store = filled(machine)
+    store.hide(store.next_offsets("orders"))
     machine.kill()
     damage(machine, f"dittomq/{name}", "flip")
 
@@ -256,7 +257,7 @@ def test_queues_that_were_deleted_are_built_again(machine: Machine) -> None:
 def test_a_topic_deleted_and_made_again_goes_on_behind_its_highest_offset(machine: Machine) -> None:
     store = filled(machine)
     store.dispatch(store.end)
-    store.delete_topic("orders")
+    store.hide(store.next_offsets("orders"))
     assert store.queue_range("orders", 0) == (20, 20)
     store.append([frame(b"new", queue=0)], 1)
     store.dispatch(store.end)

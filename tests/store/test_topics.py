@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicReads
-from dittomq.errors import InvalidField, NotMaster, NotReady, TopicExists, TopicNotFound, VersionChanged
+from dittomq.errors import InvalidField, NotMaster, NotReady, StoreFailed, TopicExists, TopicNotFound, VersionChanged
 from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.tables import QueueMinimums
 from dittomq.metadata.topics import QueueStatus, TopicConfig
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode, run
@@ -80,7 +81,7 @@ def test_validate_only_checks_and_changes_nothing(tmp_path: Path) -> None:
         await master.topics.delete("orders", validate_only=True)
 
         assert master.node.topics == ["orders"]
-        assert master.store.deleted == []
+        assert master.store.hidden == {}
 
     run(story())
 
@@ -95,7 +96,7 @@ def test_a_deleted_topic_is_gone_from_table_disk_and_queues(tmp_path: Path) -> N
         await master.topics.delete("orders", validate_only=False)
 
         assert await names_on_disk(tmp_path) == ["other"]
-        assert master.store.deleted == ["orders"]
+        assert master.store.hidden == {("orders", 0): 7}
         with pytest.raises(TopicNotFound):
             await master.reads.get("orders")
         with pytest.raises(TopicNotFound):
@@ -178,7 +179,46 @@ def test_a_master_that_does_not_lead_changes_nothing(tmp_path: Path, validate_on
             await waiting.delete("orders", validate_only=validate_only)
 
         assert master.node.topics == ["orders"]
-        assert master.store.deleted == []
+        assert master.store.hidden == {}
+
+    run(story())
+
+
+def test_a_deletion_that_dies_before_its_queues_are_empty_shows_nothing_of_it_when_the_topic_is_made_again(tmp_path: Path) -> None:
+    class DyingStore(FakeTopicStore):
+        def hide(self, minimums: QueueMinimums) -> None:
+            if minimums:
+                raise StoreFailed("replacement", "dittomq/queue-minimums", "the process was killed")
+
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        dying = DyingStore()
+        dying.ranges["orders", 0] = (0, 7)
+        with pytest.raises(StoreFailed):
+            await replace(master.topics, store=dying).delete("orders", validate_only=False)
+
+        again = Master(tmp_path)
+        await again.node.metadata.load()
+        again.store.ranges["orders", 0] = (0, 7)
+        await again.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+
+        assert await again.reads.get("orders") == (TopicConfig("orders", 1, 1), [QueueStatus(0, 7, 7)])
+
+    run(story())
+
+
+def test_a_list_of_topics_ends_with_its_last_topic_also_when_others_were_deleted(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        for name in ("orders", "paid", "sent"):
+            await master.topics.create(TopicConfig(name, 1, 1), validate_only=False)
+            master.store.ranges[name, 0] = (0, 7)
+        await master.topics.delete("paid", validate_only=False)
+
+        page = master.reads.list(2, "")
+
+        assert ([row.name for row in page.rows], page.next_token) == (["orders", "sent"], "")
 
     run(story())
 

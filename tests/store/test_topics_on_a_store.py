@@ -3,17 +3,18 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
-from dittomq.metadata.tables import Ask
+from dittomq.metadata.formats import TableKind
+from dittomq.metadata.tables import Ask, Page, QueueMinimums, R
 from dittomq.metadata.topics import QueueStatus, TopicConfig
 from dittomq.offsets import Epoch
-from services.slave.queues import StoreQueues
-from tests.support.fake_master import FakeMaster
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import MetadataNode, run
 
@@ -26,8 +27,8 @@ def open_store(folder: Path) -> Store:
     return store
 
 
-def publish(store: Store, topic: str, count: int) -> None:
-    store.append([Frame([Draft(topic, 0, 0, 1_700_000_000_000, b"x", b"", 0)] * count, "", -1)], 1_700_000_000_000)
+def publish(store: Store, topic: str, count: int, body: bytes = b"x") -> None:
+    store.append([Frame([Draft(topic, 0, 0, 1_700_000_000_000, body, b"", 0)] * count, "", -1)], 1_700_000_000_000)
     store.sync()
     store.dispatch(store.end)
 
@@ -67,45 +68,106 @@ def test_a_topic_made_again_continues_its_offsets_and_hides_what_was_deleted_als
     run(story())
 
 
-def test_a_slave_hides_what_its_master_deleted(tmp_path: Path) -> None:
+class SlaveOf:
+    """A slave on a real store, that pulls its master's tables and copies its log when told."""
+
+    def __init__(self, folder: Path, master: Master) -> None:
+        self.store = open_store(folder)
+        self.node = MetadataNode.make(folder, "a/1")
+        self.master = master
+        self.puller = MetadataPuller(TablesOf(master), self.node.metadata, self.node.clock, self._hide)
+
+    async def _hide(self, minimums: QueueMinimums) -> None:
+        self.store.hide(minimums)
+
+    def copy_log(self) -> None:
+        store, source = self.store, self.master.store
+        store.write_chunk(store.end, source.read_records(store.end, source.end, 1 << 20))
+        store.sync()
+        store.dispatch(store.end)
+
+    def bodies(self) -> list[bytes]:
+        """What can be read of queue 0 of `orders`."""
+        low, high = self.store.queue_range("orders", 0)
+        return [each.body for each in self.store.read_queue("orders", 0, low, 100, 1 << 20).messages] if low < high else []
+
+
+class TablesOf:
+    """A master's tables, as a slave asks for them."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+
+    async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
+        return self._master.node.metadata.answer(kind, ask)
+
+
+async def made_again(master: Master) -> None:
+    """Three old messages, deleted, and one new one."""
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    publish(master.store, "orders", 3)
+    await master.topics.delete("orders", validate_only=False)
+    await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+    publish(master.store, "orders", 1, b"new")
+
+
+def test_a_slave_hides_what_its_master_deleted_and_nothing_else(tmp_path: Path) -> None:
     async def story() -> None:
-        store, node, master = open_store(tmp_path), MetadataNode.make(tmp_path, "a/1"), FakeMaster()
-        master.topics("orders", "paid", counter=1)
-        puller = MetadataPuller(master, node.metadata, node.clock, StoreQueues(store, InlineLane(), InlineLane()))
-        publish(store, "orders", 3)
-        publish(store, "paid", 2)
-        await puller.pull_once()
-        assert store.queue_range("orders", 0) == (0, 3)
+        master = Master(tmp_path / "a0")
+        slave = SlaveOf(tmp_path / "a1", master)
+        for topic in ("orders", "paid"):
+            await master.topics.create(TopicConfig(topic, 1, 1), validate_only=False)
+            publish(master.store, topic, 3)
+        slave.copy_log()
+        await slave.puller.pull_once()
+        assert slave.store.queue_range("orders", 0) == (0, 3)
 
-        master.topics("paid", counter=2)
-        await puller.pull_once()
+        await master.topics.delete("orders", validate_only=False)
+        await slave.puller.pull_once()
 
-        assert store.queue_range("orders", 0) == (3, 3)
-        assert store.queue_range("paid", 0) == (0, 2)
-        store.close(clean=True)
+        assert slave.store.queue_range("orders", 0) == (3, 3)
+        assert slave.store.queue_range("paid", 0) == (0, 3)
 
     run(story())
 
 
-def test_a_topic_that_grows_during_the_pull_is_not_emptied(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log_comes_first", [True, False])
+def test_a_slave_shows_a_topic_made_again_without_what_the_old_one_held(tmp_path: Path, log_comes_first: bool) -> None:
     async def story() -> None:
-        store, node, master = open_store(tmp_path), MetadataNode.make(tmp_path, "a/1"), FakeMaster()
-        master.topics("paid", counter=1)
-        puller = MetadataPuller(master, node.metadata, node.clock, StoreQueues(store, InlineLane(), InlineLane()))
-        publish(store, "orders", 3)
-        grown: list[str] = []
+        master = Master(tmp_path / "a0")
+        slave = SlaveOf(tmp_path / "a1", master)
+        await made_again(master)
 
-        def made_again(kind: str, ask: Ask) -> None:
-            if not grown:
-                grown.append(kind)
-                publish(store, "orders", 1)
+        if log_comes_first:
+            slave.copy_log()
+            await slave.puller.pull_once()
+        else:
+            await slave.puller.pull_once()
+            slave.copy_log()
 
-        master.before = made_again
-        await puller.pull_once()
-        assert store.queue_range("orders", 0) == (0, 4)
+        assert slave.bodies() == [b"new"]
+        assert slave.store.queue_range("orders", 0) == master.store.queue_range("orders", 0) == (3, 4)
 
-        await puller.pull_once()
-        assert store.queue_range("orders", 0) == (4, 4)
-        store.close(clean=True)
+    run(story())
+
+
+@pytest.mark.parametrize("restart", ["clean", "killed", "without its checkpoint"])
+def test_a_slave_that_restarts_before_the_deleted_messages_arrive_never_shows_them(tmp_path: Path, restart: str) -> None:
+    async def story() -> None:
+        master = Master(tmp_path / "a0")
+        slave = SlaveOf(tmp_path / "a1", master)
+        await made_again(master)
+        await slave.puller.pull_once()
+        slave.store.close(clean=restart == "clean")
+        if restart == "without its checkpoint":
+            (tmp_path / "a1" / "dittomq" / "checkpoint").unlink(missing_ok=True)
+
+        again = SlaveOf(tmp_path / "a1", master)
+        again.copy_log()
+
+        assert again.bodies() == [b"new"]
+        again.store.close(clean=True)
+        rebuilt = SlaveOf(tmp_path / "a1", master)
+        assert rebuilt.bodies() == [b"new"]
 
     run(story())

@@ -10,7 +10,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.metadata import Metadata
 from dittomq.commitlog.storage import OsStorage, Storage
 from dittomq.metadata.formats import TOPICS, TableKind
-from dittomq.metadata.tables import Table
+from dittomq.metadata.tables import QueueMinimums, Table
 from dittomq.routes import DataVersion
 from tests.simulation.loop import SimulatedLoop
 from tests.support.lanes import InlineLane
@@ -68,20 +68,20 @@ class MetadataNode:
 
 
 class FakeTopicStore:
-    """Queues in memory; deletion raises their minimum."""
+    """Queues in memory; `hidden` is every minimum that was ever asked for."""
 
     def __init__(self) -> None:
         self.ranges: dict[tuple[str, int], tuple[int, int]] = {}
-        self.deleted: list[str] = []
+        self.hidden: dict[tuple[str, int], int] = {}
 
     def queue_range(self, topic: str, queue: int) -> tuple[int, int]:
         return self.ranges.get((topic, queue), (0, 0))
 
-    def queues(self) -> list[tuple[str, int]]:
-        return sorted(self.ranges)
+    def next_offsets(self, topic: str) -> dict[tuple[str, int], int]:
+        return {key: end for key, (_, end) in self.ranges.items() if key[0] == topic}
 
-    def delete_topic(self, topic: str) -> None:
-        self.deleted.append(topic)
-        for key, (_, end) in list(self.ranges.items()):
-            if key[0] == topic:
-                self.ranges[key] = (end, end)
+    def hide(self, minimums: QueueMinimums) -> None:
+        self.hidden |= minimums
+        for key, low in minimums.items():
+            begin, end = self.ranges.get(key, (0, 0))
+            self.ranges[key] = (max(begin, low), max(end, low))

@@ -17,6 +17,7 @@ from typing import Any
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import events, master_session, slave_session
+from dittomq.routes import DataVersion
 
 _SEGMENT_BYTES = 1_000_000
 _DEFAULTS: dict[str, Any] = {
@@ -40,8 +41,9 @@ _DEFAULTS: dict[str, Any] = {
     "heartbeat_ms": 5_000,
     "crc": 0,
     "ours_whole": True,
+    "topics": None,
 }
-_SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why")
+_SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics")
 _HIDDEN = ("heartbeat_ms", "crc")
 
 
@@ -112,6 +114,8 @@ def _parsed(name: str, text: str) -> Any:
         return _digest(text)
     if name == "digests":
         return tuple(_digest(part) for part in text.split(",")) if text else ()
+    if name == "topics":
+        return DataVersion(*map(int, text.split(".")))
     if text in ("yes", "no"):
         return text == "yes"
     return int(text.replace("_", "")) if text.replace("_", "").lstrip("-").isdigit() else text
@@ -136,7 +140,7 @@ def _digest(text: str) -> events.RangeDigest:
 
 def shown(value: Any) -> str:
     """A command or a value in one line."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, (LineageEntry, events.RangeDigest)):
+    if dataclasses.is_dataclass(value) and not isinstance(value, (LineageEntry, events.RangeDigest, DataVersion)):
         parts = [type(value).__name__]
         for field in dataclasses.fields(value):
             inner = getattr(value, field.name)
@@ -153,6 +157,8 @@ def _shown_field(value: Any) -> str:
             return f"{value.epoch}{'b' if value.incarnation >= 1_000 else ''}@{value.start}"
         case events.RangeDigest():
             return f"{value.start}-{value.end}:{value.digest.decode()}"
+        case DataVersion():
+            return f"{value.state_version}.{value.timestamp_ms}.{value.counter}"
         case tuple():
             return ",".join(map(_shown_field, value)) or "none"
         case Enum():

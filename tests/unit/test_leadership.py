@@ -91,6 +91,23 @@ def test_power_loss_without_fsync_must_hear_enough_slaves_however_long_it_takes(
     assert isinstance(leadership.decide(1e6), Lead)
 
 
+def test_beyond_the_slaves_that_must_be_heard_the_others_are_waited_for_a_while() -> None:
+    for stopped in (Stopped.POWER_LOSS, Stopped.FAILED_SYNC, Stopped.EMPTY):
+        rules = replace(RULES, in_sync_replicas=3, sync_flush=False)  # one slave has all that was confirmed, unless the group was degraded
+        leadership = Leadership(rules, own(stopped, end=0, lineage=()) if stopped is Stopped.EMPTY else own(stopped), 0.0)
+        leadership.slave_heard(hello(1, 950))
+
+        waits = leadership.decide(4.9)
+
+        assert isinstance(waits, Wait)
+        assert waits.why == "slaves with a longer tail: 0.1 s more"
+        assert isinstance(leadership.decide(5.0), TakeOver)
+        leadership.slave_heard(hello(2, 990))
+        taken = leadership.decide(4.9)
+        assert isinstance(taken, TakeOver)
+        assert taken.source == "a/2"
+
+
 def test_a_failed_fsync_must_hear_enough_slaves_too() -> None:
     assert isinstance(Leadership(RULES, own(Stopped.FAILED_SYNC), 0.0).decide(1e6), Wait)
 

@@ -81,13 +81,22 @@ def test_no_port_is_given_twice() -> None:
 def test_the_state_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     state = ClusterState(
         "local-1",
-        Shape(1, slave_settings={"reading.master_gone_ms": 1000}),
+        Shape(1, ("a", "b"), slave_settings={"reading.master_gone_ms": 1000}),
         (LocalNode("nameserver", nameserver_ports(9876), processes.ProcessIdentity(1, 2, "boot")), LocalNode("a/0", broker_ports(10_911))),
     )
 
     write_state(tmp_path, state)
 
     assert read_state(tmp_path) == state
+
+
+def test_a_state_that_names_no_broker_groups_has_the_one_that_there_was(tmp_path: Path) -> None:
+    (tmp_path / "local.json").write_text('{"schema": 1, "cluster": "local-1", "shape": {"slaves": 1}, "nodes": []}')
+
+    state = read_state(tmp_path)
+
+    assert state is not None
+    assert state.shape == Shape(1, ("a",))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"schema": 1, "shape": {"color": 1}, "nodes": []}'])

@@ -1,3 +1,4 @@
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from msgspec import Meta
 
 from dittomq.errors import ConfigError
 from dittomq.settings import Loaded, configured, load, render, settings_of
+from dittomq.settings.layers import CLIENT_VARIABLES
+from tests.support.tree import ROOT
 
 Milliseconds = Annotated[int, Meta(ge=1, le=1_000_000)]
 
@@ -146,7 +149,15 @@ def test_a_bad_variable_is_refused_in_one_sentence(variable: str, sentence: str)
 
 
 def test_variables_of_the_client_and_of_others_are_left_alone() -> None:
-    assert loaded(None, {"DITTOMQ_NAMESERVER": "h:1", "DITTOMQ_CONTEXT": "x", "PATH": "/bin"}).value.node.broker == "a"
+    environment = {"DITTOMQ_CONFIG": "/c.toml", "DITTOMQ_DEBUG": "1", "DITTOMQ_NAMESERVER": "h:1", "PATH": "/bin"}
+
+    assert loaded(None, environment).value.node.broker == "a"
+
+
+def test_exactly_the_variables_that_client_and_command_line_read_are_theirs() -> None:
+    sources = [path.read_text() for part in ("client", "cli") for path in (ROOT / "dittomq" / part).rglob("*.py")]
+
+    assert {name for source in sources for name in re.findall(r"\bDITTOMQ_[A-Z]+\b", source)} == CLIENT_VARIABLES
 
 
 def test_a_free_table_takes_names_from_variables() -> None:

@@ -107,6 +107,44 @@ def test_silence_is_out_of_reach(code: grpc.StatusCode) -> None:
     assert str(status.decode(error, "a/0 at h:1")) == "a/0 at h:1 does not answer: connection refused"
 
 
+def test_who_cannot_be_connected_to_is_named_once() -> None:
+    details = (
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:1: Failed to connect to remote host: Connection refused"
+    )
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+    assert str(status.decode(error, "a/0 at 1.2.3.4:1")) == "a/0 at 1.2.3.4:1 does not answer: cannot connect: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "problem"),
+    [
+        (
+            "UNAVAILABLE",
+            "errors resolving no.such:9876: [field:hostname lookup error:address lookup failed for no.such:9876: Domain name not found]",
+            "its host name is not known; check the address",
+        ),
+        (
+            "UNAVAILABLE",
+            "DNS resolution failed for nosuch:1: C-ares status is not ARES_SUCCESS qtype=A name=nosuch: Domain name not found",
+            "its host name is not known; check the address",
+        ),
+        ("UNIMPLEMENTED", "Received http2 header with status: 404", "something else than dittomq listens there; check the address"),
+        ("DEADLINE_EXCEEDED", "Deadline Exceeded", "no answer in time"),
+        ("UNAVAILABLE", "Socket closed", "the connection broke"),
+        ("UNAVAILABLE", "recvmsg:Connection reset by peer", "the connection broke"),
+        ("UNAVAILABLE", "GOAWAY received; Error code: 2; Debug Text: Cancelling all calls", "it was stopped"),
+        ("UNAVAILABLE", "ping timeout", "it fell silent and the connection was given up"),
+        ("UNAVAILABLE", "one thing\n\tand another {and: more}\n", "one thing and another {and: more}"),
+        ("INTERNAL", "x" * 1_000, "INTERNAL: " + "x" * 199 + "…"),
+    ],
+)
+def test_what_grpc_says_of_a_connection_is_told_in_one_short_line(code: str, details: str, problem: str) -> None:
+    error = grpc.aio.AioRpcError(grpc.StatusCode[code], grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+    assert str(status.decode(error, "a/0 at h:1")) == f"a/0 at h:1 does not answer: {problem}"
+
+
 def test_an_answer_that_is_not_ours_names_its_code() -> None:
     error = grpc.aio.AioRpcError(grpc.StatusCode.UNIMPLEMENTED, grpc.aio.Metadata(), grpc.aio.Metadata(), "no such method")
 

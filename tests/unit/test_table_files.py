@@ -93,6 +93,7 @@ tables = st.one_of(
         for kind, rows in ((TOPICS, topic_rows), (GROUPS, group_rows), (CONSUMER_OFFSETS, offset_rows), (DELAY_OFFSETS, delay_rows))
     ]
 )
+minimums = st.dictionaries(st.tuples(keys, st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1), max_size=6)
 
 
 @given(tables)
@@ -100,6 +101,16 @@ def test_any_table_is_read_back_equal(kind_and_table: tuple[TableKind[Any], Tabl
     kind, table = kind_and_table
 
     assert decode(kind, encode(kind, table)) == table
+
+
+@given(minimums)
+def test_minimums_of_deleted_topics_are_read_back_in_order(minimums: dict[tuple[str, int], int]) -> None:
+    table: Table[TopicConfig] = Table(rows={"a": TopicConfig("a")}).hiding(minimums)
+
+    found = decode(TOPICS, encode(TOPICS, table))
+
+    assert list(found.minimums.items()) == sorted(minimums.items())
+    assert found.rows == table.rows
 
 
 @pytest.mark.parametrize(
@@ -113,6 +124,8 @@ def test_any_table_is_read_back_equal(kind_and_table: tuple[TableKind[Any], Tabl
         (TOPICS, '{"topicConfigTable":{"a":{"readQueueNums":2147483648}}}'),
         (TOPICS, '{"topicConfigTable":{"a":{"attributes":{"x":1}}}}'),
         (TOPICS, '{"dataVersion":7}'),
+        (TOPICS, '{"dittomqQueueMinimums":{"a":7}}'),
+        (TOPICS, '{"dittomqQueueMinimums":{"a":{0:"x"}}}'),
         (TOPICS, '{"dataVersion":{"counter":9223372036854775808}}'),
         (CONSUMER_OFFSETS, '{"offsetTable":{"no-group":{0:1}}}'),
         (CONSUMER_OFFSETS, '{"offsetTable":{"a@b":{x:1}}}'),

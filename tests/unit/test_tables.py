@@ -34,6 +34,26 @@ def test_pages_hold_every_row_once_and_in_order(count: int, page_size: int) -> N
     assert len(pages) == max(1, -(-count // page_size))
 
 
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 7))
+def test_pages_hold_every_minimum_once_behind_the_last_row(count: int, deleted: int, page_size: int) -> None:
+    minimums = {(f"t{number // 3:05}", number % 3): 10 * number for number in range(deleted)}
+    table = table_of(count).hiding(minimums)
+
+    pages = all_pages(table, page_size)
+
+    assert [row for page in pages for row in page.rows] == list(table.rows.values())
+    assert [each for page in pages for each in page.minimums.items()] == list(minimums.items())
+    assert all(len(page.rows) + len(page.minimums) <= page_size for page in pages)
+    assert len(pages) == max(1, -(-(count + deleted) // page_size))
+
+
+def test_a_minimum_never_goes_back() -> None:
+    table = table_of(1).hiding({("b", 0): 7, ("b", 1): 3})
+
+    assert table.hiding({("b", 0): 5, ("b", 1): 4, ("a", 2): 1}).minimums == {("a", 2): 1, ("b", 0): 7, ("b", 1): 4}
+    assert table.changed([], epoch=2, now_ms=1).minimums == table.minimums
+
+
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 4_001])
 def test_the_last_row_is_there_when_one_row_stands_on_the_last_page(count: int) -> None:
     pages = all_pages(table_of(count), 0)

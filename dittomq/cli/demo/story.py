@@ -24,6 +24,7 @@ from dittomq.cli.output import human_bytes, say, table
 from dittomq.errors import ConfigError, OutOfReach
 from dittomq.message import StoredMessage
 from dittomq.testing import LocalCluster, Shape
+from dittomq.testing.guard import guarded
 from dittomq.testing.ports import all_free
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
@@ -63,7 +64,7 @@ def tell(folder: Path, records: int | None) -> None:
     cluster = LocalCluster(folder, shape)
     cluster.stop()  # of an earlier demo that was itself killed
     cluster.delete()
-    with _ended_at_last(cluster):
+    with guarded(cluster.folder), _ended_at_last(cluster):
         _run(Story(cluster, folder, flights, steps))
         ports = [port for node in cluster.nodes for port in node.ports.all()]
     demand(all_free(ports), "a port of the cluster is still taken")

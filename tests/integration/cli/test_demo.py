@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from dittomq.testing import LocalCluster, processes
 from tests.support.command_line import CommandLine
+from tests.support.waiting import eventually
 
 RECORDS = "20000"
 
@@ -42,16 +44,31 @@ def test_the_demo_passes_and_leaves_no_process(tmp_path: Path, taken_port: int) 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     command = CommandLine(tmp_path)
+    demo, started = at_its_third_step(command)
+
+    ran = command.interrupt(demo, number)
+
+    assert ran.code == 130
+    assert not any(processes.is_alive(process) for process in started)
+    assert "Traceback" not in ran.err
+
+
+def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
+    command = CommandLine(tmp_path)
+    demo, started = at_its_third_step(command)
+
+    assert command.interrupt(demo, signal.SIGKILL).code == -signal.SIGKILL
+
+    eventually(lambda: not any(processes.is_alive(process) for process in started), "every process has ended")
+
+
+def at_its_third_step(command: CommandLine) -> "tuple[subprocess.Popen[str], list[processes.ProcessIdentity]]":
+    """A demo that publishes now, and the processes of its cluster."""
     demo = command.start("demo", "--records", RECORDS)
     assert demo.stdout is not None
     for line in demo.stdout:
         if line.startswith("[ 3/10]"):
             break
-    started = [node.process for node in LocalCluster(tmp_path / ".dittomq" / "demo").nodes if node.process]
-
-    ran = command.interrupt(demo, number)
-
-    assert ran.code == 130
+    started = [node.process for node in LocalCluster(command.folder / ".dittomq" / "demo").nodes if node.process]
     assert len(started) == 4
-    assert not any(processes.is_alive(process) for process in started)
-    assert "Traceback" not in ran.err
+    return demo, started

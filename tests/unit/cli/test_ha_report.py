@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from dittomq.cli.ha_report import build_report, report_document, report_lines
+from dittomq.cli.output import clock_time
 from dittomq.errors import OutOfReach
 from dittomq.ha_status import HaStatus, NodeView
 from dittomq.offsets import Epoch
@@ -64,7 +65,15 @@ def test_a_node_that_does_not_answer_needs_attention_even_where_its_master_still
     report = build_report(BOTH, {"a/0": LEADER, "a/1": OutOfReach("a/1", "connection refused")})
 
     assert report.needs_attention
-    assert "a/1 does not answer: connection refused" in report_lines(report, NOW_MS)[-1]
+    assert report_lines(report, NOW_MS)[-1].endswith(f"  does not answer since {clock_time(NOW_MS)}: connection refused")
+
+
+def test_a_node_that_nobody_knows_anything_of_keeps_the_role_it_registered_with() -> None:
+    silent = {"a/0": OutOfReach("a/0", "x"), "a/1": OutOfReach("a/1", "x")}
+
+    lines = report_lines(build_report(BOTH, silent), NOW_MS)
+
+    assert [line.split()[:3] for line in lines[3:]] == [["a/0", "master", "unknown"], ["a/1", "slave", "unknown"]]
 
 
 def test_a_group_whose_master_is_silent_says_that_no_writes_are_taken() -> None:

@@ -24,8 +24,18 @@ def test_the_command_line_starts_without_grpc_spark_or_numpy() -> None:
     assert loaded_by("import dittomq.cli.app") & HEAVY == set()
 
 
-def test_the_client_needs_neither_spark_nor_numpy() -> None:
-    assert loaded_by("import dittomq.client") & {"numpy", "pandas", "pyspark", "xxhash"} == set()
+def test_the_client_needs_nothing_of_the_audit_or_the_services() -> None:
+    assert loaded_by("import dittomq.client") & {"numpy", "pandas", "prometheus_client", "pyspark", "structlog", "xxhash"} == set()
+
+
+def test_grpc_is_told_to_be_quiet_before_it_is_loaded() -> None:
+    statement = "from dittomq.cli.app import main; sys.argv = ['dittomq', 'version']; main()"
+    code = f"import atexit, os, sys; atexit.register(lambda: print(os.environ.get('GRPC_VERBOSITY'), 'grpc' in sys.modules)); {statement}"
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert ran.stdout.splitlines()[-1] == "NONE False"
 
 
 def test_completion_answers_the_shell() -> None:
@@ -34,6 +44,25 @@ def test_completion_answers_the_shell() -> None:
     ran = subprocess.run([sys.executable, "-m", "dittomq.cli"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     assert (ran.returncode, ran.stdout.split(), ran.stderr) == (0, ["create"], "")
+
+
+def test_the_script_for_a_shell_makes_it_ask_this_command(tmp_path: Path) -> None:
+    command = tmp_path / "dittomq"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dittomq.cli "$@"\n')
+    command.chmod(0o700)
+    typed = 'COMP_WORDS=(dittomq topic cr); COMP_CWORD=2; _dittomq_completion dittomq; echo "${COMPREPLY[@]}"; complete -p dittomq'
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    shell = ["/bin/bash", "-c", f"source <(dittomq completion bash); {typed}"]
+    answered = subprocess.run(shell, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert answered[0].strip() == "create"
+    assert answered[1].endswith("-F _dittomq_completion dittomq")
+
+
+def test_a_shell_without_completion_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "tcsh"]) == 64
+    assert "'bash'" in capsys.readouterr().err
 
 
 def test_without_a_command_the_help_is_shown_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

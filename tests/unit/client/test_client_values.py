@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.client import link
 from dittomq.client.async_client import AsyncClient, nameservers_of
 from dittomq.client.checks import checked_size
 from dittomq.client.context import contexts_file, current_context, load_contexts, save_context, use_context
@@ -19,7 +18,6 @@ from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, NotPermit
 from dittomq.message import Message
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import QueueRange, Route
-from dittomq.rpc import interceptors
 from dittomq.tokens import Token, decode_token, encode_token
 from tests.support.fake_broker import node_of
 
@@ -86,10 +84,6 @@ def test_a_client_from_no_context_says_what_to_do(contexts: Path) -> None:
         AsyncClient.from_context()
 
 
-def test_client_and_server_mean_the_same_header() -> None:
-    assert link.EPOCH_HEADER == interceptors.EPOCH_HEADER
-
-
 def test_properties_near_the_limit_are_measured_in_bytes() -> None:
     wide = "\N{GRINNING FACE}" * 4_000
 
@@ -144,7 +138,7 @@ def route(*, masters: str = "ab", permission: int = 6) -> Route:
 
 
 def test_free_messages_take_turns_over_groups_that_have_a_master() -> None:
-    chooser = QueueChooser()
+    chooser = QueueChooser(lambda: 0.0)
 
     both = Counter(chooser.target(route(), Message("t", b""))[:2] for _ in range(40))
     one = Counter(chooser.target(route(masters="b"), Message("t", b"")).broker for _ in range(40))
@@ -153,8 +147,27 @@ def test_free_messages_take_turns_over_groups_that_have_a_master() -> None:
     assert one == {"b": 40}
 
 
+def test_free_messages_pass_over_a_group_that_did_not_answer_lately_and_bound_ones_do_not() -> None:
+    now = 0.0
+    chooser = QueueChooser(lambda: now)
+    keyed = Message("t", b"", order_key="k1")
+    bound = chooser.target(route(), keyed)
+
+    for broker in "ab":
+        now += 60
+        chooser.avoid(broker)
+        assert {chooser.target(route(), Message("t", b"")).broker for _ in range(8)} == {"a", "b"} - {broker}
+        assert chooser.target(route(), keyed) == bound
+        assert chooser.elsewhere(route(), "ab".replace(broker, "")) is None
+    chooser.avoid("a")
+
+    assert {chooser.target(route(), Message("t", b"")).broker for _ in range(8)} == {"a", "b"}  # both alike: better than none
+    now += 5
+    assert {chooser.target(route(), Message("t", b"")).broker for _ in range(8)} == {"a", "b"}
+
+
 def test_an_order_key_keeps_its_queue_when_a_master_is_gone() -> None:
-    chooser = QueueChooser()
+    chooser = QueueChooser(lambda: 0.0)
     messages = [Message("t", b"", order_key=f"k{at}") for at in range(50)]
 
     assert [chooser.target(route(), one) for one in messages] == [chooser.target(route(masters=""), one) for one in messages]
@@ -162,7 +175,7 @@ def test_an_order_key_keeps_its_queue_when_a_master_is_gone() -> None:
 
 
 def test_a_group_whose_master_is_away_waits_although_its_route_forbids_writing() -> None:
-    chooser = QueueChooser()
+    chooser = QueueChooser(lambda: 0.0)
 
     assert chooser.target(route(masters="", permission=4), Message("t", b"", queue=1)) == ("a", 1, True)
     keyed = Message("t", b"", order_key="k1")
@@ -170,7 +183,7 @@ def test_a_group_whose_master_is_away_waits_although_its_route_forbids_writing()
 
 
 def test_a_queue_that_does_not_exist_and_a_topic_that_takes_no_writes_are_refused() -> None:
-    chooser = QueueChooser()
+    chooser = QueueChooser(lambda: 0.0)
 
     assert chooser.target(route(), Message("t", b"", queue=1)) == ("a", 1, True)
     with pytest.raises(QueueNotFound):

@@ -25,7 +25,7 @@ from dittomq.client.outbox_events import (
     StreamOpened,
     Ticked,
 )
-from dittomq.errors import NotReady, OutOfReach, Refused, SequenceGap, TopicNotFound
+from dittomq.errors import InvalidField, NotReady, OutOfReach, Refused, SequenceGap, TopicNotFound
 from dittomq.message import Message
 from tests.support.frame_receipts import receipt_for
 
@@ -39,14 +39,14 @@ class ModelBroker:
         self.log: list[bytes] = []
         self.next: dict[str, int] = {}
 
-    def take(self, frame: Frame, refusal: Refused | None) -> Event:
+    def take(self, frame: Frame, refusal: Refused | None, culprit: int | None = None) -> Event:
         messages, _ = frame.content()
         expected = self.next.get(frame.producer_id, 0)
         if frame.first_sequence < expected:
             assert frame.first_sequence + len(messages) <= expected, "a frame was cut differently when it was sent again"
             return FrameStored(frame.frame_id, receipt_for(frame))
         if refusal is not None:
-            return FrameRefused(frame.frame_id, refusal, None)
+            return FrameRefused(frame.frame_id, refusal, None if culprit is None else culprit % len(messages))
         if frame.first_sequence > expected:
             return FrameRefused(frame.frame_id, SequenceGap(frame.producer_id, expected, frame.first_sequence), None)
         self.log += [message.body for message in messages]
@@ -86,13 +86,20 @@ class Run:
                     self.break_stream(problem)
                 case SettleStored(batch, receipt, places):
                     assert [receipt.receipt(place).queue for place in places] == list(batch.queues)
-                    self.stored += [message.body for message in batch.messages]
+                    self.stored += self.settled(batch)
                 case SettleNotStored(batch):
-                    self.absent += [message.body for message in batch.messages]
+                    self.absent += self.settled(batch)
                 case SettleUnknown(batch):
-                    self.unknown += [message.body for message in batch.messages]
-                case HandBack(batch):
+                    self.unknown += self.settled(batch)
+                case HandBack(batch, None):
                     self.feed(Offered(batch))
+                case HandBack(batch):
+                    self.absent += self.settled(batch)
+
+    def settled(self, batch: Batch) -> list[bytes]:
+        """Bodies of what is settled together; what was refused by name before is surely not stored."""
+        self.absent += [message.body for message, _ in (batch.refused or {}).values()]
+        return [message.body for message in batch.messages]
 
     def offer(self, count: int, *, bound: bool) -> None:
         messages = [Message("t", b"%d" % (self.offered + at)) for at in range(count)]
@@ -115,9 +122,9 @@ class Run:
             self.stream = None
             self.feed(StreamEnded(problem))  # type: ignore[arg-type]
 
-    def deliver(self, refusal: Refused | None) -> None:
+    def deliver(self, refusal: Refused | None, culprit: int | None = None) -> None:
         if self.stream is not None and self.stream.out:
-            self.stream.back.append(self.broker.take(self.stream.out.popleft(), refusal))
+            self.stream.back.append(self.broker.take(self.stream.out.popleft(), refusal, culprit))
 
     def deliver_late(self, which: int) -> None:
         late = [wire for wire in self.ended if wire.out]
@@ -136,10 +143,10 @@ class Run:
         self.feed(Ticked())
 
 
-REFUSALS = st.sampled_from([None, None, None, NotReady("a/0", "it drains"), TopicNotFound("t", "a")])
+REFUSALS = st.sampled_from([None, None, None, NotReady("a/0", "it drains"), TopicNotFound("t", "a"), InvalidField("keys", "bad")])
 STEPS = st.one_of(
     st.tuples(st.just("offer"), st.integers(1, 4), st.booleans()),
-    st.tuples(st.just("deliver"), REFUSALS),
+    st.tuples(st.just("deliver"), REFUSALS, st.one_of(st.none(), st.integers(0, 3))),
     st.tuples(st.just("answer"), st.integers(0, 3)),
     st.tuples(st.just("open")),
     st.tuples(st.just("break_stream")),
@@ -155,7 +162,7 @@ def play(run: Run, steps: list[tuple[object, ...]]) -> None:
             case "offer":
                 run.offer(arguments[0], bound=arguments[1])  # type: ignore[arg-type]
             case "deliver":
-                run.deliver(arguments[0])  # type: ignore[arg-type]
+                run.deliver(*arguments)  # type: ignore[arg-type]
             case "answer":
                 run.answer(arguments[0])  # type: ignore[arg-type]
             case "deliver_late":
@@ -197,6 +204,31 @@ def test_once_the_broker_answers_again_everything_is_settled(steps: list[tuple[o
 
     assert not run.outbox.wants_stream
     assert len(run.stored) + len(run.absent) + len(run.unknown) == run.offered
+
+
+def test_who_is_refused_by_name_fails_alone_and_the_rest_keep_their_order_in_front_of_what_came_later() -> None:
+    run = Run()
+
+    play(
+        run,
+        [
+            ("offer", 4, True),
+            ("offer", 2, True),
+            ("open",),
+            ("deliver", InvalidField("keys", "bad"), 2),  # by queue: 0 2 1 3
+            ("deliver", None),
+            ("answer", 0),
+            ("answer", 0),
+            ("deliver", None),
+            ("answer", 0),
+            ("deliver", None),
+            ("answer", 0),
+        ],
+    )
+
+    assert run.absent == [b"1"]
+    assert run.stored == [b"0", b"2", b"3", b"4", b"5"]
+    assert run.broker.log == [b"0", b"2", b"3", b"4", b"5"]
 
 
 def test_a_frame_that_arrives_late_behind_a_refused_one_is_not_stored_beside_its_second_copy() -> None:

@@ -1,0 +1,61 @@
+"""The same frame sent again under the same sequence, when much has changed since."""
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from tests.support.real_group import MASTER, RealGroup
+
+PUBLISH = "ditto.messaging.v1.MessagingService/Publish"
+PUBLISH_STREAM = "ditto.messaging.v1.MessagingService/PublishStream"
+GONE = "resent"
+
+
+@pytest.fixture
+def gone(group: RealGroup) -> Iterator[str]:
+    """A topic that its test deletes."""
+    [made] = group.mq.admin.create_topic(GONE, 2)
+    assert made.error is None
+    yield GONE
+    group.mq.admin.delete_topic(GONE)
+
+
+def frame(first: int, count: int = 3, producer_id: str = "resender") -> pb.PublishStreamRequest:
+    messages = [pb.Message(topic=GONE, body=b"%d" % number, queue=number % 2) for number in range(first, first + count)]
+    return pb.PublishStreamRequest(frame_id=first, messages=messages, producer_id=producer_id, first_sequence=first)
+
+
+def test_a_frame_that_was_stored_before_its_topic_was_deleted_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
+    [first] = group.stream(MASTER, PUBLISH_STREAM, [frame(0)], pb.PublishStreamResponse)
+    group.mq.admin.delete_topic(gone)
+
+    again, never = group.stream(MASTER, PUBLISH_STREAM, [frame(0), frame(3)], pb.PublishStreamResponse)
+
+    assert again.stored.duplicate
+    assert list(again.stored.runs) == list(first.stored.runs)
+    assert (never.refused.reason, never.refused.index) == ("TOPIC_NOT_FOUND", 0)
+
+
+def test_a_frame_that_is_stored_in_part_only_is_refused_like_a_new_one(group: RealGroup, gone: str) -> None:
+    group.stream(MASTER, PUBLISH_STREAM, [frame(0, producer_id="parted")], pb.PublishStreamResponse)
+    group.mq.admin.delete_topic(gone)
+
+    [longer] = group.stream(MASTER, PUBLISH_STREAM, [frame(0, 4, producer_id="parted")], pb.PublishStreamResponse)
+
+    assert longer.refused.reason == "TOPIC_NOT_FOUND"
+
+
+def test_a_message_that_was_stored_before_its_topic_was_deleted_gets_its_first_receipt(group: RealGroup, gone: str) -> None:
+    request = pb.PublishRequest(message=pb.Message(topic=gone, body=b"once", queue=1), producer_id="single", sequence=0)
+    first = group.call(MASTER, PUBLISH, request, pb.PublishResponse).receipt
+    group.mq.admin.delete_topic(gone)
+
+    again = group.call(MASTER, PUBLISH, request, pb.PublishResponse).receipt
+    request.sequence = 1
+    with pytest.raises(grpc.RpcError, match="does not exist in a/0"):
+        group.call(MASTER, PUBLISH, request, pb.PublishResponse)
+
+    assert again.duplicate
+    assert (again.queue, again.queue_offset, again.physical_offset) == (first.queue, first.queue_offset, first.physical_offset)

@@ -1,0 +1,92 @@
+"""A broker group of the product's own services and one client, in a simulated world without faults but those of the story."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from dittomq.broker.doors import BrokerDoors
+from dittomq.client import AsyncClient
+from dittomq.errors import DittoError
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.cluster import Cluster, Shape, log_into
+from tests.simulation.workload import NAMESERVER
+from tests.simulation.world import Node, Power, World
+
+_SYNC = Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
+
+Story = Callable[["Group", AsyncClient], Awaitable[None]]
+
+
+class Group:
+    """Master a0 and slave a1, both in sync when the story begins."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._cluster = Cluster(world, _SYNC)
+
+    @property
+    def now(self) -> float:
+        return self.world.loop.time()
+
+    def node(self, name: str) -> Node:
+        return self.world.nodes[name]
+
+    async def start(self) -> None:
+        for name in ("ns", "a0", "a1"):
+            self.node(name).start()
+
+    async def in_sync(self, mq: AsyncClient) -> None:
+        """Wait until the master takes writes and has its slave in sync."""
+        while True:
+            with contextlib.suppress(DittoError):
+                status = await mq.admin.ha_status("a/0")
+                if status.writable and status.in_sync_now == 2:
+                    return
+            await asyncio.sleep(0.1)
+
+    async def kill(self, name: str) -> None:
+        self.node(name).crash(Power.KILL)
+        await self.world.buried()
+
+    async def replace_disk(self, name: str) -> None:
+        """The machine comes back with an empty disk."""
+        self.node(name).crash(Power.LOSS)
+        await self.world.buried()
+        self.node(name).lose_disk()
+        self.node(name).start()
+
+
+def play(story: Story) -> None:
+    """Let a client live the story; what it raises, raises here."""
+    world = World(seed=1)
+    log_into(world)
+    group = Group(world)
+    failed: list[BaseException] = []
+    ended = asyncio.Event()
+
+    async def client(doors: BrokerDoors, _: asyncio.Event) -> None:
+        try:
+            async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+                await group.in_sync(mq)
+                await story(group, mq)
+        except Exception as error:  # noqa: BLE001  # handed to the test
+            failed.append(error)
+        ended.set()
+
+    async def whole() -> None:
+        await group.start()
+        world.node("client", client).start()
+        async with asyncio.timeout(600):
+            await ended.wait()
+
+    try:
+        world.run(whole())
+    finally:
+        structlog.reset_defaults()
+        world.close()
+    if failed:
+        raise failed[0]
+    assert world.findings == []

@@ -1,0 +1,162 @@
+"""What a broker refuses, a frame or one message of it: what fails, and what is stored all the same."""
+
+import asyncio
+
+import pytest
+
+from dittomq.client import AsyncClient, Message, NotStored, Producer, Receipt
+from dittomq.errors import (
+    DiskFull,
+    InvalidField,
+    MessageTooLarge,
+    NotReady,
+    QueueFull,
+    QueueNotFound,
+    TooFewCopies,
+    TopicNotFound,
+)
+from tests.simulation.client_town import ClientTown
+from tests.support.fake_broker import Refuse, Reply
+
+FEW = TooFewCopies("a/0", 1, 2)
+FULL = DiskFull("a/0", 0, 1)
+
+
+def messages(count: int, start: int = 0) -> list[Message]:
+    return [Message("orders", b"%d" % at) for at in range(start, start + count)]
+
+
+@pytest.mark.parametrize("error", [NotReady("a/0", "it drains"), FEW, QueueFull("its queue", 1)])
+def test_a_refusal_that_may_pass_is_tried_again(error: NotReady) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.extend([Refuse(error)] * 3)
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"patient")
+
+        assert town.log.bodies() == [b"patient"]
+
+    ClientTown().play(story)
+
+
+def test_a_refusal_that_does_not_pass_in_time_is_not_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.extend([Refuse(FEW)] * 1_000)
+        async with mq.producer(retry_s=5) as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish("orders", b"never")
+            assert isinstance(raised.value.cause, TooFewCopies)
+            assert 5 <= town.now < 8
+
+            town.master.script.clear()
+            await orders.publish("orders", b"later")
+
+        assert town.log.bodies() == [b"later"]
+
+    ClientTown().play(story)
+
+
+def test_a_refused_frame_fails_alone_and_the_frames_behind_it_are_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.extend([Reply.STORE, Refuse(FULL)])
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many(messages(5 * 1_024), on_failure="return")
+
+        assert outcomes.tally() == (4 * 1_024, 0, 1_024, 0)
+        failed = outcomes[1_024]
+        assert isinstance(failed, NotStored)
+        assert isinstance(failed.cause, DiskFull)
+        assert failed.index == 1_024
+        assert town.log.bodies() == [b"%d" % at for at in range(5 * 1_024) if not 1_024 <= at < 2_048]
+
+    ClientTown().play(story)
+
+
+def test_a_refusal_of_one_message_fails_that_publish_and_no_other() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm")
+            town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=1))
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(outcome(orders, b"%d" % at)) for at in range(4)]
+            results = [task.result() for task in running]
+
+        assert sum(isinstance(result, NotStored) for result in results) == 1
+        assert len(town.log.placed) == 4
+
+    ClientTown().play(story)
+
+
+def test_a_refusal_of_one_message_of_many_fails_that_one_and_the_others_are_stored_in_their_order() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=2))
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many(messages(6), on_failure="return")
+
+        assert outcomes.tally() == (5, 0, 1, 0)
+        refused = outcomes[2]
+        assert isinstance(refused, NotStored)
+        assert (refused.index, refused.cause.reason) == (2, "INVALID_FIELD")
+        assert town.log.bodies() == [b"0", b"1", b"3", b"4", b"5"]
+        receipts = [entry for entry in outcomes if isinstance(entry, Receipt)]
+        assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2, 3, 4]
+
+    ClientTown().play(story)
+
+
+def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_one_round() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.append(Refuse(QueueNotFound("orders", 3, 3), index=30))
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many((Message("orders", b"%d" % at, queue=at % 4) for at in range(40)), on_failure="return")
+
+        assert [at for at, entry in enumerate(outcomes) if isinstance(entry, NotStored)] == list(range(3, 40, 4))
+        assert len(town.log.placed) == 30
+        assert len(town.master.frames) == 2
+
+    ClientTown().play(story)
+
+
+def test_the_first_refused_message_of_many_is_raised_and_named() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.script.append(Refuse(InvalidField("keys", "cannot be"), index=4))
+        async with mq.producer() as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish_many(messages(6))
+
+        assert raised.value.index == 4
+        assert len(town.log.placed) == 5
+
+    ClientTown().play(story)
+
+
+async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
+    try:
+        return await orders.publish("orders", body)
+    except NotStored as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        (Message("orders", bytes(4 * 1024 * 1024 + 1)), MessageTooLarge),
+        (Message("orders", b"", keys=("a b",)), InvalidField),
+        (Message("orders", b"", properties={"a": "\x01"}), InvalidField),
+        (Message("orders", b"", tag="x" * 40_000), MessageTooLarge),
+        (Message("orders", b"", queue=4), QueueNotFound),
+        (Message("order", b""), TopicNotFound),
+        (Message("../etc", b""), TopicNotFound),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_it_is_sent(message: Message, cause: type[Exception]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish_message(message)
+            outcomes = await orders.publish_many([*messages(3), message, *messages(3)], on_failure="return")
+
+        assert isinstance(raised.value.cause, cause)
+        assert outcomes.tally() == (6, 0, 1, 0)
+        assert isinstance(outcomes[3], NotStored)
+
+    ClientTown().play(story)

@@ -1,0 +1,99 @@
+"""What a slave knows of topics that were made, deleted and made again at its master a moment ago."""
+
+import asyncio
+import re
+
+import pytest
+
+from dittomq.client import AsyncClient, Message
+from dittomq.errors import TopicNotFound
+from tests.simulation.group import Group, play
+
+
+async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 0) -> list[tuple[int, bytes]]:
+    page = await mq.reader(topic, 0, broker="a", node=node).pull(offset)
+    return [(message.queue_offset, message.body) for message in page.messages]
+
+
+async def create(mq: AsyncClient, topic: str = "orders") -> None:
+    [created] = await mq.admin.create_topic(topic, 1)
+    assert created.error is None
+
+
+async def publish(mq: AsyncClient, *bodies: bytes) -> None:
+    async with mq.producer() as producer:
+        for body in bodies:
+            await producer.publish_message(Message("orders", body, 0))
+
+
+def test_a_topic_that_was_just_made_and_never_written_can_be_pulled_from_a_slave() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await asyncio.sleep(5)
+        await create(mq)
+        began = group.now
+
+        page = await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
+
+        assert (page.messages, page.next_offset) == ((), 0)
+        assert group.now - began < 2.0
+
+    play(story)
+
+
+def test_a_topic_reaches_the_slaves_a_second_after_it_was_made_and_survives_the_masters_disk() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await asyncio.sleep(5)
+        await create(mq)
+        await asyncio.sleep(1.5)
+        await group.replace_disk("a0")
+        await group.in_sync(mq)
+
+        [listed] = await mq.admin.list_topics()
+
+        assert [topic.name for topic in listed.value or ()] == ["orders"]
+
+    play(story)
+
+
+def test_a_slave_without_its_master_says_how_old_its_topics_are() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await asyncio.sleep(20)
+        group.world.network.cut("a0", "a1")
+        await asyncio.sleep(60)
+        await create(mq, "bills")
+
+        with pytest.raises(TopicNotFound) as raised:
+            await mq.reader("bills", 0, broker="a", node="a/1").pull(0)
+
+        found = re.search(r'topic "bills" does not exist in a/1, whose topics are (\d+) s old', str(raised.value))
+        assert found, str(raised.value)
+        assert 60 <= int(found[1]) <= 75
+
+    play(story)
+
+
+def test_a_topic_made_again_shows_nothing_of_the_old_one_on_any_copy_whatever_disk_is_lost() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await publish(mq, b"old 0", b"old 1", b"old 2")
+        await asyncio.sleep(12)
+        assert await read(mq, "a/1") == [(0, b"old 0"), (1, b"old 1"), (2, b"old 2")]
+
+        await mq.admin.delete_topic("orders")
+        await create(mq)
+        await publish(mq, b"new")
+        await asyncio.sleep(12)
+        for name in ("a/0", "a/1"):
+            assert await read(mq, name, offset=3) == [(3, b"new")]
+            assert (await mq.reader("orders", 0, broker="a", node=name).pull(4)).min_offset == 3
+
+        for lost in ("a1", "a0"):
+            await group.replace_disk(lost)
+            await asyncio.sleep(40)  # the nameserver forgets the old disk's replica
+            await group.in_sync(mq)
+            for name in ("a/0", "a/1"):
+                page = await mq.reader("orders", 0, broker="a", node=name).pull(3)
+                assert (page.min_offset, page.max_offset, [message.body for message in page.messages]) == (3, 4, [b"new"])
+
+    play(story)
