@@ -21,6 +21,7 @@ from bench.product import cluster_in, product_of
 from bench.ratios import HEADINGS, Figure
 from dittomq.cli.output import table
 from dittomq.errors import DittoError
+from dittomq.rpc.buffers import keep_buffers
 
 MEASURES = {"throughput": throughput, "one-caller": one_caller, "catch-up": catch_up}
 
@@ -28,6 +29,7 @@ MEASURES = {"throughput": throughput, "one-caller": one_caller, "catch-up": catc
 def main() -> int:
     """Measure, print, and leave nothing behind: no process, no file."""
     options = _options()
+    keep_buffers()  # the process of both clients, the product's and the floor's
     sizes = QUICK if options.quick else replace(Sizes(), catch_up_bytes=options.catch_up_mib << 20)
     chosen: list[str] = options.only or list(MEASURES)
     try:

@@ -18,6 +18,7 @@ from typing import Any
 import grpc.aio
 import uvloop
 
+from dittomq.rpc.buffers import keep_buffers
 from dittomq.rpc.channel import CHANNEL_OPTIONS
 from dittomq.rpc.server import SERVER_OPTIONS
 
@@ -188,4 +189,5 @@ async def serve(path: str, slave: str) -> None:
 
 
 if __name__ == "__main__":
+    keep_buffers()  # as the product's processes do
     uvloop.run(serve(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""))

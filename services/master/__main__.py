@@ -1,5 +1,6 @@
 """`python -m services.master --config FILE`."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -15,10 +16,16 @@ from services.master.wiring import Master
 from services.process import main
 
 
-def _compose(loaded: Loaded[MasterConfig]) -> Master:
-    storage = OsStorage(Path(loaded.value.node.data_dir))
-    return Master(loaded, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), ThreadWorkers()))
+def _run() -> int:
+    """The process's status, when what its threads began on the disk has run to its end."""
+    with contextlib.closing(ThreadWorkers()) as workers:
+
+        def compose(loaded: Loaded[MasterConfig]) -> Master:
+            storage = OsStorage(Path(loaded.value.node.data_dir))
+            return Master(loaded, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers))
+
+        return main("dittomq serve master", MasterConfig, compose)
 
 
 if __name__ == "__main__":
-    sys.exit(main("dittomq serve master", MasterConfig, _compose))
+    sys.exit(_run())

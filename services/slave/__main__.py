@@ -1,5 +1,6 @@
 """`python -m services.slave --config FILE`."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -15,10 +16,16 @@ from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
 
 
-def _compose(loaded: Loaded[SlaveConfig]) -> Slave:
-    storage = OsStorage(Path(loaded.value.node.data_dir))
-    return Slave(loaded, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), ThreadWorkers()))
+def _run() -> int:
+    """The process's status, when what its threads began on the disk has run to its end."""
+    with contextlib.closing(ThreadWorkers()) as workers:
+
+        def compose(loaded: Loaded[SlaveConfig]) -> Slave:
+            storage = OsStorage(Path(loaded.value.node.data_dir))
+            return Slave(loaded, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers))
+
+        return main("dittomq serve slave", SlaveConfig, compose)
 
 
 if __name__ == "__main__":
-    sys.exit(main("dittomq serve slave", SlaveConfig, _compose))
+    sys.exit(_run())
