@@ -80,11 +80,12 @@ def _run(story: Story) -> None:
         cluster.wait_in_sync()
         step.title = "cluster up: " + " · ".join(f"{node.name} {_role(node.role)}:{node.ports.clients}" for node in cluster.nodes)
         step.note(f"reading.master_gone_ms = {MASTER_GONE_MS:,} for this demo (default 30,000)")
-    asyncio.run(_publish_and_lose_the_master(story))
-    _audit(story)
+    early = asyncio.run(_publish_and_lose_the_master(story))
+    _audit(story, early)
 
 
-async def _publish_and_lose_the_master(story: Story) -> None:
+async def _publish_and_lose_the_master(story: Story) -> StoredMessage:
+    """A message of the first segment, for the byte that is to be flipped."""
     from dittomq.client import AsyncClient
 
     async with AsyncClient(story.cluster.nameserver) as mq:
@@ -98,6 +99,8 @@ async def _publish_and_lose_the_master(story: Story) -> None:
             await _publish_again_and_kill(story, producer)
             await _read_from_a_slave(story, mq)
             await _recover(story, mq, producer)
+        page = await mq.reader(TOPIC, 5, node=FLIPPED_NODE, max_messages=1).pull(100)
+        return page.messages[0]
 
 
 async def _publish_first(story: Story, producer: "Producer") -> None:
@@ -187,7 +190,7 @@ async def _recover(story: Story, mq: "AsyncClient", producer: "Producer") -> Non
         story.cluster.wait_in_sync()
 
 
-def _audit(story: Story) -> None:
+def _audit(story: Story, message: StoredMessage) -> None:
     cluster, folder = story.cluster, story.folder
     with story.steps.step("Spark audit of 3 copies (local[*])") as step:
         audit = run_audit(cluster.nameserver, folder / "audit", folder / "history")
@@ -195,7 +198,6 @@ def _audit(story: Story) -> None:
             step.note(line)
         demand(audit.passes(copies=3), f"the audit of three equal copies ended with {audit.status}")
     with story.steps.step(f"one byte of the copy of {FLIPPED_NODE} flipped, audited again") as step:
-        message = asyncio.run(_early_message(cluster.nameserver))
         flipped = flip_a_byte(cluster.data_dir(FLIPPED_NODE), FLIPPED_NODE, message)
         audit = run_audit(cluster.nameserver, folder / "flipped", folder / "history")
         where = f"{FLIPPED_NODE}, {TOPIC} queue {message.queue} offset {message.queue_offset:,}, byte {flipped.position:,}"
@@ -214,14 +216,6 @@ async def _judge(story: Story, mq: "AsyncClient", node: str) -> Judgement:
     judge = Judge({story.first.run: story.first.told, story.second.run: story.second.told}, story.flights)
     await read_all(mq, node, judge.hear)
     return judge.judge()
-
-
-async def _early_message(nameserver: str) -> StoredMessage:
-    from dittomq.client import AsyncClient
-
-    async with AsyncClient(nameserver) as mq:
-        page = await mq.reader(TOPIC, 5, node=FLIPPED_NODE, max_messages=1).pull(100)
-        return page.messages[0]
 
 
 def _demand_holds(judgement: Judgement) -> None:

@@ -19,6 +19,7 @@ QUEUES = 8
 _PAGE_MESSAGES = 4_096
 _PAGE_BYTES = 4 * 1024 * 1024
 _ASKING_AT_ONCE = 64
+_READING_AT_ONCE = 2
 
 
 @dataclass(slots=True)
@@ -93,16 +94,23 @@ async def send_missing(producer: "Producer", sent: Sent, flights: Sequence[Fligh
 
 
 async def read_all(mq: "AsyncClient", node: str, hear: Callable[[Place, bytes], None]) -> None:
-    """Every message of the topic as that node has it, queue after queue to the end of each."""
-    for queue in range(QUEUES):
-        reader = mq.reader(TOPIC, queue, node=node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
-        offset = 0
-        while True:
-            page = await reader.pull(offset)
-            _tell(page.messages, hear)
-            if page.next_offset >= page.max_offset:
-                break
-            offset = page.next_offset
+    """Every message of the topic as that node has it, each queue in its order; the node looks for one page while another is heard."""
+    room = asyncio.Semaphore(_READING_AT_ONCE)
+
+    async def read(queue: int) -> None:
+        async with room:
+            reader = mq.reader(TOPIC, queue, node=node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
+            offset = 0
+            while True:
+                page = await reader.pull(offset)
+                _tell(page.messages, hear)
+                if page.next_offset >= page.max_offset:
+                    break
+                offset = page.next_offset
+
+    async with asyncio.TaskGroup() as tasks:
+        for queue in range(QUEUES):
+            tasks.create_task(read(queue))
 
 
 def message(identity: Identity, flight: Flight) -> Message:
