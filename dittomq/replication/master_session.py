@@ -268,8 +268,8 @@ class MasterSession:
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common:
             return self._stop(
-                f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}; stop this "
-                f"node, move its data_dir away and start it to copy its slaves, or do so at {hello.node} to give these bytes up"
+                f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}; "
+                f"stop this node, move its data_dir away and start it to copy its slaves, or do so at {hello.node} to give these bytes up"
             )
         if hello.end > common:
             return self._tell_cut(common, "written under another master" if hello.lineage else "written by nobody known")

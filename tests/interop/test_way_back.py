@@ -16,6 +16,7 @@ from tests.interop.release import Release
 from tests.interop.seen import Seen, in_log_order
 from tests.interop.visits import VISITS, Visited, pay
 from tests.interop.written import EVENTS, TOPICS, Written, copy, log_bytes, open_store, read_all
+from tests.support.differing import first_difference
 from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC
 
 SLAVE = "a/1"
@@ -39,7 +40,7 @@ def test_everything_that_rocketmq_appended_is_read_here(
     found = read_all(store)
     store.close(clean=True)
 
-    assert [each for each in found if each.topic in {*TOPICS, RETRY}] == [*written.clean.messages, *visited.messages]
+    assert first_difference([each for each in found if each.topic in {*TOPICS, RETRY}], [*written.clean.messages, *visited.messages]) == ""
 
 
 def test_what_we_wrote_before_is_read_as_before(visited: Visited, written: Written, tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_what_we_wrote_before_is_read_as_before(visited: Visited, written: Writt
     found = read_all(store)
     store.close(clean=True)
 
-    assert [each for each in found if each.position < visited.before] == list(written.clean.messages)
+    assert first_difference([each for each in found if each.position < visited.before], written.clean.messages) == ""
 
 
 def test_no_byte_that_rocketmq_appended_is_thrown_away(visited: Visited, tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_no_byte_that_rocketmq_appended_is_thrown_away(visited: Visited, tmp_pat
         kept += (folder / store.recovery_cut.side_file).read_bytes()
     store.close(clean=True)
 
-    assert kept == appended
+    assert first_difference(kept, appended) == ""
 
 
 def test_verify_finds_nothing_wrong(visited: Visited, request: pytest.FixtureRequest) -> None:
@@ -91,7 +92,12 @@ def test_bytes_of_another_hand_have_an_epoch_of_their_own_and_reach_the_slave(
 
     assert {visited.before, visited.end} <= epochs
     found = in_log_order([Seen.stored(message) for message in read])
-    assert [each for each in found if each.position >= visited.before] == [each for each in visited.messages if each.topic == TOPIC]
+    assert (
+        first_difference(
+            [each for each in found if each.position >= visited.before], [each for each in visited.messages if each.topic == TOPIC]
+        )
+        == ""
+    )
 
 
 def test_a_visit_that_appends_nothing_leaves_no_trace_in_the_log(rocketmq: Release, written: Written, tmp_path: Path) -> None:
@@ -104,7 +110,7 @@ def test_a_visit_that_appends_nothing_leaves_no_trace_in_the_log(rocketmq: Relea
     found = read_all(store)
     store.close(clean=True)
 
-    assert found == list(written.clean.messages)
+    assert first_difference(found, written.clean.messages) == ""
     assert (store.end, store.generation, store.recovery_cut) == (written.clean.end, 0, None)
 
 
