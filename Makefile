@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop sim bench lint proto docs lock clean
+.PHONY: help demo test interop sim crash bench lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -23,6 +23,9 @@ interop: .venv/ready ## open stores of ours with a real RocketMQ and the other w
 
 sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many
 	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))
+
+crash: .venv/ready ## stop or fail the disk at every call of the store, restart and check: SCRIPT=cut only that, SEEDS=5 more chances, POINT=... one run again
+	@$(RUN) -m tests.crash.run $(if $(POINT),--point $(POINT)) $(if $(SCRIPT),--script $(SCRIPT)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))
 
 bench: .venv/ready ## measure against the least code that moves and flushes the same bytes
 	@$(RUN) -m bench

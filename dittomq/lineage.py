@@ -1,16 +1,24 @@
-"""Which masters wrote which stretches of a log. Values and one rule; both stores and sessions agree on them."""
+"""Which masters wrote which stretches of a log. Values and one rule; both stores and sessions agree on them.
+
+What lies before the first entry, and what entries of the opener FOREIGN begin, no master of ours wrote: RocketMQ did.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dittomq.offsets import Epoch, PhysicalOffset
+
+FOREIGN = -1
+"""Opener of a stretch that no master of ours wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineageEntry:
     """The log from `start` to the next entry's start was written by the master that opened `epoch`.
 
-    `incarnation` is a random 64-bit number of that opening: two masters that both took one epoch differ here.
+    `incarnation` is a random 64-bit number of that opening: two masters that both took one epoch differ here. A stretch of the
+    opener FOREIGN is of no epoch: it carries the number of the one before it, and a digest of its first record as incarnation.
     """
 
     epoch: Epoch
@@ -20,7 +28,7 @@ class LineageEntry:
 
 
 Lineage = tuple[LineageEntry, ...]
-"""Oldest first; epochs and starts both grow."""
+"""Oldest first; starts grow, and so do epochs, except that a foreign stretch has its predecessor's."""
 
 
 def newest_epoch(lineage: Sequence[LineageEntry]) -> Epoch:
@@ -28,15 +36,34 @@ def newest_epoch(lineage: Sequence[LineageEntry]) -> Epoch:
     return lineage[-1].epoch if lineage else Epoch(0)
 
 
+def grows(lineage: Lineage) -> bool:
+    """Whether starts and epochs are in order."""
+    return all(
+        before.start < after.start and (before.epoch < after.epoch or (after.opener_id == FOREIGN and before.epoch == after.epoch))
+        for before, after in pairwise(lineage)
+    )
+
+
+def own_end(lineage: Lineage, end: PhysicalOffset) -> PhysicalOffset:
+    """One past the last byte of a log that ends at `end` that a master of ours wrote; `end` when none ever wrote there."""
+    stop = end
+    for entry in reversed(lineage):
+        if entry.opener_id != FOREIGN:
+            return stop
+        stop = entry.start
+    return end
+
+
 def common_end(*, ours: Lineage, our_end: PhysicalOffset, theirs: Lineage, their_end: PhysicalOffset) -> PhysicalOffset:
-    """Up to where two logs were written by the same masters; beyond it nothing is known to be equal. 0 when nothing is."""
+    """Up to where two logs may be equal by who wrote them; beyond it nothing is known to be. Content decides whether they are.
+
+    What lies before both first epochs is taken for a copy of one RocketMQ log until the content says otherwise.
+    """
     shared = 0
     for mine, other in zip(ours, theirs, strict=False):
         if mine != other:
             break
         shared += 1
-    if shared == 0:
-        return PhysicalOffset(0)
     our_stop = ours[shared].start if shared < len(ours) else our_end
     their_stop = theirs[shared].start if shared < len(theirs) else their_end
     return PhysicalOffset(max(0, min(our_stop, their_stop, our_end, their_end)))

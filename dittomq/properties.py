@@ -3,6 +3,7 @@
 Source: Apache RocketMQ, MessageDecoder#messageProperties2String and MessageExtBrokerInner#tagsString2tagsCode.
 """
 
+import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -46,9 +47,18 @@ def encode_properties(keys: Sequence[str], tag: str, extra: Mapping[str, str]) -
 
 @lru_cache(maxsize=1_024)
 def tags_code(tag: str) -> int:
-    """Java's String.hashCode of the tag: 32 bits, signed; 0 for none."""
-    code = 0
-    units = tag.encode("utf-16-be")
-    for at in range(0, len(units), 2):
-        code = (31 * code + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    """What consume queues keep of a tag: its hash; 0 for none."""
+    return java_hash(tag)
+
+
+def java_hash(text: str, before: int = 0) -> int:
+    """Java's String.hashCode: 32 bits, signed. `before` is the hash of what stands before the text."""
+    code = before
+    for unit in text.encode() if text.isascii() else _utf16(text):
+        code = (31 * code + unit) & 0xFFFFFFFF
     return code - (1 << 32) if code & 0x80000000 else code
+
+
+def _utf16(text: str) -> tuple[int, ...]:
+    units = text.encode("utf-16-be")
+    return struct.unpack(f">{len(units) // 2}H", units)

@@ -24,13 +24,17 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The threads of one broker. `store` is the only lane that writes the log; `files` writes the side files and tables."""
+    """The threads of one broker. `store` is the only lane that writes the log; `files` writes the side files and tables.
+
+    `retention` drops what is too old.
+    """
 
     store: Lane
     reads: Lane
     dispatch: Lane
     audit: Lane
     files: Lane
+    retention: Lane
 
     @classmethod
     def of(cls, workers: Workers) -> Self:
@@ -41,6 +45,7 @@ class Lanes:
             workers.lane("dispatch"),
             workers.lane("audit"),
             workers.lane("files"),
+            workers.lane("retention"),
         )
 
 

@@ -22,6 +22,7 @@ class Folder(NamedTuple):
 FOLDERS = {
     "architecture": Folder(timeout_s=600),
     "containers": Folder(timeout_s=900, alone=True),
+    "crash": Folder(timeout_s=300),
     "integration": Folder(timeout_s=300, alone=True),
     "interop": Folder(timeout_s=900, alone=True),
     "simulation": Folder(timeout_s=600),

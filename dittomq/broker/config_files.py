@@ -62,11 +62,11 @@ class ConfigFiles:
         self._replace(kind.path, data)
 
     def _replace(self, path: str, data: bytes) -> None:
-        if not self._folder_is_durable:  # it may be there and yet be lost: whoever made it was killed
-            self._storage.make_folder(_FOLDER)
-            self._storage.sync_folder("")
-            self._folder_is_durable = True
         try:
+            if not self._folder_is_durable:  # it may be there and yet be lost: whoever made it was killed
+                self._storage.make_folder(_FOLDER)
+                self._storage.sync_folder("")
+                self._folder_is_durable = True
             replace_file(self._storage, path, data)
         except OSError as error:
             raise StoreFailed("replacement", path, str(error)) from error

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dittomq.commitlog.derived import Derived
-from dittomq.commitlog.dispatch import Waiting
+from dittomq.commitlog.dispatch import Waiting, carried
 from dittomq.commitlog.format import (
     CRC_BYTES,
     CRC_MASK,
     CRC_NAME,
     FIXED_BYTES,
     HEADER,
+    KEY_NAME,
     LENGTH_16,
     MAGIC_1,
     MARK_BYTES,
@@ -165,7 +166,7 @@ class Appender:
         waiting, parts, position, place = stretch.waiting, stretch.parts, stretch.position, tuple.__new__
         for draft in frame.drafts[skip:]:
             topic, queue_id, flag, born_ms, body, properties, code = draft
-            if properties and (properties[-1] != 2 or _RECORD_CRC in properties):
+            if properties and (properties[-1] != 2 or properties.find(_RECORD_CRC) >= 0):
                 properties = strip_crc(properties)
             name = topics[topic]
             body_length, properties_length = len(body), len(properties) + CRC_BYTES
@@ -185,7 +186,8 @@ class Appender:
             parts += (head, body, tail, CRC_NAME, (b"%010d" % crc)[::-1], _SEPARATOR)
             queue.next = queue_offset + 1
             placed.append(place(Placed, (queue_offset, position, size, False)))
-            waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code)))
+            keys = carried(store_ms, properties) if properties.find(KEY_NAME) >= 0 else None
+            waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code), keys))
             position += size
         stretch.position = position
         if frame.producer_id:
@@ -196,7 +198,7 @@ class Appender:
         """End the segment with its mark; the group goes on in the next one."""
         remaining = stretch.segment_end - stretch.position
         stretch.parts.append(mark(remaining))
-        stretch.waiting.append((stretch.segment_end, None, 0, b""))
+        stretch.waiting.append((stretch.segment_end, None, 0, b"", None))
         _close(stretch, remaining - MARK_BYTES)
         stretch.position = stretch.start = stretch.segment_end
         stretch.segment_end += self._log.segment_bytes

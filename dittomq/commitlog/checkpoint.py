@@ -1,7 +1,7 @@
 """From where the queues are built again after a restart, and the two files that RocketMQ's tools look for.
 
 `dittomq/checkpoint` holds the dispatched end and what every queue held there. The queue files are durable up to it. What they
-hold beyond is not believed. Damaged or missing, it costs a rebuild of all queues from the log.
+hold beyond is not believed; the same goes for the key index. Damaged or missing, it costs a rebuild of them all from the log.
 """
 
 import struct
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dittomq.commitlog import side_file
-from dittomq.commitlog.storage import Storage, replace_file
+from dittomq.commitlog.key_format import KeyMark, KeySizes
+from dittomq.commitlog.storage import Storage, read_file, replace_file
 
 _NAME = "checkpoint"
 _KIND = b"CHEK"
@@ -17,6 +18,7 @@ _MINIMUMS_NAME = "queue-minimums"
 _MINIMUMS_KIND = b"QMIN"
 _ROCKETMQ_CHECKPOINT = "checkpoint"
 _ROCKETMQ_ABORT = "abort"
+_OUR_ABORT = b"dittomq\n"
 # physic, logics, index message time; master's flushed, confirmed
 _ROCKETMQ_FIELDS = struct.Struct(">qqqqq")
 _ROCKETMQ_BYTES = 4_096
@@ -34,27 +36,40 @@ class Minimum:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The queues hold exactly the records that end at or below `end`: [min, max) for each; `store_ms` is the newest among them."""
+    """Queues and key index hold exactly the records that end at or below `end`; `store_ms` is the newest among them.
+
+    `ranges` are the queues' offsets, [min, max) for each.
+    """
 
     end: int
     store_ms: int
     file_units: int
     ranges: Mapping[QueueKey, tuple[int, int]]
+    keys: KeyMark
 
 
 def load(storage: Storage) -> Checkpoint | None:
     """None when there is none. Raises DamagedSideFile."""
     value = side_file.load_json(storage, _NAME, _KIND)
-    if value is None:
+    if value is None or "keys" not in value:  # written before there was a key index
         return None
     ranges = {(topic, queue): (low, high) for topic, queue, low, high in value["queues"]}
-    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges)
+    slots, entries, files, count, last = value["keys"]
+    keys = KeyMark(KeySizes(slots, entries), tuple(files), count, last)
+    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys)
 
 
 def save(storage: Storage, checkpoint: Checkpoint) -> None:
-    """Durably replace it; the caller has synced the queues."""
+    """Durably replace it; the caller has synced the queues and the key index."""
     rows = [[topic, queue, low, high] for (topic, queue), (low, high) in checkpoint.ranges.items()]
-    value = {"end": checkpoint.end, "store_ms": checkpoint.store_ms, "file_units": checkpoint.file_units, "queues": rows}
+    keys = checkpoint.keys
+    value = {
+        "end": checkpoint.end,
+        "store_ms": checkpoint.store_ms,
+        "file_units": checkpoint.file_units,
+        "queues": rows,
+        "keys": [keys.sizes.slots, keys.sizes.entries, keys.files, keys.count, keys.end],
+    }
     side_file.save_json(storage, _NAME, _KIND, value)
 
 
@@ -84,15 +99,20 @@ def forget_for_rocketmq(storage: Storage) -> None:
 
 
 def write_for_rocketmq(storage: Storage, checkpoint: Checkpoint, confirmed: int) -> None:
-    """Durably say in RocketMQ's own file how new the messages in log and queues are."""
-    fields = _ROCKETMQ_FIELDS.pack(checkpoint.store_ms, checkpoint.store_ms, 0, 0, confirmed)
+    """Durably say in RocketMQ's own file how new the messages in log, queues and key index are."""
+    fields = _ROCKETMQ_FIELDS.pack(checkpoint.store_ms, checkpoint.store_ms, checkpoint.store_ms, 0, confirmed)
     replace_file(storage, _ROCKETMQ_CHECKPOINT, fields.ljust(_ROCKETMQ_BYTES, b"\0"))
 
 
 def set_abort(storage: Storage) -> None:
     """Durably tell RocketMQ's tools that the store is in use, or was left without a clean stop."""
-    if not storage.exists(_ROCKETMQ_ABORT):
-        replace_file(storage, _ROCKETMQ_ABORT, b"dittomq\n")
+    if not abort_is_ours(storage):
+        replace_file(storage, _ROCKETMQ_ABORT, _OUR_ABORT)
+
+
+def abort_is_ours(storage: Storage) -> bool:
+    """Whether a process of ours set it and RocketMQ has not touched it since: 5.x puts its own in its place, a clean stop removes it."""
+    return storage.exists(_ROCKETMQ_ABORT) and read_file(storage, _ROCKETMQ_ABORT) == _OUR_ABORT
 
 
 def clear_abort(storage: Storage) -> None:

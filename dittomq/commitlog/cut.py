@@ -9,7 +9,7 @@ From the intent on, everything is repeated until it is done; before it, nothing 
 import contextlib
 from dataclasses import dataclass
 
-from dittomq.commitlog import checkpoint, identity, lineage_file, producers, side_file, watermark
+from dittomq.commitlog import checkpoint, identity, key_index, lineage_file, producers, side_file, watermark
 from dittomq.commitlog.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.queue_index import folder_of, keys_on_disk, path_of, remove_files
@@ -111,7 +111,8 @@ def _cut_queues(storage: Storage, to: int) -> None:
     for topic, queue in keys_on_disk(storage):
         _truncate_queue(storage, folder_of(topic, queue), ends.get((topic, queue), 0), held.file_units)
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
-    checkpoint.save(storage, checkpoint.Checkpoint(min(held.end, to), held.store_ms, held.file_units, ranges))
+    keys = held.keys if held.end <= to else key_index.cut_mark(storage, held.keys, to)
+    checkpoint.save(storage, checkpoint.Checkpoint(min(held.end, to), held.store_ms, held.file_units, ranges, keys))
 
 
 def _ends_below(storage: Storage, held: checkpoint.Checkpoint, to: int) -> dict[checkpoint.QueueKey, int] | None:

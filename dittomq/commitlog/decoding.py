@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dittomq.commitlog.format import CRC_BYTES, HEADER, MAGIC_1, MAGIC_2, START, Host, decode_properties, lay_out
+from dittomq.commitlog.bodies import COMPRESSED, inflate
+from dittomq.commitlog.format import CRC_BYTES, CRC_NAME, HEADER, MAGIC_1, MAGIC_2, START, Host, decode_properties, lay_out
 from dittomq.errors import CorruptRecord, DittoError
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -74,24 +75,27 @@ def decode(record: bytes, position: int) -> Record:
 
 
 def message_of(record: bytes) -> StoredMessage:
-    """What a reader gets of a whole, sealed record."""
+    """What a reader gets of a whole record: the body as it was published. Raises MessageTooLarge and CannotInflate."""
     layout = lay_out(record)
     assert layout is not None, "the caller has verified the record"
     body, body_end, topic, properties = layout
     if record[_SYSTEM_FLAG_AT] & (_BORN_IPV6 | _STORE_IPV6):
         found = decode(record, 0)
-        _, _, _, queue, flag, queue_offset, position, _, born_ms = _FRONT.unpack_from(record)
+        _, _, _, queue, flag, queue_offset, position, system_flag, born_ms = _FRONT.unpack_from(record)
         store_ms = found.store_ms
     else:
-        _, _, _, queue, flag, queue_offset, position, _, born_ms, _, _, store_ms, *_ = HEADER.unpack_from(record)
-    values = decode_properties(record[properties : len(record) - CRC_BYTES])
+        _, _, _, queue, flag, queue_offset, position, system_flag, born_ms, _, _, store_ms, *_ = HEADER.unpack_from(record)
+    end = len(record)
+    seal = end - CRC_BYTES
+    values = decode_properties(record[properties : seal if properties <= seal and record.startswith(CRC_NAME, seal) else end])
+    stored = record[body:body_end]
     keys = tuple(values[KEYS].split(KEY_SEPARATOR)) if KEYS in values else ()
     tag = values.get(TAGS, "")
     for name in OURS:
         values.pop(name, None)
     return StoredMessage(
-        record[topic : properties - 2].decode("utf-8", "replace"), queue, QueueOffset(queue_offset), PhysicalOffset(position), len(record),
-        record[body:body_end], keys, tag, values, flag, born_ms, store_ms,
+        record[topic : properties - 2].decode("utf-8", "replace"), queue, QueueOffset(queue_offset), PhysicalOffset(position), end,
+        inflate(stored, system_flag) if system_flag & COMPRESSED else stored, keys, tag, values, flag, born_ms, store_ms,
     )  # fmt: skip
 
 

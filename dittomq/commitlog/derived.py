@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
-from dittomq.commitlog.dispatch import Dispatch, Waiting
+from dittomq.commitlog.dispatch import Dispatch, Waiting, carried
 from dittomq.commitlog.format import UNIT, Entry
 from dittomq.commitlog.producers import Producers
 from dittomq.commitlog.queue_index import QueueIndex
@@ -23,14 +23,18 @@ class Derived:
         waiting: list[Waiting] = []
         store_ms, queues, pack = self.store_ms, self.index.queues, UNIT.pack
         producer, first, positions = "", 0, array("q")  # neighbours in the log that are neighbours in their producer's sequences
-        for start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence in entries:
+        for start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed in entries:
             if queue_id < 0:
-                waiting.append((stop, None, 0, b""))
+                waiting.append((stop, None, 0, b"", None))
+                store_ms = max(store_ms, stored_ms)
                 continue
             queue = queues.get((topic, queue_id)) or self.index.queue(topic, queue_id)
-            waiting.append((stop, queue, queue_offset, pack(start, stop - start, code)))
+            keys = carried(stored_ms, keyed) if keyed else None
+            waiting.append((stop, queue, queue_offset, pack(start, stop - start, code), keys))
             if queue_offset >= queue.next:
                 queue.next = queue_offset + 1
+            elif queue_offset == 0:  # a topic that RocketMQ deleted and that was made again
+                queue.next = max(1, queue.min)
             store_ms = max(store_ms, stored_ms)
             if not producer_id or start < producers_from:
                 continue

@@ -1,4 +1,4 @@
-"""From the log into the consume queues (RocketMQ: reput), up to the readable end and never beyond.
+"""From the log into the consume queues and the key index (RocketMQ: reput), up to the readable end and never beyond.
 
 What was just written waits in memory as ready units, a bounded number of them; what no longer fits is read from the log again.
 
@@ -9,24 +9,30 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from dittomq.commitlog.format import UNIT, Entry
+from dittomq.commitlog.format import UNIT, Entry, lay_out
+from dittomq.commitlog.key_index import Keyed, KeyIndex
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.queue_index import Queue, QueueIndex
 from dittomq.commitlog.scanning import scan_at, skip_damage
+from dittomq.commitlog.seals import Seals
 
 MAX_WAITING_UNITS = 65_536
 _BATCH_UNITS = 16_384
+# Longer properties of a message with keys are read from the log again, so that what waits stays small.
+_CARRIED_BYTES = 512
 
-Waiting = tuple[int, Queue | None, int, bytes]
-"""Record's end, its queue (None for the mark at a segment's end), its offset there, its unit."""
+Waiting = tuple[int, Queue | None, int, bytes, tuple[int, bytes] | None]
+"""Record's end, its queue (None for the mark at a segment's end), its offset there, its unit; what `carried` gave for one with keys."""
 
 
 class Dispatch:
-    """Builds the queues. One thread collects (it holds the store's lock), one runs."""
+    """Builds the queues and the key index. One thread collects (it holds the store's lock), one runs."""
 
-    def __init__(self, log: Log, index: QueueIndex, applied: int) -> None:
+    def __init__(self, log: Log, seals: Seals, index: QueueIndex, keys: KeyIndex, applied: int) -> None:
         self.applied = applied
+        self.keys = keys
         self._log = log
+        self._seals = seals
         self._index = index
         self._collected_from = applied
         self._waiting: deque[Waiting] = deque()
@@ -65,7 +71,7 @@ class Dispatch:
         return batch
 
     def _from_log(self, limit: int) -> tuple[list[Waiting], int]:
-        found = scan_at(self._log, self.applied, limit)
+        found = scan_at(self._log, self._seals, self.applied, limit)
         reached = found.end
         if reached == self.applied and found.problem:
             reached = skip_damage(self._log, reached, limit)  # its queues keep a hole, which readers are told of
@@ -73,9 +79,12 @@ class Dispatch:
 
     def _write(self, batch: list[Waiting]) -> None:
         runs: dict[Queue, list[tuple[int, list[bytes]]]] = {}
-        for _, queue, offset, unit in batch:
+        named: list[Keyed] = []
+        for _, queue, offset, unit, kept in batch:
             if queue is None:
                 continue
+            if kept is not None:
+                named.append(self._keyed(queue, unit, kept))
             mine = runs.setdefault(queue, [])
             if mine and mine[-1][0] + len(mine[-1][1]) == offset:
                 mine[-1][1].append(unit)
@@ -84,11 +93,28 @@ class Dispatch:
         for queue, neighbours in runs.items():
             for first, units in neighbours:
                 self._index.write(queue, first, units)
+        if named:
+            self.keys.add(named)
+
+    def _keyed(self, queue: Queue, unit: bytes, kept: tuple[int, bytes]) -> Keyed:
+        position, size, _ = UNIT.unpack(unit)
+        store_ms, properties = kept
+        if not properties:
+            record = self._log.read(position, size)
+            layout = lay_out(record)
+            properties = record[layout.properties :] if layout else b""
+        return Keyed(queue.topic, position, store_ms, properties)
+
+
+def carried(store_ms: int, properties: bytes) -> tuple[int, bytes]:
+    """What waits of a message with keys."""
+    return store_ms, properties if len(properties) <= _CARRIED_BYTES else b""
 
 
 def waiting_of(index: QueueIndex, entry: Entry) -> Waiting:
-    """What the queues keep of a record."""
+    """What the queues and the key index keep of a record."""
     if entry.queue < 0:
-        return entry.end, None, 0, b""
+        return entry.end, None, 0, b"", None
     unit = UNIT.pack(entry.start, entry.end - entry.start, entry.tags_code)
-    return entry.end, index.queue(entry.topic, entry.queue), entry.queue_offset, unit
+    keyed = carried(entry.store_ms, entry.keyed) if entry.keyed else None
+    return entry.end, index.queue(entry.topic, entry.queue), entry.queue_offset, unit, keyed

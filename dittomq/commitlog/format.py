@@ -42,6 +42,8 @@ UNIT = struct.Struct(">qiq")
 LENGTH_16 = struct.Struct(">h")
 CRC_NAME = b"__CRC32#\x01"
 CRC_MASK = 0x7FFFFFFF
+# Part of KEYS and of UNIQ_KEY: without it a record has no key.
+KEY_NAME = b"KEY"
 
 # size, magic, queue, queue offset, physical offset, system flag, store ms, body length
 _SCANNED = struct.Struct(">iI4xi4xqqi16xq20xi")
@@ -51,12 +53,17 @@ _POSITION = struct.Struct(">q")
 _QUEUE = struct.Struct(">i4xq")
 _IPV6 = _BORN_IPV6 | _STORE_IPV6
 _TAGS_NAME = b"TAGS\x01"
+# A transaction that was rolled back; RocketMQ leaves it out of the key index.
+_ROLLED_BACK = 0xC
 _PID_NAME = b"PID\x01"
 _SEQ_NAME = b"SEQ\x01"
 
 
 class Entry(NamedTuple):
-    """What a store keeps of a whole record; `queue` is -1 for the mark at a segment's end. `producer_id` is empty for none."""
+    """What a store keeps of a whole record; `queue` is -1 for the mark at a segment's end. `producer_id` is empty for none.
+
+    `keyed` are the properties of a record that the key index may have to know, empty for others.
+    """
 
     start: int
     end: int
@@ -67,6 +74,7 @@ class Entry(NamedTuple):
     store_ms: int
     producer_id: str
     sequence: int
+    keyed: bytes
 
 
 class Scan(NamedTuple):
@@ -158,8 +166,10 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
         else:
             producer_id, sequence = sequence_of(properties)
             opening = properties[: properties.find(b"\x02", 4) + 5] if producer_id else b""
-        code = tags_code_of(properties) if _TAGS_NAME in properties else 0
-        entries.append(make(Entry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence)))
+        # Not `in`, here and where records are made: on bytes it first tries its operand as a number, which costs more than the search.
+        code = tags_code_of(properties) if properties.find(_TAGS_NAME) >= 0 else 0
+        keyed = properties if properties.find(KEY_NAME) >= 0 and system_flag & _ROLLED_BACK != _ROLLED_BACK else b""
+        entries.append(make(Entry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)))
         at = stop
     return _scan_slowly(data, at, Scan(entries, base, ""), segment_end)
 
@@ -191,7 +201,7 @@ def _scan_slowly(data: bytes, at: int, found: Scan, segment_end: int) -> Scan:
             problem = mark_problem(view[at:], base + at, segment_end)
             if problem or base + length < segment_end:
                 return Scan(entries, base + at, problem)
-            entries.append(Entry(base + at, segment_end, "", -1, -1, 0, 0, "", -1))
+            entries.append(Entry(base + at, segment_end, "", -1, -1, 0, 0, "", -1, b""))
             return Scan(entries, segment_end, "")
         stop = at + size
         problem = start_problem(size, magic, base + at, segment_end)
@@ -275,6 +285,12 @@ def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
     return "" if record[-CRC_BYTES:] == sealed_crc(zlib.crc32(record[:-CRC_BYTES])) else "its record checksum does not match"
 
 
+def store_ms_of(head: bytes) -> int:
+    """When the record was stored, from its first 76 bytes."""
+    (store_ms,) = _POSITION.unpack_from(head, 68 if head[39] & _BORN_IPV6 else 56)
+    return int(store_ms)
+
+
 def decode_properties(properties: bytes) -> dict[str, str]:
     """Names and values; a value may hold 0x01; what has no 0x01 at all is dropped."""
     pairs = (part.partition("\x01") for part in properties.decode("utf-8", "replace").split("\x02"))
@@ -319,14 +335,15 @@ def _entry(record: bytes, position: int) -> Entry | str:
     if problem or layout is None:
         return problem
     queue, queue_offset = _QUEUE.unpack_from(record, 12)
-    (store_ms,) = _POSITION.unpack_from(record, 68 if record[39] & _BORN_IPV6 else 56)
     topic_name, properties = record[layout.topic : layout.properties - 2], record[layout.properties : -CRC_BYTES]
     topic = safe_topic(topic_name)
     if not topic or queue < 0:
         return f"it names topic {topic_name[:64]!r}, queue {queue}"
     producer_id, sequence = sequence_of(properties)
     end = position + len(record)
-    return Entry(position, end, topic, queue, queue_offset, tags_code_of(properties), store_ms, producer_id, sequence)
+    keyed = properties if KEY_NAME in properties and record[39] & _ROLLED_BACK != _ROLLED_BACK else b""
+    code, store_ms = tags_code_of(properties), store_ms_of(record)
+    return Entry(position, end, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)
 
 
 @lru_cache(maxsize=4_096)

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from dittomq.errors import Refused, StoreFailed
 
@@ -51,3 +51,23 @@ class Gate:
         """Raise StoreFailed when the store has failed."""
         if self._failed is not None:
             raise StoreFailed(self._failed.operation, self._failed.path, self._failed.problem)
+
+
+@contextlib.contextmanager
+def reported(operation: str) -> Iterator[None]:
+    """Raise what the operating system says as StoreFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailed(operation, str(error.filename or "the store"), str(error)) from error
+
+
+@contextlib.contextmanager
+def confessed(confess: Callable[[], None]) -> Iterator[None]:
+    """After a StoreFailed call `confess`, if the disk still lets it; the failure goes on."""
+    try:
+        yield
+    except StoreFailed:
+        with contextlib.suppress(StoreFailed):
+            confess()
+        raise

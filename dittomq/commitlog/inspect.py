@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dittomq.commitlog import identity, lineage_file
+from dittomq.commitlog import identity, lineage_file, watermark
 from dittomq.commitlog.decoding import Record, decode
+from dittomq.commitlog.foreign import carries_seal
 from dittomq.commitlog.format import MAX_RECORD_BYTES, START, start_problem
+from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import FOLDER, path_of, starts_of
 from dittomq.commitlog.side_file import DamagedSideFile
 from dittomq.commitlog.storage import File, Storage
@@ -18,6 +20,7 @@ from dittomq.commitlog.walk import HEADER_BYTES, Sort, Span, View, next_start, p
 from dittomq.errors import UnreadableStore
 
 _WINDOW_BYTES = 4 * MAX_RECORD_BYTES
+_PROGRESS_BYTES = 16 * 1024 * 1024
 CUT_OFF = "no record starts here, and none comes behind it"
 Progress = Callable[[int, int], None]
 """Hears how many bytes of how many were read."""
@@ -25,14 +28,18 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class StoreOnDisk:
-    """What is known of a store before its log is read. Records from `sealed_from` on must carry the record CRC; None: no record must."""
+    """What is known of a store before its log is read. `seals` says which records must carry the record CRC.
+
+    It learns from what is read: behind `flushed` a whole record without one is someone else's, and so is all that follows it.
+    """
 
     storage: Storage
     name: str
     ours: bool
     starts: tuple[int, ...]
     segment_bytes: int
-    sealed_from: int | None
+    seals: Seals
+    flushed: int
 
     @property
     def stop(self) -> int:
@@ -64,8 +71,13 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
         lineage = lineage_file.load(storage)
     except DamagedSideFile as damage:
         raise UnreadableStore(name, str(damage)) from damage
-    sealed_from = lineage[0].start if lineage else None
-    return StoreOnDisk(storage, name, ours, tuple(starts), sizes[starts[0]], sealed_from)
+    mark = watermark.Watermark(0, 0, 0, ())
+    with contextlib.suppress(DamagedSideFile):  # the log can be read without it
+        mark = watermark.load(storage) or mark
+    seals = Seals(lineage)
+    if mark.closed:
+        seals.end_at(mark.flushed)
+    return StoreOnDisk(storage, name, ours, tuple(starts), sizes[starts[0]], seals, mark.flushed)
 
 
 def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item]:
@@ -74,7 +86,7 @@ def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item
     Bytes that are not zero behind the last whole record are its last item.
     """
     lost: Item | None = None
-    done = 0
+    low, total, heard = store.starts[0], store.stop - store.starts[0], store.starts[0]
     for start in store.starts:
         for item in _segment_items(store, start):
             to_the_end = item.sort is Sort.DAMAGED and item.end == start + store.segment_bytes
@@ -86,9 +98,11 @@ def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item
             lost = item if to_the_end else None  # the log's end, if nothing comes behind it
             if lost is None:
                 yield item
-        done += store.segment_bytes
-        if progress is not None:
-            progress(done, len(store.starts) * store.segment_bytes)
+            if progress is not None and item.end - heard >= _PROGRESS_BYTES:
+                heard = item.end
+                progress(heard - low, total)
+    if progress is not None:
+        progress(total, total)
     if lost is not None:
         end = _last_set_byte(store, lost.start)
         if end > lost.start:
@@ -99,14 +113,22 @@ def _segment_items(store: StoreOnDisk, start: int) -> Iterator[Item]:
     stop = start + store.segment_bytes
     with contextlib.closing(store.storage.open(path_of(start), readonly=True)) as file:
         for span, view in _stretches(file, start, stop):
-            sealed = store.sealed_from is not None and span.start >= store.sealed_from
-            problem = problem_of(view, span, sealed=sealed)
+            problem = problem_of(view, span, sealed=store.seals.at(span.start).sealed)
+            if problem and span.start >= store.flushed and _begins_anothers(view, span):
+                store.seals.end_at(span.start)
+                problem = ""
             record = None
             if span.sort is Sort.DAMAGED:
                 problem = _unknown_magic(span, view) or problem
             if span.sort is Sort.RECORD and not problem:
                 record = decode(view.data[span.start - view.base : span.end - view.base], span.start)
             yield Item(span.sort, span.start, span.end, record, problem)
+
+
+def _begins_anothers(view: View, span: Span) -> bool:
+    """Whether this is a whole record of someone who does not seal them."""
+    record = view.data[span.start - view.base : span.end - view.base]
+    return span.sort is Sort.RECORD and not carries_seal(record) and not problem_of(view, span, sealed=False)
 
 
 def _stretches(file: File, start: int, stop: int) -> Iterator[tuple[Span, View]]:

@@ -17,12 +17,12 @@ _ZEROS = bytes(1024 * 1024)
 
 
 class Log:
-    """Bytes [min_offset, end) in segments of one size."""
+    """Bytes [min_offset, end) in segments of one size. `min_offset` is raised by whoever drops the first segments."""
 
-    def __init__(self, storage: Storage, files: OpenFiles, segment_bytes: int, starts: list[int]) -> None:
-        """`starts` of neighbouring segments; the log is taken to be empty until `set_end`."""
+    def __init__(self, storage: Storage, files: OpenFiles, segment_bytes: int, starts: list[int], begin: int = 0) -> None:
+        """`starts` of neighbouring segments, `begin` where there are none; the log is taken to be empty until `set_end`."""
         self.segment_bytes = segment_bytes
-        self.min_offset = starts[0] if starts else 0
+        self.min_offset = starts[0] if starts else begin
         self.end = self.min_offset
         self._storage = storage
         self._files = files
@@ -55,8 +55,13 @@ class Log:
         length = min(length, segment_end - start, high - start)
         if length <= 0 or start >= self._stop:
             return b""
-        with self._files.borrow(path_of(segment_start)) as file:
-            return file.pread(length, start - segment_start)
+        try:
+            with self._files.borrow(path_of(segment_start)) as file:
+                return file.pread(length, start - segment_start)
+        except FileNotFoundError:
+            if start >= self.min_offset:
+                raise
+            raise OffsetOutOfRange("byte", start, self.min_offset, high) from None  # dropped meanwhile
 
     def write(self, data: bytes | memoryview, *, gap: int = 0) -> None:
         """Write at the end, within one segment, then leave `gap` bytes of zeros."""

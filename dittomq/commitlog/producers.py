@@ -94,6 +94,13 @@ class Producers:
             producer.first += surplus
             del producer.positions[:surplus]
 
+    def drop_before(self, offset: int) -> None:
+        """Forget what lies before `offset`: those sequences are expired, the ones behind them go on."""
+        for producer in self._producers.values():
+            gone = bisect_left(producer.positions, offset)
+            producer.first += gone
+            del producer.positions[:gone]
+
     def cut(self, to: int) -> None:
         """Forget what lies at or behind `to`."""
         for producer_id, producer in list(self._producers.items()):

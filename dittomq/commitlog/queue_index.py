@@ -15,7 +15,8 @@ from dittomq.offsets import PhysicalOffset
 
 FOLDER = "consumequeue"
 # What RocketMQ puts where a queue does not begin at the beginning of its first file.
-_BLANK_UNIT = UNIT.pack(0, 0x7FFFFFFF, 0)
+BLANK_UNIT_BYTES = 0x7FFFFFFF
+_BLANK_UNIT = UNIT.pack(0, BLANK_UNIT_BYTES, 0)
 
 
 class Queue:
@@ -41,11 +42,13 @@ class Queue:
 class QueueIndex:
     """All queues of a store."""
 
-    def __init__(self, storage: Storage, files: OpenFiles, file_units: int) -> None:
+    def __init__(self, storage: Storage, files: OpenFiles, file_units: int, *, begins_late: bool = False) -> None:
+        """`begins_late`: the log's first segments are gone, so a queue begins with the first message of it that is found."""
         self.queues: dict[QueueKey, Queue] = {}
         self.file_units = file_units
         self._storage = storage
         self._files = files
+        self._begins_late = begins_late
         self._unsynced: dict[str, None] = {}
         self._new_folders: dict[str, None] = {}
 
@@ -60,13 +63,17 @@ class QueueIndex:
     def write(self, queue: Queue, first: int, units: list[bytes]) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
         stop = first + len(units)
+        if first == 0 < queue.max:  # a topic that RocketMQ deleted and that was made again
+            queue.max = 0
+            self._remove(queue)
+        elif queue.max == queue.min == 0 and self._begins_late:
+            queue.min = first
         at = max(0, queue.min - first)
         while at < len(units):
             count = min(len(units) - at, self.file_units - (first + at) % self.file_units)
             self._write_file(queue, first + at, b"".join(units[at : at + count]))
             at += count
         queue.max = max(queue.max, stop)
-        queue.next = max(queue.next, stop)
 
     def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
         """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends."""
@@ -99,10 +106,25 @@ class QueueIndex:
         queue.min = max(queue.min, low)
         queue.next = max(queue.next, low)
         if queue.max <= low:
-            queue.ready = ""
-            self._files.forget(f"{queue.folder}/")
-            if self._storage.exists(queue.folder):
-                remove_files(self._storage, queue.folder)
+            self._remove(queue)
+
+    def begin_at(self, queue: Queue, low: int) -> list[str]:
+        """The queue's messages below `low` are gone from the log; returns the paths of its files that hold nothing else.
+
+        Its newest file is not among them: it tells RocketMQ at which offset the queue goes on.
+        """
+        before = queue.min
+        queue.min, queue.next = max(before, low), max(queue.next, low)
+        first = name_of(min(low, max(0, queue.max - 1)) // self.file_units * self.file_units * UNIT_BYTES)
+        if before // self.file_units == low // self.file_units:
+            return []
+        return [f"{queue.folder}/{name}" for name in self._storage.list_folder(queue.folder) if name < first]
+
+    def _remove(self, queue: Queue) -> None:
+        queue.ready = ""
+        self._files.forget(f"{queue.folder}/")
+        if self._storage.exists(queue.folder):
+            remove_files(self._storage, queue.folder)
 
     def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
         path = self._path(queue, first)

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from dittomq.commitlog import foreign
+from dittomq.commitlog.bodies import CannotInflate, MissingPackage
 from dittomq.commitlog.decoding import message_of
 from dittomq.commitlog.format import MARK_BYTES, START, intact, problem_of, whole_end
 from dittomq.commitlog.log import Log
-from dittomq.commitlog.queue_index import Queue, QueueIndex
+from dittomq.commitlog.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
+from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.walk import HEADER_BYTES, View, span_at
-from dittomq.errors import CorruptRecord, OffsetOutOfRange
+from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import tags_code
@@ -53,24 +56,27 @@ class _Found:
 class Reader:
     """Reads one log and its queues."""
 
-    def __init__(self, log: Log, index: QueueIndex, node: str) -> None:
+    def __init__(self, log: Log, seals: Seals, index: QueueIndex, node: str) -> None:
         self._log = log
+        self._seals = seals
         self._index = index
         self._node = node
 
     def records(self, start: int, limit: int, max_bytes: int) -> bytes:
-        """Whole records and marks in [start, limit) of one segment: at most `max_bytes`, or one that is larger; b"" when none fits.
+        """Whole records and marks in [start, limit) of one segment and hand: at most `max_bytes`, or one larger; b"" when none fits.
 
         Raises CorruptRecord when one of them is damaged.
         """
         segment_end = self._log.segment_of(start)[1]
+        stretch = self._seals.at(start)
+        limit, end_of = min(limit, stretch.end), whole_end if stretch.sealed else foreign.whole_end
         data = self._log.read(start, min(max_bytes, limit - start))
-        end, problem = whole_end(data, start, segment_end)
+        end, problem = end_of(data, start, segment_end)
         if end == start and not problem and len(data) >= MARK_BYTES:
             size = START.unpack_from(data)[0]
             if len(data) < size <= limit - start:
                 data = self._log.read(start, size)
-                end, problem = whole_end(data, start, segment_end)
+                end, problem = end_of(data, start, segment_end)
         if problem:
             raise CorruptRecord(self._node, end, problem)
         return data[: end - start]
@@ -82,7 +88,10 @@ class Reader:
         return span_at(view, position) is not None
 
     def queue(self, topic: str, queue_id: int, wanted: Wanted) -> QueueSlice:
-        """Messages from an offset on. Raises OffsetOutOfRange, and CorruptRecord when the very first one is damaged."""
+        """Messages from an offset on. Raises OffsetOutOfRange.
+
+        When the very first one cannot be had: CorruptRecord for a damaged one, MessageTooLarge for one that inflates beyond the limit.
+        """
         queue = self._index.queues.get((topic, queue_id)) or Queue(topic, queue_id, 0, 0)
         low, high = queue.range
         if not low <= wanted.offset <= high:
@@ -99,51 +108,59 @@ class Reader:
                 if messages:
                     break
                 raise self._hole(queue, at)
-            fetched = self._fetch(queue, found)
-            whole = [message for message in fetched if message is not None]
+            whole, taken, problem = self._fetch(queue, found, room)
             messages += [message for message in whole if not wanted.tags or message.tag in wanted.tags]
-            if len(whole) < len(fetched):
+            if len(whole) < len(found):
                 at = found[len(whole)].offset
-                if not messages and at == wanted.offset:
-                    raise self._damage(found[len(whole)])
+                if problem is not None and not messages and at == wanted.offset:
+                    raise problem
                 break
-            room -= sum(each.size for each in found)
+            room -= taken
             at += looked_at
             if room <= 0:
                 break
         return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high))
 
-    def _fetch(self, queue: Queue, found: list[_Found]) -> list[StoredMessage | None]:
-        """The messages up to the first damaged one, which is None."""
-        fetched: list[StoredMessage | None] = []
-        first = 0
+    def _fetch(self, queue: Queue, found: list[_Found], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
+        """Messages as far as their bodies have room, the first one in any case; the bytes they take; and why the next one is not there."""
+        fetched: list[StoredMessage] = []
+        first = taken = 0
         while first < len(found):
-            last = first + 1
-            segment = self._log.segment_of(found[first].position)
-            while (
-                last < len(found)
-                and found[last - 1].end <= found[last].position <= found[last - 1].end + _GAP_BYTES
-                and found[last].end <= segment[1]
-            ):
-                last += 1
-            base = found[first].position
+            base, stretch = found[first].position, self._seals.at(found[first].position)
+            last = _last_neighbour(found, first, min(self._log.segment_of(base)[1], stretch.end))
             block = self._log.read(base, found[last - 1].end - base)
             for each in found[first:last]:
-                record = block[each.position - base : each.end - base]
-                message = message_of(record) if len(record) == each.size and intact(record, each.position) else None
-                if message is None or (message.topic, message.queue, message.queue_offset) != (queue.topic, queue.queue, each.offset):
-                    fetched.append(None)
-                    return fetched
+                size = each.size
+                record = block[each.position - base : each.position - base + size]
+                try:
+                    message = self._message(queue, each, record, sealed=stretch.sealed)
+                except Refused as problem:
+                    return fetched, taken, problem
+                size = max(size, len(message.body))
+                if size > each.size and fetched and taken + size > room:  # it grew when it was inflated
+                    return fetched, taken, None
+                taken += size
                 fetched.append(message)
             first = last
-        return fetched
+        return fetched, taken, None
 
-    def _damage(self, unit: _Found) -> CorruptRecord | OffsetOutOfRange:
-        if unit.end > self._log.end:  # cut meanwhile
-            return OffsetOutOfRange("byte", unit.position, self._log.min_offset, self._log.end)
-        record = self._log.read(unit.position, unit.size)
-        problem = problem_of(record, unit.position, sealed=True) if len(record) == unit.size else "it is cut off"
-        return CorruptRecord(self._node, unit.position, problem or "it is not the message that the queue names")
+    def _message(self, queue: Queue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:
+        """The message that a unit names. Raises CorruptRecord, MessageTooLarge, NotReady, and OffsetOutOfRange when it was cut."""
+        if len(record) != unit.size or not sealed or not intact(record, unit.position):
+            if unit.end > self._log.end:  # cut meanwhile
+                raise OffsetOutOfRange("byte", unit.position, self._log.min_offset, self._log.end)
+            problem = problem_of(record, unit.position, sealed=sealed) if len(record) == unit.size else "it is cut off"
+            if problem:
+                raise CorruptRecord(self._node, unit.position, problem)
+        try:
+            message = message_of(record)
+        except MissingPackage as missing:
+            raise NotReady(self._node, str(missing)) from missing
+        except CannotInflate as broken:
+            raise CorruptRecord(self._node, unit.position, str(broken)) from broken
+        if (message.topic, message.queue, message.queue_offset) != (queue.topic, queue.queue, unit.offset):
+            raise CorruptRecord(self._node, unit.position, "it is not the message that the queue names")
+        return message
 
     def _hole(self, queue: Queue, offset: int) -> CorruptRecord | OffsetOutOfRange:
         low, high = queue.range
@@ -165,12 +182,20 @@ class _Room:
     least: int
 
 
+def _last_neighbour(found: list[_Found], first: int, stop: int) -> int:
+    """One past the last of the units from `first` on that are read at once: they lie close together and end at or below `stop`."""
+    last = first + 1
+    while last < len(found) and found[last - 1].end <= found[last].position <= found[last - 1].end + _GAP_BYTES and found[last].end <= stop:
+        last += 1
+    return last
+
+
 def _choose(units: list[tuple[PhysicalOffset, int, int]], first: int, codes: set[int], room: _Room) -> tuple[list[_Found], int]:
     """Wanted units as far as there is room, up to a hole; and how many were looked at."""
     found: list[_Found] = []
     taken = 0
     for index, (position, size, code) in enumerate(units):
-        if size <= 0:
+        if size <= 0 or size == BLANK_UNIT_BYTES:
             return found, index
         if codes and code not in codes:
             continue

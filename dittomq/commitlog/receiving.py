@@ -4,17 +4,20 @@ A chunk may end inside a record. Its bytes are written at once; the record count
 """
 
 from dittomq.commitlog.derived import Derived
-from dittomq.commitlog.format import MARK_BYTES, MAX_RECORD_BYTES, scan
+from dittomq.commitlog.format import MARK_BYTES, MAX_RECORD_BYTES
 from dittomq.commitlog.log import Log
+from dittomq.commitlog.scanning import scan_bytes
+from dittomq.commitlog.seals import Seals
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 
 
 class Receiver:
     """Writes chunks to a log. One thread at a time. `end` is the end of the last whole record."""
 
-    def __init__(self, log: Log, derived: Derived, node: str) -> None:
+    def __init__(self, log: Log, seals: Seals, derived: Derived, node: str) -> None:
         self.end = log.end
         self._log = log
+        self._seals = seals
         self._derived = derived
         self._node = node
         self._partial = b""
@@ -32,7 +35,7 @@ class Receiver:
         if offset + len(data) > segment_end:
             raise InvalidField("data", f"the chunk goes past the segment's end at {segment_end:,}")
         joined = self._partial + data if self._partial else data
-        found = scan(joined, self.end, segment_end)
+        found = scan_bytes(joined, self.end, segment_end, sealed=self._seals.at(self.end).sealed)
         if found.problem:
             raise CorruptRecord(self._node, found.end, found.problem)
         rest = joined[found.end - self.end :]

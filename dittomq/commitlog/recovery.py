@@ -7,30 +7,26 @@ a whole record ends the log; what follows it goes to a side file. May be killed 
 import contextlib
 from dataclasses import dataclass, field, replace
 
-from dittomq.commitlog import checkpoint, producers, watermark
+from dittomq.commitlog import checkpoint, dropping, key_index, producers, watermark
 from dittomq.commitlog.checkpoint import Checkpoint
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.dispatch import Dispatch
+from dittomq.commitlog.foreign import NotRead
 from dittomq.commitlog.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.key_format import KeyMark, KeySizes
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.queue_index import Queue, QueueIndex, folder_of, keys_on_disk, path_of, remove_all
 from dittomq.commitlog.scanning import WINDOW_BYTES, scan_at, skip_damage
+from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import FOLDER, check_sizes, starts_of
 from dittomq.commitlog.segment import path_of as segment_path
 from dittomq.commitlog.side_file import DamagedSideFile
 from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.visits import Visits
 from dittomq.errors import UnreadableStore
 
 _READ_BYTES = 1024 * 1024
-# Folders of RocketMQ that hold what we do not read.
-_UNREAD = {
-    "batchconsumequeue": "batch queues",
-    "consumequeue_ext": "queue extensions",
-    "consumequeue_rocksdb": "RocksDB queues",
-    "rocksdbstore": "RocksDB queues",
-    "tieredStore": "a tiered store",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +38,7 @@ class Layout:
     name: str
     segment_bytes: int
     queue_file_units: int
+    key_sizes: KeySizes
 
 
 @dataclass(slots=True)
@@ -51,53 +48,70 @@ class Recovered:
     log: Log
     derived: Derived
     mark: watermark.Watermark
+    seals: Seals
     damaged: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def recover(layout: Layout) -> Recovered:
-    """Read what is there; changes only what is derived. The log ends where its last whole record does, whatever follows."""
+def recover(layout: Layout, *, power_lost: bool) -> Recovered:
+    """Read what is there; changes only what is derived, and the lineage when someone else wrote behind our last stop.
+
+    The log ends where its last whole record does, whatever follows. Raises UnreadableStore.
+    """
     notes: list[str] = []
-    log = _open_log(layout)
+    log = open_log(layout)
     held = _load_checkpoint(layout, notes)
     table, covered = _load_producers(layout.storage, notes)
+    table.forgotten = table.forgotten or covered < log.min_offset
+    table.drop_before(log.min_offset)
     mark = _load_watermark(layout.storage, held, notes)
     flushed = max(mark.flushed, held.end if held else 0, covered, log.min_offset)  # the others are saved behind a sync too
     if flushed > log.stop:
         raise UnreadableStore(layout.name, _lost(flushed, log.stop))
     mark = replace(mark, flushed=flushed)
-    index = QueueIndex(layout.storage, layout.files, layout.queue_file_units)
+    visits = Visits(layout.storage, log, mark)
+    index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, begins_late=log.min_offset > 0)
     if held is None:
         checkpoint.remove(layout.storage)
         remove_all(layout.storage, keys_on_disk(layout.storage))
-        held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {})
+        held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes))
     for (topic, queue), (low, high) in held.ranges.items():
         index.queues[topic, queue] = Queue(topic, queue, low, high)
-    derived = Derived(index, table, Dispatch(log, index, held.end), held.store_ms)
-    found = Recovered(log, derived, mark, notes=notes)
-    end = _absorb(found, dispatched=held.end, covered=covered)
+    keys = key_index.recover(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
+    derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
+    found = Recovered(log, derived, mark, visits.seals, notes=notes)
+    try:
+        end = _absorb(found, visits, dispatched=held.end, covered=covered)
+    except NotRead as problem:
+        raise UnreadableStore(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
     _apply_minimums(layout.storage, index, end)
+    _begin_queues(layout, index, log.min_offset)
     return found
 
 
-def _open_log(layout: Layout) -> Log:
+def open_log(layout: Layout) -> Log:
+    """The segments that are there, as an empty log; what is left of dropped ones goes. Raises UnreadableStore."""
+    begin = dropping.load(layout.storage).min_offset
+    dropping.unlink(layout.storage, layout.files, dropping.segments_below(layout.storage, begin))
     starts = starts_of(layout.name, layout.storage.list_folder(FOLDER))
     sizes = {}
     for start in starts:
         with contextlib.closing(layout.storage.open(segment_path(start), readonly=True)) as file:
             sizes[start] = file.size()
+    if starts and sizes[starts[-1]] == 0:  # RocketMQ was killed while it made the segment
+        del sizes[starts.pop()]
     check_sizes(layout.name, sizes, layout.segment_bytes)
-    return Log(layout.storage, layout.files, layout.segment_bytes, starts)
+    return Log(layout.storage, layout.files, layout.segment_bytes, starts, begin)
 
 
-def _absorb(found: Recovered, *, dispatched: int, covered: int) -> int:
+def _absorb(found: Recovered, visits: Visits, *, dispatched: int, covered: int) -> int:
     """Take in all records from where the side files stop; returns where the log ends."""
     log, flushed = found.log, found.mark.flushed
     at = max(log.min_offset, min(dispatched, covered, flushed))
     while True:
         below = at < flushed
-        scan = scan_at(log, at, flushed if below else log.stop)
+        scan = scan_at(log, found.seals, at, flushed if below else log.stop)
         fresh = [entry for entry in scan.entries if entry.start >= dispatched]
         older = [entry for entry in scan.entries if entry.start < dispatched and entry.producer_id and entry.start >= covered]
         for entry in older:
@@ -105,8 +119,9 @@ def _absorb(found: Recovered, *, dispatched: int, covered: int) -> int:
         if fresh:
             found.derived.absorb(fresh, scan.end, producers_from=covered)
         if scan.end == at and not below:
-            return at
-        if scan.end == at or (scan.problem and below):
+            if not visits.begin_at(at):
+                return at
+        elif scan.end == at or (scan.problem and below):
             again = skip_damage(log, scan.end, flushed)
             found.damaged.append((scan.end, again))
             at = again
@@ -126,10 +141,13 @@ def _load_checkpoint(layout: Layout, notes: list[str]) -> Checkpoint | None:
     if held.file_units != layout.queue_file_units:
         notes.append(f"queue files had {held.file_units:,} units; all queues are built again from the log")
         return None
-    minimums = checkpoint.load_minimums(layout.storage)
+    if held.keys.sizes != layout.key_sizes or not key_index.holds(layout.storage, held.keys):
+        notes.append("the key index is not what the checkpoint says; it and all queues are built again from the log")
+        return None
+    minimums, dropped = checkpoint.load_minimums(layout.storage), dropping.load(layout.storage).lows
     for key, (low, high) in held.ranges.items():
-        deleted = minimums.get(key)
-        if low < high and (deleted is None or deleted.low < high) and not _ends_as_told(layout, held, key):
+        begin = max(low, minimums[key].low if key in minimums else 0, dropped.get(key, 0))  # files below may have gone since
+        if begin < high and not _ends_as_told(layout, held, key):
             notes.append(f"queue {key[1]} of {key[0]} does not hold what the checkpoint says; all queues are built again from the log")
             return None
     return held
@@ -182,20 +200,20 @@ def _apply_minimums(storage: Storage, index: QueueIndex, end: int) -> None:
         checkpoint.save_minimums(storage, kept)
 
 
+def _begin_queues(layout: Layout, index: QueueIndex, begin: int) -> None:
+    """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too."""
+    dropped = dropping.load(layout.storage)
+    doomed = dropping.hide(index, dropped.lows)
+    if dropped.min_offset < begin:
+        doomed += dropping.hide(index, dropping.lows_at(index, begin))
+    dropping.unlink(layout.storage, layout.files, doomed)
+
+
 def _lost(flushed: int, stop: int) -> str:
     return (
         f"bytes {stop:,} to {flushed:,} were durable and their segments are gone; "
         "bring them back, or empty the data_dir to copy all from the group"
     )
-
-
-def refuse_unread(storage: Storage, name: str, *, ours: bool) -> None:
-    """Raise UnreadableStore for what this version cannot write to."""
-    for folder, what in _UNREAD.items():
-        if storage.list_folder(folder):
-            raise UnreadableStore(name, f"{folder}/ holds {what}, which this version does not read; use another data_dir")
-    if not ours and storage.list_folder(FOLDER):
-        raise UnreadableStore(name, "it was not written by dittomq and can only be read here, with `dittomq log`; use an empty data_dir")
 
 
 def tail_end(log: Log, *, power_lost: bool) -> int:

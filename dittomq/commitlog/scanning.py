@@ -1,22 +1,33 @@
 """Reads a log record by record, in windows; finds its feet again behind damage."""
 
+from dittomq.commitlog import foreign
 from dittomq.commitlog.format import MAX_RECORD_BYTES, Scan, scan
 from dittomq.commitlog.log import Log
+from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.walk import HEADER_BYTES, View, next_start
 
 WINDOW_BYTES = 2 * MAX_RECORD_BYTES
 
 
-def scan_at(log: Log, start: int, limit: int) -> Scan:
-    """Whole records and marks from `start`, where one begins, that end at or below `limit`; a window full of them at most.
+def scan_bytes(data: bytes, base: int, segment_end: int, *, sealed: bool) -> Scan:
+    """Whole records and marks in `data`, by the rule of those who wrote them."""
+    return scan(data, base, segment_end) if sealed else foreign.scan(data, base, segment_end)
+
+
+def scan_at(log: Log, seals: Seals, start: int, limit: int) -> Scan:
+    """Whole records and marks of one stretch from `start`, where one begins, that end at or below `limit`; a window full at most.
 
     When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem.
     """
-    data = log.read(start, WINDOW_BYTES, limit)
-    found = scan(data, start, log.segment_of(start)[1])
-    if found.end == start and not found.problem and len(data) == WINDOW_BYTES:
+    stretch = seals.at(start)
+    border = min(limit, stretch.end)
+    data = log.read(start, WINDOW_BYTES, border)
+    found = scan_bytes(data, start, log.segment_of(start)[1], sealed=stretch.sealed)
+    if found.end > start or found.problem:
+        return found
+    if len(data) == WINDOW_BYTES:
         return Scan([], start, "an end-of-file mark stands long before the segment's end")
-    return found
+    return Scan([], start, "a record reaches into what another hand wrote") if border < limit else found
 
 
 def skip_damage(log: Log, start: int, limit: int) -> int:

@@ -19,6 +19,8 @@ from dittomq.errors import StoreFailed, StoreLocked
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
 _F_OFD_SETLK = 37
+# What st_blocks counts in, whatever the file system's own block is.
+_BLOCK_BYTES = 512
 
 
 class File(Protocol):
@@ -42,6 +44,10 @@ class File(Protocol):
 
     def size(self) -> int:
         """Size in bytes."""
+        ...
+
+    def disk_bytes(self) -> int:
+        """What its blocks take on the disk; less than its size where it has holes."""
         ...
 
     def close(self) -> None:
@@ -94,6 +100,10 @@ class Storage(Protocol):
 
     def free_bytes(self) -> int:
         """Room left on the disk."""
+        ...
+
+    def total_bytes(self) -> int:
+        """Room on the disk when it is empty."""
         ...
 
     def boot_id(self) -> str:
@@ -160,6 +170,9 @@ class OsFile:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
+    def disk_bytes(self) -> int:
+        return os.fstat(self._descriptor).st_blocks * _BLOCK_BYTES
+
     def close(self) -> None:
         os.close(self._descriptor)
 
@@ -215,6 +228,10 @@ class OsStorage:
     def free_bytes(self) -> int:
         stat = os.statvfs(self._root)
         return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self) -> int:
+        stat = os.statvfs(self._root)
+        return stat.f_blocks * stat.f_frsize
 
     def boot_id(self) -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

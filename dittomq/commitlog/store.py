@@ -8,17 +8,17 @@ After a StoreFailed the store takes no more writes and syncs nothing more: what 
 """
 
 import random
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from dittomq.commitlog import boot, checkpoint, cut, digest, identity, lineage_file, producers, recovery, side_file, watermark
+from dittomq.commitlog import adopting, boot, checkpoint, cut, digest, identity, lineage_file, producers, recovery, side_file, watermark
 from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
 from dittomq.commitlog.boot import StopKind
 from dittomq.commitlog.cut import CutReport
 from dittomq.commitlog.decoding import message_of
 from dittomq.commitlog.format import FIXED_BYTES
-from dittomq.commitlog.gate import Gate
+from dittomq.commitlog.front import Front
+from dittomq.commitlog.gate import Gate, confessed, reported
 from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
@@ -27,7 +27,7 @@ from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.segment import FOLDER
 from dittomq.commitlog.storage import HeldLock, Storage
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
-from dittomq.lineage import Lineage, LineageEntry, newest_epoch
+from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
 __all__ = ["CutReport", "FoundSequence", "Frame", "Group", "Placed", "QueueSlice", "StopKind", "Store", "StoreOptions"]
@@ -46,7 +46,7 @@ class FoundSequence(NamedTuple):
     store_ms: int
 
 
-class Store:
+class Store(Front):
     """An open store; made by `open`."""
 
     replica_uuid: str
@@ -55,7 +55,6 @@ class Store:
     flushed: PhysicalOffset
     confirmed_at_start: PhysicalOffset
     in_sync_at_start: tuple[str, ...]
-    _checkpointed: tuple[int, int] | None
 
     def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock) -> None:
         self.stopped = StopKind.EMPTY
@@ -67,7 +66,7 @@ class Store:
         self._options = options
         self._lock = lock
         self._files = OpenFiles(storage, options.open_files)
-        self._layout = Layout(storage, self._files, options.path, options.segment_bytes, options.queue_file_units)
+        self._layout = Layout(storage, self._files, options.path, options.segment_bytes, options.queue_file_units, options.key_sizes)
         self._gate = Gate()
 
     @classmethod
@@ -96,22 +95,18 @@ class Store:
         return store
 
     def close(self, clean: bool) -> None:
-        """Release the store. `clean`: first sync and checkpoint all, and say so on disk, so that the next start trusts it."""
+        """Release the store. `clean`: sync and checkpoint all and say so on disk for the next start; if that fails, StoreFailed."""
         try:
             if clean:
-                self.sync()
-                self.checkpoint()
-                with self._gate.guard("close"):
+                with confessed(self.clear_boot_stamp), self._gate.guard("close"):
+                    self.sync()
+                    self.checkpoint()
+                    self._save_mark(self.end, self._mark.confirmed, self._mark.in_sync, closed=True)
                     checkpoint.clear_abort(self._storage)
                     boot.write_stamp(self._storage, clean=True)
         finally:
             self._files.close()
             self._lock.release()
-
-    @property
-    def min_offset(self) -> PhysicalOffset:
-        """First byte held."""
-        return PhysicalOffset(self._log.min_offset)
 
     @property
     def end(self) -> PhysicalOffset:
@@ -152,7 +147,6 @@ class Store:
     def write_chunk(self, offset: int, data: bytes) -> PhysicalOffset:
         """Verify and write bytes of the master's log at `written_raw`; not synced. Returns `end`. Raises CorruptRecord, DiskFull."""
         with self._gate.writing("write_chunk"):
-            assert self.lineage, "a slave adopts the lineage before it writes"
             self.check_room(len(data))
             return PhysicalOffset(self._receiver.write(offset, data))
 
@@ -239,7 +233,7 @@ class Store:
     def adopt_lineage(self, lineage: Lineage) -> None:
         """Durably take the master's lineage for ours, before bytes of its newest epoch are written."""
         with self._gate.writing("adopt_lineage"):
-            if any(before.epoch >= after.epoch or before.start >= after.start for before, after in pairwise(lineage)):
+            if not grows(lineage):
                 raise InvalidField("lineage", "epochs and starts must grow")
             if lineage != self.lineage:
                 self._save_lineage(lineage)
@@ -263,29 +257,6 @@ class Store:
             self._derived.dispatch.run(min(applied, to))
             return report
 
-    def next_offsets(self, topic: str) -> dict[tuple[str, int], int]:
-        """Of each queue of the topic that ever held a message, the offset that the next one gets."""
-        with self._gate.looking():
-            return {key: queue.next for key, queue in self._derived.index.queues.items() if queue.topic == topic}
-
-    def minimums(self) -> dict[tuple[str, int], int]:
-        """What `hide` was told, as far as no cut has taken the records that it spoke of."""
-        with self._gate.filing:
-            return {key: minimum.low for key, minimum in checkpoint.load_minimums(self._storage).items()}
-
-    def hide(self, minimums: Mapping[tuple[str, int], int]) -> None:
-        """Durably let each queue begin at its minimum at least, also when its records are still to come; none goes back."""
-        gate, index = self._gate, self._derived.index
-        if all(key in index.queues and index.queues[key].min >= low for key, low in minimums.items()):
-            return
-        with gate.filing, gate.dispatching, gate.writing("hide"):
-            higher = {key: low for key, low in minimums.items() if index.queue(*key).min < low}
-            kept = checkpoint.load_minimums(self._storage)
-            checkpoint.save_minimums(self._storage, kept | {key: checkpoint.Minimum(low, self.end) for key, low in higher.items()})
-            for key, low in higher.items():
-                index.raise_minimum(index.queues[key], low)
-            self._checkpointed = None
-
     def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
         """Durably remember these; recovery never ends the log below `flushed`."""
         with self._gate.filing, self._gate.guard("persist_watermark"):
@@ -300,11 +271,13 @@ class Store:
                 if now == self._checkpointed:
                     return
                 ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self._derived.index.queues.items()}
-                held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, self._options.queue_file_units, ranges)
+                keys = self._derived.dispatch.keys
+                held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, self._options.queue_file_units, ranges, keys.mark)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
             self._save_mark(self.flushed, self._mark.confirmed, self._mark.in_sync)
             self._derived.index.sync()
+            keys.sync()
             producers.save(self._storage, table)
             checkpoint.save(self._storage, held)
             checkpoint.write_for_rocketmq(self._storage, held, self._mark.confirmed)
@@ -316,20 +289,24 @@ class Store:
             boot.write_stamp(self._storage, clean=False)
 
     def clear_boot_stamp(self) -> None:
-        """Durably take that back after a failed write or sync: the next start is told so."""
-        boot.mark_failed(self._storage)
+        """Durably take that back after a failed write or sync: the next start is told so. Raises StoreFailed."""
+        with reported("clear_boot_stamp"):
+            boot.mark_failed(self._storage)
 
     def _recover(self, chance: random.Random) -> None:
         storage = self._storage
         found = identity.load(storage)
-        recovery.refuse_unread(storage, self._options.path, ours=found is not None)
+        adopting.refuse_unread(storage, self._options.path, ours=found is not None)
+        adopted = adopting.adopt(self._layout) if found is None and storage.list_folder(FOLDER) else None
         if found is None:
             for folder in (side_file.FOLDER, FOLDER):
                 storage.make_folder(folder)
             storage.sync_folder("")
             found = identity.create(storage, chance)
+        for folder in ("", side_file.FOLDER, FOLDER):  # names that a killed process gave are seen, and may yet be lost
+            storage.sync_folder(folder)
         self.replica_uuid, self.generation = found.replica_uuid, found.generation
-        stopped = boot.read_stop(storage)
+        stopped = adopted or boot.read_stop(storage)
         boot.remove_stamp(storage)
         for name in storage.list_folder(side_file.FOLDER):
             if name.startswith("tmp-"):
@@ -338,11 +315,12 @@ class Store:
         if intent is not None:
             cut.finish(storage, intent)
             self.generation = intent.generation
-        self._load(recovery.recover(self._layout))
-        tail_end = recovery.tail_end(self._log, power_lost=stopped in (StopKind.POWER_LOSS, StopKind.FAILED_SYNC))
+        power_lost = stopped in (StopKind.POWER_LOSS, StopKind.FAILED_SYNC)
+        self._load(recovery.recover(self._layout, power_lost=power_lost))
+        tail_end = recovery.tail_end(self._log, power_lost=power_lost)
         if tail_end > self._log.end:
             self.recovery_cut = self._cut(self._log.end, tail_end)
-        self.stopped = stopped if self.end > 0 else StopKind.EMPTY
+        self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
         if stopped is not StopKind.CLEAN:
             self._log.write_again(self.flushed)
         self._sync_all()
@@ -359,10 +337,15 @@ class Store:
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
         self.damaged += found.damaged
         self.notes += found.notes
-        self._reader = Reader(found.log, found.derived.index, self._options.node)
-        self._receiver = Receiver(found.log, found.derived, self._options.node)
+        self._seals = found.seals
+        self._reader = Reader(found.log, found.seals, found.derived.index, self._options.node)
+        self._receiver = Receiver(found.log, found.seals, found.derived, self._options.node)
         self._appender = Appender(found.log, found.derived, self._options.host, self._place)
         self._checkpointed = None
+
+    def _reload(self) -> None:
+        self._load(recovery.recover(self._layout, power_lost=False))
+        self._sync_all()
 
     def _cut(self, to: int, tail_end: int) -> CutReport:
         intent, report = cut.begin(self._storage, self._log, (to, tail_end), self.generation + 1)
@@ -371,7 +354,7 @@ class Store:
         cut.finish(self._storage, intent)
         self._files.forget("")
         self.generation = intent.generation
-        self._load(recovery.recover(self._layout))
+        self._load(recovery.recover(self._layout, power_lost=False))
         assert self._log.end == to, f"the log was cut to {to} and ends at {self._log.end}"
         return report
 
@@ -389,10 +372,11 @@ class Store:
     def _save_lineage(self, lineage: Lineage) -> None:
         lineage_file.save(self._storage, lineage)
         self.lineage = lineage
+        self._seals.adopt(lineage)
 
-    def _save_mark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
-        mark = watermark.Watermark(self._mark.number + 1, flushed, confirmed, in_sync)
-        if self._mark.number == 0:
+    def _save_mark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...], *, closed: bool = False) -> None:
+        mark = watermark.Watermark(self._mark.number + 1, flushed, confirmed, in_sync, closed)
+        if self._mark.number == 0 or self._mark.closed:  # a closed end must never be read again once we write behind it
             watermark.reset(self._storage, mark)
         else:
             watermark.save(self._storage, mark)

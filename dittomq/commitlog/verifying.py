@@ -3,12 +3,14 @@
 import contextlib
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dittomq.commitlog import checkpoint
 from dittomq.commitlog.checkpoint import Minimum, QueueKey
 from dittomq.commitlog.decoding import Record
+from dittomq.commitlog.foreign import INNER_BATCH, SCHEDULE_TOPIC, in_queues
 from dittomq.commitlog.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.inspect import CUT_OFF, Item, Progress, StoreOnDisk, items
 from dittomq.commitlog.queue_index import folder_of
@@ -19,8 +21,6 @@ from dittomq.properties import TAGS, tags_code
 MAX_FINDINGS = 1_000
 _CACHED_QUEUES = 1_024
 _CACHED_UNITS = 256
-_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_INNER_BATCH = 0x80
 _LOWEST_HASH = -(1 << 31)
 _MAGIC = re.compile("magic [0-9a-f]{8}")
 
@@ -78,8 +78,8 @@ class Report:
         return not set(self.counts) - {Kind.TORN_END}
 
 
-def verify(store: StoreOnDisk, progress: Progress | None = None) -> Report:
-    """Read the whole log and compare the queues with it."""
+def verify(store: StoreOnDisk, progress: Progress | None = None, hear: Callable[[Record], None] | None = None) -> Report:
+    """Read the whole log and compare the queues with it; `hear` is told every whole record."""
     report = Report(low=store.starts[0], end=store.starts[0])
     queues = _Queues(store, report)
     torn: Item | None = None
@@ -95,6 +95,8 @@ def verify(store: StoreOnDisk, progress: Progress | None = None) -> Report:
             report.records += 1
             report.bodies_bytes += len(item.record.body)
             queues.check(item.record)
+            if hear is not None:
+                hear(item.record)
     if torn is not None:
         report.note(_finding(torn, Kind.TORN_END))
     queues.finish()
@@ -133,13 +135,16 @@ class _Queues:
         """Compare one record, the next in the log."""
         key = (record.topic, record.queue)
         offset = record.queue_offset
-        if record.system_flag & _INNER_BATCH:  # counts as many as it holds, in a queue of another kind
+        sealed = self._store.seals.at(record.physical_offset).sealed
+        if not sealed and not in_queues(record.system_flag):
+            return
+        if record.system_flag & INNER_BATCH:  # counts as many as it holds, in a queue of another kind
             self._seen[key] = _Seen(offset + int(record.properties.get("INNER_NUM", "1")))
             return
         seen = self._seen.get(key)
         if seen is None:
             seen = self._seen[key] = _Seen(0 if self._store.starts[0] == 0 else offset)
-        restarted = offset == 0 and not self._store.ours  # a topic of RocketMQ that was deleted and made again
+        restarted = offset == 0 and not sealed  # a topic of RocketMQ that was deleted and made again
         if offset != seen.next and not restarted:
             self._note(Kind.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
         seen.next = offset + 1
@@ -183,7 +188,7 @@ class _Queues:
 
 
 def _code_fits(record: Record, code: int) -> bool:
-    if record.topic == _SCHEDULE_TOPIC and "DELAY" in record.properties:
+    if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
         return True  # a due time
     return code < _LOWEST_HASH or code == tags_code(record.properties.get(TAGS, ""))  # below: an address in the queue's extension
 

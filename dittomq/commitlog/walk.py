@@ -92,7 +92,7 @@ def spans(view: View, at: int) -> Iterator[Span]:
     while at < view.end and (span is not None or view.end - at >= HEADER_BYTES):
         if span is not None:
             follower = span_at(view, span.end)
-            if follower is not None or span.end + HEADER_BYTES > view.end:
+            if follower is not None or (span.end + HEADER_BYTES > view.end and not _swallows(view, span)):
                 yield span
                 at, span = span.end, follower
                 continue
@@ -136,6 +136,12 @@ def fields_of(view: View, span: Span) -> Fields | None:
         body_start=span.start + layout.body,
         body_end=span.start + layout.body_end,
     )
+
+
+def _swallows(view: View, span: Span) -> bool:
+    """Whether a record starts inside another one: then the size of the outer one is damaged."""
+    inner = next_start(view, span.start + 1)
+    return inner is not None and inner < span.end
 
 
 def _bytes(view: View, span: Span) -> bytes:

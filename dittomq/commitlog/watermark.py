@@ -18,12 +18,16 @@ _MAX_NAMES_BYTES = 3_072
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Ends as last persisted. `in_sync` names the replicas that were in sync, as many as fit a slot."""
+    """Ends as last persisted. `in_sync` names the replicas that were in sync, as many as fit a slot.
+
+    `closed`: the log ended at `flushed` when it was closed cleanly; whatever lies behind it, someone else wrote.
+    """
 
     number: int
     flushed: int
     confirmed: int
     in_sync: tuple[str, ...]
+    closed: bool = False
 
 
 def load(storage: Storage) -> Watermark | None:
@@ -35,7 +39,8 @@ def load(storage: Storage) -> Watermark | None:
     for at in (0, _SLOT_BYTES):
         with contextlib.suppress(side_file.DamagedSideFile):
             value = json.loads(side_file.unseal(_KIND, data[at : at + _SLOT_BYTES], _PATH))
-            found.append(Watermark(value["number"], value["flushed"], value["confirmed"], tuple(value["in_sync"])))
+            in_sync, closed = tuple(value["in_sync"]), value.get("closed", False)
+            found.append(Watermark(value["number"], value["flushed"], value["confirmed"], in_sync, closed))
     if not found:
         raise side_file.DamagedSideFile(f"{_PATH} is damaged: neither of its two slots is whole")
     return max(found, key=lambda each: each.number)
@@ -59,4 +64,5 @@ def _slot(watermark: Watermark) -> bytes:
         if len(json.dumps([*names, name])) <= _MAX_NAMES_BYTES:
             names.append(name)
     value = {"number": watermark.number, "flushed": watermark.flushed, "confirmed": watermark.confirmed, "in_sync": names}
+    value |= {"closed": True} if watermark.closed else {}
     return side_file.seal(_KIND, json.dumps(value).encode()).ljust(_SLOT_BYTES, b"\0")

@@ -19,7 +19,7 @@ Then the longest tail of the newest lineage among those heard, own log included,
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dittomq.lineage import Lineage, common_end, newest_epoch
+from dittomq.lineage import Lineage, common_end, newest_epoch, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
 
@@ -62,7 +62,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Cut the own log to `start`, fetch [start, end) from the slave, adopt its lineage, sync; then ask again."""
+    """Cut the own log to `start`, or let it begin there if it holds nothing; fetch [start, end) from the slave, adopt its lineage, sync.
+
+    Then ask again.
+    """
 
     source: str
     address: str
@@ -176,16 +179,21 @@ class Leadership:
         """The slave to take the tail from; None when the own log is the best."""
         if self._own.stopped is Stopped.WHOLE:
             return None
-        best, best_rank = None, (newest_epoch(self._own.lineage), self._own.end)
+        best, best_rank = None, (newest_epoch(self._own.lineage), own_end(self._own.lineage, self._own.end))
         for node in sorted(self._heard):
             hello = self._heard[node]
-            rank = (newest_epoch(hello.lineage), hello.end)
+            rank = (newest_epoch(hello.lineage), own_end(hello.lineage, hello.end))  # what RocketMQ appended outranks nothing of ours
             if hello.end > hello.min_offset and rank > best_rank:
                 best, best_rank = hello, rank
         return best
 
-    def _take(self, best: Hello) -> TakeOver:
+    def _take(self, best: Hello) -> TakeOver | Refuse:
         start = common_end(ours=self._own.lineage, our_end=self._own.end, theirs=best.lineage, their_end=best.end)
+        if start < best.min_offset:
+            if self._taken_over or self._own.stopped is not Stopped.EMPTY:
+                gap = f"{best.node} has the newest log and begins at {best.min_offset:,}, this one agrees with it only up to {start:,}"
+                return Refuse(f"{gap}; empty the data_dir of {self._own.node} to copy all that {best.node} has")
+            start = best.min_offset
         return TakeOver(best.node, best.replication_address, start, best.end, best.lineage)
 
     def _missing_here(self) -> str:
@@ -193,6 +201,6 @@ class Leadership:
         for node in sorted(self._heard):
             hello = self._heard[node]
             common = common_end(ours=self._own.lineage, our_end=self._own.end, theirs=hello.lineage, their_end=hello.end)
-            if hello.confirmed > common:
+            if hello.confirmed > common and hello.end > hello.min_offset:
                 return f"{node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
         return ""

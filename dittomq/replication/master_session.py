@@ -10,7 +10,7 @@ Pure: the driver owns the stream and the clock, computes digests, and reports ba
 A position counts as an ack only in STREAMING, and only inside [what was acked, what was sent].
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import assert_never
 
@@ -265,16 +265,20 @@ class MasterSession:
         self._hello = hello
         if newest_epoch(hello.lineage) > self._epoch:
             return self._stop(f"{hello.node} has heard epoch {newest_epoch(hello.lineage)}, newer than {self._epoch}")
+        self.state, begin = State.COMPARING, self._log.min_offset
+        if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
+            self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
+            return [CompareDigests(())]
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common:
-            return self._stop(
-                f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}; "
-                f"stop this node, move its data_dir away and start it to copy its slaves, or do so at {hello.node} to give these bytes up"
-            )
+            known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
+            return self._stop(f"{known}; stop this node and empty its data_dir to copy its slaves, or {hello.node}'s to give these up")
+        if common < begin:
+            return self._drop(f"{hello.node} can go on only from {common:,}, this log begins at {begin:,}; empty its data_dir to copy it")
         if hello.end > common:
-            return self._tell_cut(common, "written under another master" if hello.lineage else "written by nobody known")
-        self.state = State.COMPARING
-        return [CompareDigests(tuple(digest for digest in hello.digests if digest.end <= common))]
+            why = "written under another master" if hello.lineage else "written by nobody known"
+            return self._tell_cut(max(common, hello.min_offset), why)
+        return [CompareDigests(tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common))]
 
     def _misfit(self, hello: Hello) -> str:
         """Why the slave is not ours; empty when it is."""
@@ -299,10 +303,7 @@ class MasterSession:
         self.state = State.STREAMING
         self._sent = self._received = hello.end
         self._flushed = hello.flushed
-        verdict = Verdict(
-            VerdictAction.STREAM, hello.end, "lineage and digests agree", self._epoch, self._log.lineage, self._heartbeat_ms()
-        )
-        commands: list[Command] = [SendVerdict(verdict)]
+        commands = [self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")]
         if event.equal_end > 0:
             commands.append(NoteEqual(event.equal_end))
         commands.append(CountAck(hello.end, hello.flushed, None))
@@ -315,7 +316,7 @@ class MasterSession:
 
     def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
         self.state = State.CUTTING
-        return [SendVerdict(Verdict(VerdictAction.TRUNCATE, to, reason, self._epoch, self._log.lineage, self._heartbeat_ms()))]
+        return [self._verdict(VerdictAction.TRUNCATE, to, reason)]
 
     def _acked(self, ack: SlaveAck) -> list[Command]:
         if self.state is not State.STREAMING:
@@ -386,8 +387,9 @@ class MasterSession:
         self._topics_told = self._topics
         return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, None, self._topics))]
 
-    def _heartbeat_ms(self) -> int:
-        return int(self._limits.heartbeat_s * 1000)
+    def _verdict(self, action: VerdictAction, start: PhysicalOffset, reason: str) -> Command:
+        heartbeat_ms = int(self._limits.heartbeat_s * 1000)
+        return SendVerdict(Verdict(action, start, reason, self._epoch, self._log.lineage, heartbeat_ms))
 
     def _stop(self, why: str) -> list[Command]:
         self.state = State.ENDED

@@ -76,6 +76,13 @@ class CutLog:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginLog:
+    """Let the log, which holds nothing, begin at `at`, durably, before any later command is obeyed."""
+
+    at: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptLineage:
     """Make this the log's lineage, durably, before any later command is obeyed."""
 
@@ -143,6 +150,7 @@ class Reconnect:
 Command = (
     SayHello
     | CutLog
+    | BeginLog
     | AdoptLineage
     | WriteChunk
     | LearnConfirmed
@@ -158,12 +166,13 @@ Command = (
 class SlaveSession:
     """One stream to the master."""
 
-    def __init__(self, lineage: Lineage, stored: Stored, *, silence_s: float, now: float) -> None:
-        """`stored` is what the first hello names."""
+    def __init__(self, lineage: Lineage, begin: PhysicalOffset, stored: Stored, *, silence_s: float, now: float) -> None:
+        """`begin`, the first byte held, and `stored` are what the first hello names."""
         self.state = State.GREETING
         self.epoch = Epoch(0)
         self._lineage = lineage
         self._target: Lineage = ()
+        self._begin = begin
         self._end = stored.received
         self._silence_s = silence_s
         self._heard_at = now
@@ -221,14 +230,17 @@ class SlaveSession:
                 return self._follow(verdict)
 
     def _follow(self, verdict: Verdict) -> list[Command]:
-        if verdict.start != self._end:
+        holds_nothing = self._end == self._begin
+        if verdict.start != self._end and not holds_nothing:
             return self._reconnect(f"told to stream from {verdict.start:,} with an end of {self._end:,}")
         if newest_epoch(verdict.lineage) != verdict.epoch or verdict.epoch < newest_epoch(self._lineage):
             return self._reconnect(f"epoch {verdict.epoch} is older than {newest_epoch(self._lineage)}, which this log has heard")
         self.state = State.FOLLOWING
         self.epoch = verdict.epoch
         self._target = verdict.lineage
-        return self._adopt(self._end)
+        begin: list[Command] = [] if verdict.start == self._end else [BeginLog(verdict.start)]
+        self._end = verdict.start
+        return begin + self._adopt(self._end)
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
         """Take over the master's lineage up to the epoch of the next byte, before that byte is written."""

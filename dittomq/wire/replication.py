@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.lineage import Lineage, LineageEntry
+from dittomq.lineage import Lineage, LineageEntry, grows
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
     Chunk,
@@ -41,14 +41,14 @@ def lineage_to_pb(lineage: Lineage) -> list[pb.LineageEntry]:
 
 
 def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
-    """Checked: at most 10,000 entries, epochs and starts grow."""
+    """Checked: at most 10,000 entries, epochs and starts grow as a lineage's do."""
     if len(entries) > MAX_LINEAGE_ENTRIES:
         raise InvalidField("lineage", f"{len(entries):,} entries, the limit is {MAX_LINEAGE_ENTRIES:,}")
     lineage = tuple(
         LineageEntry(Epoch(entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset)) for entry in entries
     )
     for before, after in pairwise(lineage):
-        if not (before.epoch < after.epoch and before.start < after.start):
+        if not grows((before, after)):
             raise InvalidField(
                 "lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}"
             )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dittomq.broker.config import Addresses, ListenTable, Milliseconds, Name, StoreTable, no_addresses
+from dittomq.broker.config import Addresses, ListenTable, Milliseconds, Name, RetentionTable, StoreTable, no_addresses
 from dittomq.message import Ack
 from dittomq.replication.confirm import ConfirmRules
 from dittomq.replication.leadership import LeadershipRules
@@ -93,6 +93,10 @@ class ReplicationTable:
     ha_max_lag_ms: Annotated[
         Milliseconds, Meta(description="a slave that did not catch up for so long is not in sync. RocketMQ: haMaxTimeSlaveNotCatchup")
     ] = 15_000
+    hold_max_bytes: Annotated[
+        int,
+        Meta(ge=0, description="retention keeps the log for a known slave, also while it is away, until it is further behind than this"),
+    ] = 64 * 1024 * 1024 * 1024
     heartbeat_ms: Annotated[
         Milliseconds, Meta(description="how often a heartbeat goes to each slave. RocketMQ: haSendHeartbeatInterval")
     ] = 5_000
@@ -125,6 +129,7 @@ class MasterConfig:
     advertise: Addresses = field(default_factory=no_addresses)
     advertise_replication: Addresses = field(default_factory=no_addresses)
     store: StoreTable = field(default_factory=StoreTable)
+    retention: RetentionTable = field(default_factory=RetentionTable)
     replication: ReplicationTable = field(default_factory=ReplicationTable)
 
     @property
@@ -153,6 +158,7 @@ class MasterConfig:
             )
         if replication.silence_ms < 2 * replication.heartbeat_ms:
             yield "replication.silence_ms", "must be at least twice heartbeat_ms, or living slaves are dropped"
+        yield from self.retention.problems()
 
 
 def confirm_rules(table: ReplicationTable) -> ConfirmRules:

@@ -128,9 +128,9 @@ class Recovery:
         source = peers.ranges(plan.address)
         try:
             await peers.take_tables(plan.address)
-            if plan.start < self._store.end:
+            if plan.start != self._store.end:
                 async with self._dispatcher.cutting(plan.start):
-                    await self._lane.call(lambda: self._store.cut(plan.start))
+                    await self._lane.call(lambda: self._start_at(plan.start))
             for start, end in _by_epoch(plan):
                 await self._lane.call(lambda start=start: self._store.adopt_lineage(_lineage_upto(plan.lineage, start)))  # type: ignore[misc]
                 await self._copy(source.fetch(start, end))
@@ -141,6 +141,12 @@ class Recovery:
             return
         self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
         self._leadership.took_over(self._own)
+
+    def _start_at(self, offset: PhysicalOffset) -> None:
+        if self._store.end > self._store.min_offset:
+            self._store.cut(offset)
+        else:
+            self._store.begin_at(offset)
 
     async def _copy(self, pieces: AsyncIterator[tuple[PhysicalOffset, int, bytes]]) -> None:
         async for offset, crc, data in pieces:

@@ -197,7 +197,7 @@ class SlaveStream:
             ours = await self._parts.lane.call(lambda theirs=theirs: store.chain_digest(theirs.start, theirs.end))  # type: ignore[misc]
             if ours != theirs.digest:
                 return session.DigestsCompared(equal_end, theirs)
-            if theirs.start <= equal_end:
+            if theirs.start <= max(equal_end, store.min_offset):
                 equal_end = max(equal_end, theirs.end)
         return session.DigestsCompared(equal_end, None)
 

@@ -18,6 +18,7 @@ from dittomq.broker.metadata_sync import take_tables
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.broker.retaining import Retaining, RetainingParts
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
@@ -40,6 +41,7 @@ from services.brokerage import Changes, Duty, Lanes, Place, open_store, work
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends, Earlier, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
+from services.master.holds import SlaveHolds
 from services.master.node import MasterNode, NodeParts
 from services.master.outcomes import Outcomes
 from services.master.recovery import Peers, Recovery, RecoveryParts
@@ -48,6 +50,7 @@ from services.master.servicers import BrokerServicer, MessagingServicer, Replica
 from services.master.term import Term
 from services.master.turns import Turns
 from services.metrics import CallMetrics
+from services.retention_metrics import RetentionCollector
 
 _GRACE_S: Final = 2.0
 _NAMESERVER_S: Final = 1.0  # a nameserver may know a newer epoch; one that is silent for so long does not keep a group waiting
@@ -128,6 +131,7 @@ class Master:
             metadata.watch,
             dispatcher.run,
             keeper.run,
+            lambda: self._retain(store, lanes, replication),
             lambda: self._lead(node, recovery, channels),
         ]
         await work(duties, [clients, replicas], stop, lambda: self._drain(node, registrar, clients, replicas))
@@ -158,6 +162,20 @@ class Master:
             tasks.create_task(_prepare_forever(node, term), name="prepare")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(_flush_forever(term, events), name="flush")
+
+    async def _retain(self, store: Store, lanes: Lanes, replication: Replication) -> None:
+        """Drop old segments while this master leads; what it wrote down of its slaves is known before."""
+        doors, table = self._doors, self._config.retention
+        period_s = table.check_period_ms / 1000
+        holds = SlaveHolds(doors.storage, store, lanes.files, lambda: replication.records)
+        parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock)
+        retaining = Retaining(parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
+        self.registry.register(RetentionCollector(retaining))
+        await replication.wait_for_term()
+        await holds.load()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(holds.run(period_s), name="holds")
+            tasks.create_task(retaining.run(), name="retention")
 
     async def _mark_ends(self, node: MasterNode, term: Term) -> None:
         while True:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dittomq.broker.config import Addresses, ListenTable, Milliseconds, Name, ReadingTable, StoreTable, no_addresses
+from dittomq.broker.config import Addresses, ListenTable, Milliseconds, Name, ReadingTable, RetentionTable, StoreTable, no_addresses
 
 
 class FlushMode(StrEnum):
@@ -59,6 +59,7 @@ class SlaveConfig:
     advertise: Addresses = field(default_factory=no_addresses)
     advertise_replication: Addresses = field(default_factory=no_addresses)
     store: StoreTable = field(default_factory=StoreTable)
+    retention: RetentionTable = field(default_factory=RetentionTable)
     replication: ReplicationTable = field(default_factory=ReplicationTable)
     reading: ReadingTable = field(default_factory=ReadingTable)
 
@@ -71,3 +72,4 @@ class SlaveConfig:
         """Each setting that breaks a rule between settings, and what to change."""
         if not self.node.nameservers and not self.replication.master_address:
             yield "node.nameservers", "is empty and replication.master_address too; a slave finds its master by one of them"
+        yield from self.retention.problems()

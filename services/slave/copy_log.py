@@ -77,6 +77,11 @@ class CopyLog:
         await self._lane.call(lambda: self._store.cut(to))
         self.received, self.flushed = self._store.end, self._store.flushed
 
+    async def begin(self, at: PhysicalOffset) -> None:
+        """Let the log, which holds nothing, begin elsewhere, durably."""
+        await self._lane.call(lambda: self._store.begin_at(at))
+        self.received, self.flushed = self._store.end, self._store.flushed
+
     @property
     def lineage(self) -> Lineage:
         """As it is on disk."""

@@ -84,7 +84,7 @@ class Follower:
     def equal_upto(self, end: PhysicalOffset) -> None:
         """Digests of both copies are equal in the segment that ends, or has its last byte, at `end`."""
         start, _ = self._parts.store.segment_of(PhysicalOffset(end - 1))
-        if start <= self._verified:
+        if start <= max(self._verified, self._parts.store.min_offset):
             self._verified = max(self._verified, end)
 
     def heard(self) -> None:
@@ -151,9 +151,9 @@ class Follower:
             hello = await self._describe()
             stored = session.Stored(hello.end, hello.flushed, self.applied)
             silence_s = parts.config.replication.silence_ms / 1000
-            core = session.SlaveSession(hello.lineage, stored, silence_s=silence_s, now=parts.clock.monotonic())
+            core = session.SlaveSession(hello.lineage, hello.min_offset, stored, silence_s=silence_s, now=parts.clock.monotonic())
             stream = MasterStream(
-                StreamParts(parts.store, self.copy, parts.reads, parts.clock, self, self._describe, self._cut), core, line
+                StreamParts(parts.store, self.copy, parts.reads, parts.clock, self, self._describe, self._cut, self._begin), core, line
             )
             self.state = "following"
             await stream.run(hello)
@@ -200,6 +200,12 @@ class Follower:
             await self.copy.cut(to)
         self._confirmed = min(self._confirmed, to)
         self._verified = min(self._verified, to)
+
+    async def _begin(self, at: PhysicalOffset) -> None:
+        """What the master no longer has is not to be had: this copy begins where the master's log does."""
+        log.info("log_begins", node=self._parts.config.name, at=at)
+        async with self._parts.dispatcher.cutting(at):
+            await self.copy.begin(at)
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; what was verified is written down; ASYNC_FLUSH flushes."""

@@ -64,7 +64,7 @@ class Ears(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What a stream works with. `cut` cuts the log and everything that hangs on it."""
+    """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere."""
 
     store: Store
     log: CopyLog
@@ -73,6 +73,7 @@ class StreamParts:
     ears: Ears
     describe: Callable[[], Awaitable[Hello]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
+    begin: Callable[[PhysicalOffset], Awaitable[None]]
 
 
 class MasterStream:
@@ -156,6 +157,8 @@ class MasterStream:
             case session.CutLog():
                 await self._parts.cut(command.to, command.reason)
                 return session.CutDone(self._stored_now())
+            case session.BeginLog():
+                await self._parts.begin(command.at)
             case session.DigestRange():
                 return session.DigestReady(command.theirs, await self._digest(command.theirs.start, command.theirs.end))
             case session.AnswerProbe():

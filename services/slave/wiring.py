@@ -18,6 +18,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
+from dittomq.broker.retaining import Retaining, RetainingParts
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
@@ -36,6 +37,7 @@ from dittomq.settings import Loaded
 from services.brokerage import Changes, Duty, Lanes, Place, open_store, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
+from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower, FollowerParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
@@ -105,12 +107,14 @@ class Slave:
         identity = self._identity(store, clients, ranges)
         registrar = Registrar(config.node.nameservers, lambda: node.registration(identity), heard, channels, clock, doors.chance)
         keeper = Keeper(store, lanes.files, node.known)
+        retaining = self._retaining(store, lanes)
         duties: list[Duty] = [
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
             dispatcher.run,
             keeper.run,
+            retaining.run,
             puller.run,
             follower.run,
         ]
@@ -119,6 +123,13 @@ class Slave:
         await follower.copy.flush()
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
+
+    def _retaining(self, store: Store, lanes: Lanes) -> Retaining:
+        table = self._config.retention
+        parts = RetainingParts(self._config.name, store, lanes.retention, self._doors.clock)
+        retaining = Retaining(parts, table.rules, table.check_period_ms / 1000, tuple)
+        self.registry.register(RetentionCollector(retaining))
+        return retaining
 
     def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, addresses: MasterAddresses) -> Follower:
         doors = self._doors

@@ -252,7 +252,7 @@ class _Reading:
         return self._problem(node, own) or "another whole record is in its place"
 
     def _is_sealed(self, at: int) -> bool:
-        return at >= self._bounds.sealed_from
+        return self._bounds.is_sealed(at)
 
     def _bytes(self, node: str, start: int, end: int) -> bytes:
         return self._views[node].data[start - self._window.start : end - self._window.start]

@@ -92,11 +92,20 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is compared is [low, cut). Records from `sealed_from` on all carry the record checksum."""
+    """What is compared is [low, cut). Records from `sealed_from` on carry the record checksum, except in the `foreign` ranges."""
 
     low: int
     cut: int
     sealed_from: int
+    foreign: tuple[tuple[int, int], ...] = ()
+
+    def is_sealed(self, at: int) -> bool:
+        """Whether a record that begins here carries the record checksum."""
+        return at >= self.sealed_from and not self.foreign_between(at, at + 1)
+
+    def foreign_between(self, start: int, end: int) -> bool:
+        """Whether RocketMQ appended any of these bytes behind ours."""
+        return any(start < stop and begin < end for begin, stop in self.foreign)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dittomq.commitlog.seals import Seals
 from dittomq.copies import CopyDescription
 from spark.audit.model import Bounds, GroupPlan, GroupSurvey, NotCompared, Slice, Surveyed
 
@@ -27,7 +28,10 @@ def plan(survey: GroupSurvey) -> GroupPlan:
         problems.append(f"{survey.broker}: nothing is confirmed yet, so nothing can be compared")
     segment_bytes = held[0].segment_bytes
     slices = tuple(_slices(survey.broker, low, cut, segment_bytes)) if len({copy.segment_bytes for copy in held}) == 1 else ()
-    bounds = Bounds(low, cut, min((entry.start for entry in held[0].lineage), default=NEVER))
+    stretches = Seals(held[0].lineage).stretches
+    sealed_from = next((stretch.start for stretch in stretches if stretch.sealed), NEVER)
+    foreign = tuple((stretch.start, stretch.end) for stretch in stretches if not stretch.sealed and stretch.start > sealed_from)
+    bounds = Bounds(low, cut, sealed_from, foreign)
     return GroupPlan(survey.broker, survey.cluster, copies, bounds, frontier, slices, apart, tuple(problems))
 
 

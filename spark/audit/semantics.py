@@ -52,7 +52,7 @@ def check(node: str, view: View, part: Slice, bounds: Bounds) -> Checked:
     start = _first(view, part, bounds)
     if start is None:
         return Checked(0, None, None, (), ())
-    if start >= bounds.sealed_from:
+    if start >= bounds.sealed_from and not bounds.foreign_between(start, part.end):
         scanned = scan(view.data[start - view.base :], start, part.segment_end)
         if not scanned.problem and scanned.end >= part.end:
             own = [entry for entry in scanned.entries if entry.start < part.end]
@@ -70,7 +70,7 @@ def _check_damaged(node: str, view: View, part: Slice, bounds: Bounds) -> Checke
     for span in _owned(view, part, bounds):
         first = span.start if first is None else first
         end = span.end
-        sealed = span.start >= bounds.sealed_from
+        sealed = bounds.is_sealed(span.start)
         problem = problem_of(view, span, sealed=sealed)
         fields = fields_of(view, span) if sealed and not problem else None
         if problem:
@@ -113,7 +113,7 @@ def join(bounds: Bounds, parts: Sequence[tuple[Slice, Records]]) -> Joined:
             expected = max(expected, records.next)
     if parts and expected < bounds.cut:
         damaged.append(Damage(node, expected, bounds.cut, "the last record is not whole"))
-    broken = _queue_gaps(node, runs, damaged)
+    broken = _queue_gaps(node, runs, [*((each.start, each.end) for each in damaged), *bounds.foreign])
     keys = {(run.topic, run.queue) for run in runs}
     total = sum(records.records for _, records in parts)
     ordered = tuple(sorted([*damaged, *broken], key=lambda each: (each.start, each.end)))
@@ -134,8 +134,8 @@ def _owned(view: View, part: Slice, bounds: Bounds) -> Iterator[Span]:
         yield span
 
 
-def _queue_gaps(node: str, runs: Sequence[QueueRun], damaged: Sequence[Damage]) -> Iterator[Damage]:
-    """Queues that skip or repeat an offset, by the position where that shows; damage in between explains it already."""
+def _queue_gaps(node: str, runs: Sequence[QueueRun], unknown: Sequence[tuple[int, int]]) -> Iterator[Damage]:
+    """Queues that skip or repeat an offset, by the position where that shows; an `unknown` range in between explains it already."""
     newest: dict[tuple[str, int], QueueRun] = {}
     for run in sorted(runs, key=lambda each: each.position):
         key = (run.topic, run.queue)
@@ -143,6 +143,6 @@ def _queue_gaps(node: str, runs: Sequence[QueueRun], damaged: Sequence[Damage]) 
         newest[key] = run
         if before is None or before.next == run.first:
             continue
-        if not any(before.position < damage.end and damage.start < run.position for damage in damaged):
+        if not any(before.position < end and start < run.position for start, end in unknown):
             problem = f"queue {run.queue} of {run.topic} goes on at offset {run.first:,}, {before.next:,} was next"
             yield Damage(node, run.position, run.position, problem)

@@ -1,7 +1,5 @@
 """A disk that fails an fdatasync once, under a real process: the failure is final, and nothing that was acknowledged is lost."""
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,20 +13,9 @@ from tests.support.told import Fate, Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import eventually
 
-SOURCE = Path(__file__).parents[1] / "support" / "failing_fdatasync.c"
 INTERNAL = 128
 COUNT = 4_000
 IN_FLIGHT_BYTES = 64 * 1024
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler on PATH to build the failing fdatasync with")
-    library = tmp_path_factory.mktemp("shim") / "failing_fdatasync.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, SOURCE, "-ldl"], check=True)
-    return library
 
 
 @dataclass(slots=True)

@@ -1,15 +1,14 @@
 """A disk that runs full under a real process: a small tmpfs as the data directory of one node."""
 
 import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dittomq.client import NotStored, PutStatus
 from dittomq.errors import DiskFull
+from tests.support.mounts import small_tmpfs
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
@@ -19,28 +18,12 @@ RESERVE_BYTES = 8 * 1024 * 1024
 DISK_BYTES = 32 * 1024 * 1024
 
 
-@contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "dittomq-test", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 @pytest.fixture
 def full_disk_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealGroup]:
     """A group of which the node that the test names has a small disk."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk")
     small = {"store.reserve_bytes": RESERVE_BYTES}
     with (
-        small_disk(tmp_path / "cluster" / request.param.replace("/", "-")),
+        small_tmpfs(tmp_path / "cluster" / request.param.replace("/", "-"), DISK_BYTES),
         real_group(tmp_path, shape(master=small, slave=small)) as group,
     ):
         yield group

@@ -15,8 +15,8 @@ from typing import IO, Any, Self
 from tests.interop.release import Release
 
 ANSWER_WITHIN_S = 90.0
-# Small files, so that a short run fills several of each, and nothing is preallocated by the gigabyte.
-SMALL: Mapping[str, int | str] = {"maxHashSlotNum": 500, "maxIndexNum": 2_000, "mappedFileSizeTimerLog": 260_000}
+# Nothing is preallocated by the gigabyte.
+SMALL: Mapping[str, int | str] = {"mappedFileSizeTimerLog": 260_000}
 
 RETRY = "%RETRY%interop-reader"
 

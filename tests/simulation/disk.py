@@ -77,9 +77,10 @@ class Inode:
         self.lost.update(self.dirty)
         self.dirty.clear()
 
-    def lose_power(self, chance: random.Random) -> None:
-        """Keep of each unsynced sector the old or the new bytes, and of the size the old or the new one."""
-        fate = chance.choice((0.0, 0.5, 0.9, 1.0))
+    def lose_power(self, chance: random.Random, fate: float | None = None) -> None:
+        """Keep of each unsynced sector the old or the new bytes, and of the size the old or the new one; 0.0: all old."""
+        if fate is None:
+            fate = chance.choice((0.0, 0.5, 0.9, 1.0))
         for number, old in [*self.lost.items(), *self.dirty.items()]:
             self._mix(number, old, fate, chance)
         self.lost.clear()
@@ -89,10 +90,10 @@ class Inode:
         self.truncate(size, chance)
         self.sync()
 
-    def drop_cache(self, chance: random.Random) -> None:
+    def drop_cache(self, chance: random.Random, fate: float = 0.5) -> None:
         """Lose, of pages that a failed sync marked clean, what the disk never got."""
         for number, old in self.lost.items():
-            self._mix(number, old, 0.5, chance)
+            self._mix(number, old, fate, chance)
         self.lost.clear()
 
     def _touch(self, number: int, chance: random.Random) -> bytearray:
@@ -224,19 +225,21 @@ class Disk:
         """Space taken by what has a name."""
         return sum(len(inode.pages) for inode in self.names.files.values()) * PAGE
 
-    def drop_cache(self) -> None:
-        """A process was killed; some of the page cache goes before the next one looks."""
+    def drop_cache(self, *, all_unsynced: bool = False) -> None:
+        """A process was killed; some of the page cache goes before the next one looks, or all of it."""
         for inode in self.inodes():
-            if inode.lost and self.chance.random() < 0.5:
+            if all_unsynced:
+                inode.drop_cache(self.chance, 0.0)
+            elif inode.lost and self.chance.random() < 0.5:
                 inode.drop_cache(self.chance)
 
-    def lose_power(self) -> None:
-        """Keep what was synced and, of the rest, what chance leaves; boot anew."""
-        for operation in self._survivors():
+    def lose_power(self, *, all_unsynced: bool = False) -> None:
+        """Keep what was synced and, of the rest, what chance leaves; nothing when `all_unsynced` is lost. Boot anew."""
+        for operation in [] if all_unsynced else self._survivors():
             self._durable.apply(operation)
         self._journal.clear()
         for inode in self.inodes():
-            inode.lose_power(self.chance)
+            inode.lose_power(self.chance, 0.0 if all_unsynced else None)
         self.names = self._durable.whole()
         self._durable = self.names.whole()
         self.boot += 1

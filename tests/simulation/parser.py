@@ -32,6 +32,7 @@ class ParsedRecord:
     size: int
     body: bytes
     stored_ms: int
+    properties: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _record(raw: bytes, offset: int) -> ParsedRecord:
         problem = "record CRC"
     if problem:
         raise Malformed(f"record at {offset}: {problem}")
-    return ParsedRecord(bytes(topic).decode(), queue, queue_offset, physical_offset, size, bytes(body), stored_ms)
+    return ParsedRecord(bytes(topic).decode(), queue, queue_offset, physical_offset, size, bytes(body), stored_ms, bytes(properties))
 
 
 def _crc_property(before: bytes) -> bytes:

@@ -111,6 +111,10 @@ class SimulatedStorage:
         self.begin()
         return max(0, self.disk.capacity_bytes - self.disk.used_bytes())
 
+    def total_bytes(self) -> int:
+        self.begin()
+        return self.disk.capacity_bytes
+
     def boot_id(self) -> str:
         self.begin()
         return f"{self.life.name}-boot-{self.disk.boot}"
@@ -219,6 +223,10 @@ class SimulatedFile:
     def size(self) -> int:
         self._begin()
         return self._inode.size
+
+    def disk_bytes(self) -> int:
+        self._begin()
+        return len(self._inode.pages) * PAGE
 
     def close(self) -> None:
         self._closed = True

@@ -63,15 +63,19 @@ class Machine:
         """Open the store in a new process."""
         return Store.open(self.storage(), self.options, chance=self.chance, wall_ms=1_000)
 
-    def kill(self) -> None:
-        """The process is gone; what it wrote stays in the page cache."""
+    def kill(self, *, all_unsynced: bool = False) -> None:
+        """The process is gone; what it wrote stays in the page cache. What a failed sync marked clean goes as chance decides, or all."""
         self.life.end()
-        self.disk.drop_cache()
+        self.disk.drop_cache(all_unsynced=all_unsynced)
 
-    def lose_power(self) -> None:
-        """The process is gone and so is what was not synced, as chance decides."""
+    def lose_power(self, *, all_unsynced: bool = False) -> None:
+        """The process is gone and so is what was not synced: as chance decides, or all of it."""
         self.life.end()
-        self.disk.lose_power()
+        self.disk.lose_power(all_unsynced=all_unsynced)
+
+    def files(self) -> dict[str, bytes]:
+        """What the disk shows now, by path."""
+        return {path: inode.read(inode.size, 0) for path, inode in self.disk.names.files.items()}
 
 
 def whole_log(store: Store) -> bytes:

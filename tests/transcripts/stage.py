@@ -72,12 +72,14 @@ def _open(line: str) -> master_session.MasterSession | slave_session.SlaveSessio
     given = dict(_facts(facts))
     if who == "master":
         lineage = given["lineage"]
-        log = master_session.MasterLog("c", "a", _SEGMENT_BYTES, PhysicalOffset(0), given["end"], given.get("confirmed", 0), lineage)
+        begin = given.get("min", PhysicalOffset(0))
+        log = master_session.MasterLog("c", "a", _SEGMENT_BYTES, begin, given["end"], given.get("confirmed", 0), lineage)
         limits = master_session.SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
         return master_session.MasterSession(log, limits, 0.0)
     end = given["end"]
     stored = slave_session.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)))
-    return slave_session.SlaveSession(given.get("lineage", ()), stored, silence_s=20.0, now=0.0)
+    begin = given.get("min", PhysicalOffset(0))
+    return slave_session.SlaveSession(given.get("lineage", ()), begin, stored, silence_s=20.0, now=0.0)
 
 
 def _event(session: master_session.MasterSession | slave_session.SlaveSession, text: str) -> Any:

@@ -53,6 +53,16 @@ def test_a_flipped_byte_in_any_record_is_damage_in_that_record(log: SyntheticLog
     assert all(record.start <= each.start and each.end <= max(record.end, record.start + 1) for each in found)
 
 
+def test_a_size_that_reaches_beyond_the_slice_damages_no_record_behind_it(log: SyntheticLog) -> None:
+    record = next(each for each in log.records if each.start == 89_435)
+    damaged = bytearray(log.data)
+    damaged[record.start + 1] ^= 1  # 65,536 bytes more, and all that it reaches over is fetched
+
+    (found,) = read_in_slices(bytes(damaged), 4_096).damaged
+
+    assert (found.start, found.end) == (record.start, record.end)
+
+
 def test_a_record_that_is_left_out_is_a_gap_in_its_queue() -> None:
     whole = SyntheticLog(SEGMENT).fill(random.Random(5), 20)
     whole.offsets["orders", 0] = whole.offsets.get(("orders", 0), 0) + 1

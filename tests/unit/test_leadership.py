@@ -197,3 +197,16 @@ def test_accepted_loss_says_what_was_not_waited_for() -> None:
     decision = leadership.decide(0.0)
     assert isinstance(decision, Lead)
     assert "2 more of 2 slaves" in decision.accepted_loss
+
+
+def test_an_empty_master_begins_where_the_slave_does_and_an_older_one_never_leaves_a_gap() -> None:
+    late = replace(hello(1, 900_000), min_offset=PhysicalOffset(655_360))
+    rules = replace(RULES, replicas_expected=1)
+    empty, older = Leadership(rules, EMPTY, 0.0), Leadership(rules, own(Stopped.POWER_LOSS), 0.0)
+    for leadership in (empty, older):
+        leadership.slave_heard(late)
+
+    assert empty.decide(0.1) == TakeOver("a/1", "a-1:10912", PhysicalOffset(655_360), PhysicalOffset(900_000), ONE)
+    refused = older.decide(0.1)
+    assert isinstance(refused, Refuse)
+    assert "empty the data_dir of a/0" in refused.why

@@ -1,4 +1,4 @@
-"""`dittomq log dump|verify|digest` on stores of running RocketMQ brokers, against RocketMQ's own reading of every record."""
+"""`dittomq log dump|verify|stats|digest` on stores of running RocketMQ brokers, against RocketMQ's own reading of every record."""
 
 import base64
 import hashlib
@@ -50,6 +50,20 @@ def test_verify_counts_what_rocketmq_counts_and_finds_only_the_torn_record(vecto
     )
 
 
+def test_stats_counts_every_queue_as_rocketmq_decodes_it(vector: Vector, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["log", "stats", str(vector.folder), "--json"])
+
+    found = json.loads(capsys.readouterr().out)
+    expected: dict[tuple[str, int], list[Line]] = {}
+    for line in vector.records:
+        if "topic" in line and not is_torn(vector, line):
+            expected.setdefault((line["topic"], line["queueId"]), []).append(line)
+    queues = {(topic["topic"], queue.pop("queue")): queue for topic in found["topics"] for queue in topic["queues"]}
+    assert queues == {key: counted(lines) for key, lines in expected.items()}
+    assert found["records"] == found["verified"]["records"] == sum(map(len, expected.values()))
+    assert code == (0 if found["verified"]["whole"] else 3)
+
+
 def test_digest_covers_exactly_the_bytes_up_to_the_marks_and_the_last_whole_record(vector: Vector, tmp_path: Path) -> None:
     assert run(["log", "digest", str(vector.folder), "-o", str(tmp_path / "digest")]) == 0
 
@@ -81,6 +95,19 @@ def in_rocketmqs_words(line: Line) -> Line:
         "tags": line["properties"].get("TAGS"),
         "keys": line["properties"].get("KEYS"),
         "properties": line["properties"],
+    }
+
+
+def counted(lines: list[Line]) -> Line:
+    times = [line["storeTimestamp"] for line in lines]
+    return {
+        "first_offset": lines[0]["queueOffset"],
+        "last_offset": lines[-1]["queueOffset"],
+        "records": len(lines),
+        "record_bytes": sum(line["totalSize"] for line in lines),
+        "body_bytes": sum(line["storedBodyLength"] for line in lines),
+        "oldest_store_ms": min(times),
+        "newest_store_ms": max(times),
     }
 
 

@@ -29,7 +29,6 @@ def open_copy(vector: Vector, folder: Path) -> Store:
 
 
 @pytest.mark.parametrize("vector", [name for name in STORES if name not in REFUSED], indirect=True)
-@pytest.mark.xfail(reason="a store that dittomq never wrote is read by `dittomq log` only", raises=UnreadableStore)
 def test_a_store_is_opened_and_its_queues_hold_what_rocketmqs_hold(vector: Vector, tmp_path: Path) -> None:
     store = open_copy(vector, tmp_path / "store")
 

@@ -1,0 +1,90 @@
+"""Drops the beginning of the log as the rules allow, one segment at a time, in the background.
+
+Master and slaves each do so by themselves, from what they hold and by their own clock and disk.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, Segment, decide
+from dittomq.commitlog.store import Store
+from dittomq.doors.clock import Clock
+from dittomq.doors.workers import Lane
+from dittomq.offsets import PhysicalOffset
+
+log = structlog.get_logger()
+
+_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RetainingParts:
+    """What the work needs. `lane` is not the one that writes the log: looking at 100,000 queues takes a while."""
+
+    node: str
+    store: Store
+    lane: Lane
+    clock: Clock
+
+
+class Retaining:
+    """Looks at the log every `period_s`. `held_bytes` by holder and `dropped_bytes` are for metrics; only the loop changes them."""
+
+    def __init__(self, parts: RetainingParts, rules: RetentionRules, period_s: float, holds: Callable[[], Sequence[Hold]]) -> None:
+        self._parts = parts
+        self._rules = rules
+        self._period_s = period_s
+        self._holds = holds
+        self._surveyed: dict[PhysicalOffset, Segment] = {}
+        self._wall_began = parts.clock.wall_ms()
+        self._began = parts.clock.monotonic()
+        self.held_bytes: dict[str, int] = {}
+        self.dropped_bytes = 0
+
+    async def run(self) -> None:
+        """Drop what may go, until cancelled; raises StoreFailed when the disk fails."""
+        while not self._rules.keep_all:
+            await asyncio.sleep(self._period_s)
+            await self.step()
+
+    async def step(self) -> None:
+        """Look once, and drop all that may go now."""
+        parts, store = self._parts, self._parts.store
+        holds, now_ms = tuple(self._holds()), self._now_ms()
+        decision = await parts.lane.call(lambda: self._decide(holds, now_ms))
+        self.held_bytes = dict(decision.held)
+        begin = store.min_offset
+        while store.min_offset < decision.min_offset:
+            before = store.min_offset
+            _, end = store.segment_of(before)
+            await parts.lane.call(lambda end=end: store.drop_before(end))  # type: ignore[misc]
+            if store.min_offset == before:
+                break
+            self.dropped_bytes += store.min_offset - before
+            await asyncio.sleep(_PAUSE_S)
+        if store.min_offset > begin:
+            log.info("log_dropped", node=parts.node, before=store.min_offset, bytes=store.min_offset - begin)
+            for name in decision.lost:
+                log.warning("hold_released", node=parts.node, holder=name, log_begins=store.min_offset)
+
+    def _decide(self, holds: Sequence[Hold], now_ms: int) -> Decision:
+        store = self._parts.store
+        begin, settled, end = store.min_offset, store.settled, store.end
+        surveyed = {start: each for start, each in self._surveyed.items() if start >= begin}
+        for start in range(begin, settled - store.segment_bytes + 1, store.segment_bytes):
+            at = PhysicalOffset(start)
+            if at not in surveyed and start + store.segment_bytes < end:
+                surveyed[at] = store.survey(at)
+        self._surveyed = surveyed
+        if not surveyed:
+            return Decision(begin)
+        segments = [surveyed[start] for start in sorted(surveyed)]
+        return decide(Facts(segments, settled, end, store.disk_use(), now_ms), self._rules, holds)
+
+    def _now_ms(self) -> int:
+        """A clock that was set forward while we run makes nothing old."""
+        elapsed_ms = int((self._parts.clock.monotonic() - self._began) * 1000)
+        return min(self._parts.clock.wall_ms(), self._wall_began + elapsed_ms)

@@ -1,0 +1,99 @@
+"""Takes over a store that only RocketMQ wrote.
+
+From then on it is ours: it has an identity and a durable watermark. Its log is left as it is and gets no epoch: what lies before the
+first epoch that a master opens at its end is foreign. The watermark, below which damage is isolated and nothing is cut, is
+
+    after RocketMQ's clean stop    the end of the last whole record: it had flushed everything
+    after its kill                 the segment where its checkpoint lets its own recovery begin
+
+Source: Apache RocketMQ 5.3.3, CommitLog#recoverAbnormally, StoreCheckpoint#getMinTimestamp.
+"""
+
+import contextlib
+import struct
+
+from dittomq.commitlog import side_file, watermark
+from dittomq.commitlog.boot import StopKind
+from dittomq.commitlog.foreign import NotRead
+from dittomq.commitlog.format import MAGIC_1, MAGIC_2, START, store_ms_of
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.queue_index import FOLDER as QUEUES_FOLDER
+from dittomq.commitlog.recovery import Layout, open_log
+from dittomq.commitlog.scanning import scan_at, skip_damage
+from dittomq.commitlog.seals import Seals
+from dittomq.commitlog.storage import Storage, read_file
+from dittomq.errors import UnreadableStore
+
+# Folders of RocketMQ that hold what we do not read.
+_UNREAD = {
+    "batchconsumequeue": "batch queues",
+    "consumequeue_ext": "queue extensions",
+    "consumequeue_rocksdb": "RocksDB queues",
+    "rocksdbstore": "RocksDB queues",
+    "tieredStore": "a tiered store",
+}
+_LMQ_PREFIX = "%LMQ%"
+# A file of every RocksDB database; RocketMQ puts that of its queues where others have a folder for each topic.
+_ROCKSDB_FILE = "CURRENT"
+_ABORT = "abort"
+_CHECKPOINT = "checkpoint"
+# When the newest messages in log and queues were stored, in ms.
+_CHECKPOINT_FRONT = struct.Struct(">qq")
+_MARGIN_MS = 3_000
+_HEAD_BYTES = 76
+
+
+def refuse_unread(storage: Storage, name: str, *, ours: bool) -> None:
+    """Raise UnreadableStore for what this version does not read; a topic of ours may be called as LMQ queues are."""
+    for folder, what in _UNREAD.items():
+        if storage.list_folder(folder):
+            raise UnreadableStore(name, f"{folder}/ holds {what}, which this version does not read; use another data_dir")
+    queues = storage.list_folder(QUEUES_FOLDER)
+    kinds = {"RocksDB queues": _ROCKSDB_FILE in queues, "LMQ queues": not ours and any(each.startswith(_LMQ_PREFIX) for each in queues)}
+    for what, found in kinds.items():
+        if found:
+            raise UnreadableStore(name, f"{QUEUES_FOLDER}/ holds {what}, which this version does not read; use another data_dir")
+
+
+def adopt(layout: Layout) -> StopKind:
+    """Durably say where the watermark of RocketMQ's store is, and tell how it was left; nothing else is changed.
+
+    May be repeated. Raises UnreadableStore.
+    """
+    if layout.storage.exists(f"{side_file.FOLDER}/lineage"):
+        raise UnreadableStore(layout.name, "dittomq/identity is missing; restore it, or empty the data_dir to copy all from the group")
+    log = open_log(layout)
+    clean = not layout.storage.exists(_ABORT)
+    try:
+        flushed = _last_whole_end(log) if clean else _recovery_start(layout.storage, log)
+    except NotRead as problem:
+        raise UnreadableStore(layout.name, f"{problem}; use another data_dir") from problem
+    watermark.reset(layout.storage, watermark.Watermark(1, flushed, 0, ()))
+    return StopKind.CLEAN if clean else StopKind.POWER_LOSS
+
+
+def _last_whole_end(log: Log) -> int:
+    """The end of the last whole record or mark; looks no further back than the segment that holds it."""
+    foreign = Seals(())
+    for start in range(log.stop - log.segment_bytes, log.min_offset - 1, -log.segment_bytes):
+        stop = start + log.segment_bytes
+        at = found = start
+        while at < stop:
+            scan = scan_at(log, foreign, at, stop)
+            found = max(found, scan.end)
+            at = scan.end if scan.end > at and not scan.problem else skip_damage(log, scan.end, stop)
+        if found > start:
+            return found
+    return log.min_offset
+
+
+def _recovery_start(storage: Storage, log: Log) -> int:
+    """Where the last segment begins whose first record is surely older than what RocketMQ had flushed; the first one, if none is."""
+    newest_ms = 0
+    with contextlib.suppress(FileNotFoundError, struct.error):
+        newest_ms = min(_CHECKPOINT_FRONT.unpack_from(read_file(storage, _CHECKPOINT))) - _MARGIN_MS
+    for start in range(log.stop - log.segment_bytes, log.min_offset - 1, -log.segment_bytes):
+        head = log.read(start, _HEAD_BYTES, log.stop)
+        if START.unpack_from(head)[1] in {MAGIC_1, MAGIC_2} and 0 < store_ms_of(head) <= newest_ms:
+            return start
+    return log.min_offset

@@ -1,0 +1,124 @@
+"""Dropping the beginning of the log so that it does not come back in parts, whenever the process dies.
+
+    find where each queue begins then ▶ write `dittomq/dropped` ▶ hide what goes ▶ checkpoint ▶ unlink its files, the lowest segment first
+
+From `dittomq/dropped` on the log begins there, whichever of the segments below are left; a start unlinks them before it looks at any.
+That file also says where every queue begins, so that one whose last message has gone continues its offsets.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dittomq.commitlog import checkpoint, producers, side_file, watermark
+from dittomq.commitlog.checkpoint import QueueKey
+from dittomq.commitlog.format import store_ms_of
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.queue_index import Queue, QueueIndex
+from dittomq.commitlog.retention import Segment
+from dittomq.commitlog.segment import FOLDER, path_of
+from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.visits import first_record
+from dittomq.offsets import PhysicalOffset
+
+_NAME = "dropped"
+_KIND = b"DROP"
+_UNITS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Nothing below `min_offset` is held; queues begin at `lows`, those that are not named at 0."""
+
+    min_offset: int = 0
+    lows: Mapping[QueueKey, int] = field(default_factory=dict)
+
+
+def load(storage: Storage) -> Dropped:
+    """What was dropped so far. Raises DamagedSideFile."""
+    value = side_file.load_json(storage, _NAME, _KIND)
+    if value is None:
+        return Dropped()
+    return Dropped(value["min_offset"], {(topic, queue): low for topic, queue, low in value["queues"]})
+
+
+def save(storage: Storage, dropped: Dropped) -> None:
+    """Durably say that the log begins there."""
+    rows = [[topic, queue, low] for (topic, queue), low in dropped.lows.items()]
+    side_file.save_json(storage, _NAME, _KIND, {"min_offset": dropped.min_offset, "queues": rows})
+
+
+def lows_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
+    """Of each queue with a record below `offset`, the first message whose record does not begin below it. Looks only."""
+    lows = {}
+    for key, queue in list(index.queues.items()):
+        low = _first_at(index, queue, offset)
+        if low > queue.min:
+            lows[key] = low
+    return lows
+
+
+def hide(index: QueueIndex, lows: Mapping[QueueKey, int]) -> list[str]:
+    """Let the queues begin there; returns the paths of their files that hold nothing else. Nobody dispatches meanwhile."""
+    paths: list[str] = []
+    for key, low in lows.items():
+        paths += index.begin_at(index.queue(*key), low)
+    return paths
+
+
+def segments_below(storage: Storage, offset: int) -> list[str]:
+    """Paths of the segments that begin below `offset`, the lowest first."""
+    return [path_of(int(name)) for name in storage.list_folder(FOLDER) if name.isascii() and name.isdigit() and int(name) < offset]
+
+
+def unlink(storage: Storage, files: OpenFiles, paths: Sequence[str]) -> None:
+    """Remove files, durably as far as the log's own are concerned; those that are gone already are no matter."""
+    for path in paths:
+        files.forget(path)
+        with contextlib.suppress(FileNotFoundError):
+            storage.unlink(path)
+    if any(path.startswith(f"{FOLDER}/") for path in paths):
+        storage.sync_folder(FOLDER)
+
+
+def empty_from(storage: Storage, files: OpenFiles, offset: int) -> None:
+    """Durably make a log that holds nothing begin at `offset`; may be repeated from any point."""
+    checkpoint.remove(storage)
+    producers.remove(storage)
+    watermark.reset(storage, watermark.Watermark(1, 0, 0, ()))
+    unlink(storage, files, [path_of(int(name)) for name in storage.list_folder(FOLDER)])
+    save(storage, Dropped(offset))
+
+
+def survey(storage: Storage, log: Log, start: int) -> Segment:
+    """What retention must know of the segment that begins at `start`, not the last one: its age is that of the record behind it."""
+    _, end = log.segment_of(start)
+    record = first_record(log, end)
+    with contextlib.closing(storage.open(path_of(start), readonly=True)) as file:
+        disk_bytes = file.disk_bytes()
+    return Segment(PhysicalOffset(start), PhysicalOffset(end), None if record is None else store_ms_of(record), disk_bytes)
+
+
+def _first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
+    low, high = queue.range
+    if low < high and _position_from(index, queue, low, low + 1) >= offset:
+        return low
+    while low < high:
+        middle = (low + high) // 2
+        if _position_from(index, queue, middle, high) < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _position_from(index: QueueIndex, queue: Queue, unit: int, stop: int) -> int:
+    """Where the message lies, or the next one below `stop` that has a unit: damaged records leave holes. -1 when none has."""
+    while unit < stop:
+        units = index.units(queue, unit, min(_UNITS_AT_ONCE, stop - unit))
+        found = next((position for position, size, _ in units if size > 0), None)
+        if found is not None:
+            return found
+        unit += len(units) or index.file_units - unit % index.file_units
+    return -1

@@ -1,0 +1,123 @@
+"""Where a store begins: its log, when old segments are dropped or an empty log starts late; its queues, when topics are deleted."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from dittomq.commitlog import checkpoint, dropping
+from dittomq.commitlog.derived import Derived
+from dittomq.commitlog.gate import Gate
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.retention import DiskUse, Segment
+from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.watermark import Watermark
+from dittomq.errors import InvalidField
+from dittomq.offsets import PhysicalOffset
+
+
+class Front(ABC):
+    """What a store does at the beginnings of its log and its queues."""
+
+    _storage: Storage
+    _files: OpenFiles
+    _gate: Gate
+    _log: Log
+    _derived: Derived
+    _mark: Watermark
+    _checkpointed: tuple[int, int] | None
+
+    @property
+    def min_offset(self) -> PhysicalOffset:
+        """First byte held."""
+        return PhysicalOffset(self._log.min_offset)
+
+    @property
+    def settled(self) -> PhysicalOffset:
+        """Up to here everything is durable, confirmed and in the queues, and after any stop this node knows that it was."""
+        return PhysicalOffset(min(self._mark.flushed, self._mark.confirmed, self._derived.dispatch.applied))
+
+    def survey(self, start: int) -> Segment:
+        """What retention asks of the segment that begins at `start`, not the newest one."""
+        return dropping.survey(self._storage, self._log, start)
+
+    def disk_use(self) -> DiskUse:
+        """How full the disk is."""
+        return DiskUse(self._storage.total_bytes(), self._storage.free_bytes())
+
+    def drop_before(self, offset: int) -> PhysicalOffset:
+        """Durably forget the segments that end at or below `offset` and are settled, all but the newest; returns `min_offset`.
+
+        Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile.
+        """
+        log, derived = self._log, self._derived
+        to, _ = log.segment_of(min(offset, self.settled, log.stop - log.segment_bytes))
+        if to <= log.min_offset:
+            return self.min_offset
+        lows = dropping.lows_at(derived.index, to)
+        gate = self._gate
+        with gate.filing, gate.dispatching, gate.guard("drop_before"):
+            # A deletion that a cut may still undo needs the records before it, to know where its queues go on.
+            if log is not self._log or any(each.end > self._mark.confirmed for each in checkpoint.load_minimums(self._storage).values()):
+                return self.min_offset
+            lows = {**dropping.load(self._storage).lows, **lows}
+            dropping.save(self._storage, dropping.Dropped(to, lows))
+            with gate.looking():
+                log.min_offset = to
+                derived.producers.drop_before(to)
+            doomed = [*dropping.segments_below(self._storage, to), *dropping.hide(derived.index, lows)]
+            doomed += derived.dispatch.keys.drop_before(to)
+            self._checkpointed = None
+        self.checkpoint()  # names none of the files that go now
+        for path in doomed:
+            with gate.filing, gate.guard("drop_before"):
+                dropping.unlink(self._storage, self._files, [path])
+        return self.min_offset
+
+    def next_offsets(self, topic: str) -> dict[tuple[str, int], int]:
+        """Of each queue of the topic that ever held a message, the offset that the next one gets."""
+        with self._gate.looking():
+            return {key: queue.next for key, queue in self._derived.index.queues.items() if queue.topic == topic}
+
+    def minimums(self) -> dict[tuple[str, int], int]:
+        """What `hide` was told, as far as no cut has taken the records that it spoke of."""
+        with self._gate.filing:
+            return {key: minimum.low for key, minimum in checkpoint.load_minimums(self._storage).items()}
+
+    def hide(self, minimums: Mapping[tuple[str, int], int]) -> None:
+        """Durably let each queue begin at its minimum at least, also when its records are still to come; none goes back."""
+        gate, index = self._gate, self._derived.index
+        if all(key in index.queues and index.queues[key].min >= low for key, low in minimums.items()):
+            return
+        with gate.filing, gate.dispatching, gate.writing("hide"):
+            higher = {key: low for key, low in minimums.items() if index.queue(*key).min < low}
+            kept = checkpoint.load_minimums(self._storage)
+            checkpoint.save_minimums(self._storage, kept | {key: checkpoint.Minimum(low, self.end) for key, low in higher.items()})
+            for key, low in higher.items():
+                index.raise_minimum(index.queues[key], low)
+            self._checkpointed = None
+
+    def begin_at(self, offset: int) -> None:
+        """Durably let a log that holds nothing begin at `offset`, where a segment begins: what lies before it cannot be had any more."""
+        gate = self._gate
+        with gate.filing, gate.dispatching, gate.syncing, gate.writing("begin_at"):
+            if self._log.end > self._log.min_offset or offset % self._log.segment_bytes:
+                raise InvalidField("offset", f"a log that ends at {self._log.end:,} cannot begin at {offset:,}")
+            dropping.empty_from(self._storage, self._files, offset)
+            self._reload()
+
+    @property
+    @abstractmethod
+    def end(self) -> PhysicalOffset:
+        """One past the last whole record."""
+
+    @abstractmethod
+    def check_room(self, size: int) -> None:
+        """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
+
+    @abstractmethod
+    def checkpoint(self) -> None:
+        """Durably remember queues and producers as they are."""
+
+    @abstractmethod
+    def _reload(self) -> None:
+        """Read the store anew from its disk. Every lock is held."""

@@ -1,0 +1,58 @@
+"""Whose records a stretch of the log holds, and so which checksum decides there. Pure.
+
+Every record of an epoch of ours is sealed: it carries the record CRC. Elsewhere that property is not looked at, because RocketMQ
+copies it into redeliveries without computing it again; there lengths, position and the body's CRC decide.
+"""
+
+import sys
+from bisect import bisect_right
+from typing import NamedTuple
+
+from dittomq.lineage import FOREIGN, Lineage
+
+FOREVER = sys.maxsize
+
+
+class Stretch(NamedTuple):
+    """Bytes [start, end) of the log; `sealed`: epochs of ours wrote all of them. The last stretch never ends."""
+
+    start: int
+    end: int
+    sealed: bool
+
+
+class Seals:
+    """What a lineage says of every byte. One thread changes it, any number ask."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        self.stretches: tuple[Stretch, ...] = ()
+        self.adopt(lineage)
+
+    def adopt(self, lineage: Lineage) -> None:
+        """Go by this lineage from now on."""
+        borders = [(0, False), *((entry.start, entry.opener_id != FOREIGN) for entry in lineage)]
+        ends = [*(start for start, _ in borders[1:]), FOREVER]
+        joined: list[Stretch] = []
+        for (start, sealed), end in zip(borders, ends, strict=True):
+            if joined and joined[-1].sealed == sealed:
+                joined[-1] = Stretch(joined[-1].start, end, sealed)
+            elif start < end:
+                joined.append(Stretch(start, end, sealed))
+        self.stretches = tuple(joined)
+
+    def at(self, position: int) -> Stretch:
+        """The stretch in which a byte lies."""
+        stretches = self.stretches
+        last = stretches[-1]
+        if position >= last.start:
+            return last
+        return stretches[bisect_right(stretches, position, key=_start_of) - 1]
+
+    def end_at(self, position: int) -> None:
+        """Take nothing from `position` on for ours."""
+        kept = [stretch._replace(end=min(stretch.end, position)) for stretch in self.stretches if stretch.start < position]
+        self.stretches = (*kept, Stretch(position, FOREVER, sealed=False))
+
+
+def _start_of(stretch: Stretch) -> int:
+    return stretch.start

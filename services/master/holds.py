@@ -1,0 +1,67 @@
+"""Slaves that a master knows, and from where on each wants the log; kept over restarts in `dittomq/holds`."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from dittomq.commitlog import side_file
+from dittomq.commitlog.retention import Hold
+from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.store import Store
+from dittomq.doors.workers import Lane
+from dittomq.offsets import PhysicalOffset
+from services.master.slaves import SlaveRecord
+
+_NAME: Final = "holds"
+_KIND: Final = b"HOLD"
+
+log = structlog.get_logger()
+
+
+class SlaveHolds:
+    """The log is kept for a slave from the segment on in which its flushed end lies."""
+
+    def __init__(self, storage: Storage, store: Store, lane: Lane, records: Callable[[], Mapping[str, SlaveRecord]]) -> None:
+        self._storage = storage
+        self._store = store
+        self._lane = lane
+        self._records = records
+        self._kept: dict[str, int] = {}
+
+    def holds(self, max_bytes: int) -> list[Hold]:
+        """One for each slave that was ever heard: what it says now, or what was last written down."""
+        live = {node: record.flushed for node, record in self._records().items() if record.flushed is not None}
+        kept = {node: PhysicalOffset(offset) for node, offset in self._kept.items()}
+        return [Hold(node, offset, max_bytes) for node, offset in {**kept, **live}.items()]
+
+    async def run(self, period_s: float) -> None:
+        """Write down who wants what, until cancelled."""
+        while True:
+            await self.keep()
+            await asyncio.sleep(period_s)
+
+    async def load(self) -> None:
+        """Take up what was written down."""
+        self._kept = await self._lane.call(self._load)
+
+    async def keep(self) -> None:
+        """Write down what has changed."""
+        wanted = dict(self._kept)
+        for node, record in self._records().items():
+            if record.flushed is not None:
+                wanted[node], _ = self._store.segment_of(record.flushed)
+        if wanted != self._kept:
+            payload = json.dumps(wanted, sort_keys=True).encode()
+            await self._lane.call(lambda: side_file.save(self._storage, _NAME, _KIND, payload))
+            self._kept = wanted
+
+    def _load(self) -> dict[str, int]:
+        try:
+            found = side_file.load_json(self._storage, _NAME, _KIND)
+        except side_file.DamagedSideFile as damage:
+            log.warning("holds_forgotten", problem=str(damage))
+            return {}
+        return dict(found or {})

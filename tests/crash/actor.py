@@ -1,0 +1,217 @@
+"""Acts a script on a store and keeps account of what the store promises meanwhile."""
+
+import contextlib
+import random
+
+from dittomq.broker.config_files import ConfigFiles
+from dittomq.commitlog.store import Frame, Store
+from dittomq.errors import StoreFailed
+from dittomq.lineage import Lineage, LineageEntry, cut_lineage, newest_epoch
+from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.tables import Table, sorted_rows
+from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import DataVersion
+from tests.crash.promises import Cut, Promises
+from tests.simulation.disk import SECTOR
+from tests.support.failing_storage import CrashingStorage, Harm
+from tests.support.stores import SMALL, Machine, draft, queues_of
+
+BODY_BYTES = 700
+
+
+class Actor:
+    """One process after the other on one machine. Every method is a deed of the broker, promise included."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.chance = random.Random(1)
+        self._tears = random.Random(machine.chance.random())
+        self.promises = Promises()
+        self.door = self._new_door()
+        self._store: Store | None = None
+        self._bodies = 0
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None, "a script opens its store first"
+        return self._store
+
+    def open(self) -> None:
+        """Start; what is in the log afterwards is durable."""
+        self._store = store = Store.open(self.door, SMALL, chance=self.chance, wall_ms=1_000)
+        promises = self.promises
+        promises.uuid, promises.generation, promises.lineages = store.replica_uuid, store.generation, [store.lineage]
+        promises.log = promises.log[: store.min_offset] + _held(store)
+        promises.begins = [store.min_offset]
+        promises.flushed = len(promises.log)
+        promises.confirmed = store.confirmed_at_start
+        promises.trying_bodies, promises.trying_bytes, promises.cutting = [], b"", None
+        promises.power_lost = promises.disk_failed = False
+
+    def close(self) -> None:
+        """Stop cleanly."""
+        store, self._store = self.store, None
+        try:
+            store.close(clean=True)
+        except StoreFailed:
+            self.promises.marked_failed = self.door.harm is Harm.ERROR
+            raise
+        self.promises.flushed = len(self.promises.log)
+
+    def broke(self) -> None:
+        """Do what a broker does when its disk fails: say so on disk, if it still can, and end."""
+        store, self._store = self._store, None
+        self.promises.disk_failed = True
+        self.promises.disk_died = self.door.harm is Harm.DEAD
+        if store is None:
+            return
+        with contextlib.suppress(StoreFailed):
+            store.clear_boot_stamp()
+            self.promises.marked_failed = True
+        store.close(clean=False)
+
+    def stamp(self) -> None:
+        """Say that this boot uses the store; what had failed before is over."""
+        self.promises.marked_failed = False
+        self.store.stamp_boot()
+
+    def epoch(self) -> None:
+        """Open the next epoch at the end of the log."""
+        store, promises = self.store, self.promises
+        epoch = Epoch(newest_epoch(store.lineage) + 1)
+        entry = LineageEntry(epoch, 0, 7_000 + epoch, store.end)
+        promises.lineages.append((*(each for each in store.lineage if each.start < entry.start), entry))
+        store.begin_epoch(entry)
+        promises.flushed = len(promises.log)
+        promises.lineages = promises.lineages[-1:]
+
+    def adopt(self, lineage: Lineage) -> None:
+        self.promises.lineages.append(lineage)
+        self.store.adopt_lineage(lineage)
+        self.promises.lineages = [lineage]
+
+    def append(self, count: int, *, topic: str = "orders", queues: int = 3, producer: bool = False, tag: str = "") -> None:
+        """Messages in one group: one frame for each queue, or one of an idempotent producer for queue 0."""
+        store, promises = self.store, self.promises
+        first = self._bodies
+        self._bodies += count
+        bodies = [f"{number:06d}".encode() * (BODY_BYTES // 6) for number in range(first, first + count)]
+        if producer:
+            frames = [Frame([draft(topic, 0, body, tag, (f"p{first}", at)) for at, body in enumerate(bodies)], f"p{first}", 0)]
+        else:
+            frames = [Frame([draft(topic, number % queues, body, tag)]) for number, body in enumerate(bodies)]
+        promises.trying_bodies = bodies
+        group = store.append(frames, 1_000)
+        promises.log += b"".join(data for _, data in group.pieces)
+        promises.trying_bodies = []
+        assert len(promises.log) == group.end
+
+    def receive(self, data: bytes) -> None:
+        """A slave's append, at the end of the bytes written."""
+        self.promises.trying_bytes += data
+        self.store.write_chunk(self.store.written_raw, data)
+        done = self.store.end - len(self.promises.log)
+        self.promises.log += self.promises.trying_bytes[:done]
+        self.promises.trying_bytes = self.promises.trying_bytes[done:]
+
+    def sync(self) -> None:
+        self.promises.flushed = self.store.sync()
+
+    def dispatch(self) -> None:
+        self.store.dispatch(self.store.end)
+
+    def mark(self) -> None:
+        """Persist the watermark."""
+        confirmed = min(self.store.flushed, self.store.applied)
+        self.store.persist_watermark(self.store.flushed, confirmed, ("a/1", "a/2"))
+        self.promises.confirmed = confirmed
+
+    def checkpoint(self) -> None:
+        self.store.checkpoint()
+        self.promises.flushed = len(self.promises.log)
+
+    def zero(self) -> None:
+        self.store.zero_ahead(2_048)
+
+    def cut(self, records: int) -> None:
+        """Cut off the last records of the log; all of it when there are no more."""
+        store, promises = self.store, self.promises
+        starts = sorted(start for entries in queues_of(promises.log, SMALL.segment_bytes).values() for _, start in entries)
+        to = starts[-records] if records < len(starts) else 0
+        promises.cutting = cut = Cut(to, promises.log)
+        promises.lineages.append(cut_lineage(store.lineage, PhysicalOffset(to)))
+        report = store.cut(to)
+        assert report.saved_bytes == len(cut.log) - to
+        promises.forget_tail(to)
+        promises.cuts.append(cut)
+        promises.lineages = promises.lineages[-1:]
+        promises.minimums.clear()
+
+    def drop(self, segments: int) -> None:
+        """Drop so many of the lowest segments."""
+        to = self.promises.begins[0] + segments * SMALL.segment_bytes
+        self.promises.begins.append(to)
+        assert self.store.drop_before(to) == to
+        self.promises.begins = [to]
+
+    def delete(self, topic: str) -> None:
+        """Empty the topic's queues for good."""
+        self.promises.trying_deletion = True
+        self.store.hide(self.store.next_offsets(topic))
+        self.promises.trying_deletion = False
+        for (name, queue), entries in queues_of(self.promises.log, SMALL.segment_bytes).items():
+            if name == topic:
+                self.promises.minimums[name, queue] = entries[-1][0] + 1
+
+    def save_table(self, rows: int) -> None:
+        """Replace a config file."""
+        counter = len(self.promises.tables) + 1
+        table = Table(DataVersion(1, counter, counter), sorted_rows(TopicConfig(f"topic-{number}") for number in range(rows)))
+        self.promises.trying_table = table
+        self.promises.tables.append(table)
+        for _ in ConfigFiles(self.door, "a/0").save(TOPICS, table):
+            pass
+        self.promises.table, self.promises.trying_table = table, None
+
+    def is_killed(self, *, all_unsynced: bool = False) -> None:
+        self.machine.kill(all_unsynced=all_unsynced)
+        self._ended()
+
+    def loses_power(self, *, all_unsynced: bool = False) -> None:
+        self.machine.lose_power(all_unsynced=all_unsynced)
+        self.promises.power_lost = True
+        self._ended()
+
+    def _ended(self) -> None:
+        self._store = None
+        self.door = self._new_door()
+
+    def _new_door(self) -> CrashingStorage:
+        storage = self.machine.storage()
+        faults = self.machine.faults
+
+        def break_sync() -> None:
+            faults.failing_syncs = 1
+
+        return CrashingStorage(storage, tear=self._torn, break_sync=break_sync)
+
+    def _torn(self, size: int) -> int:
+        """How much of a write is left: nothing, all, whole sectors, or any part."""
+        return self._tears.choice((0, size, size // 2 // SECTOR * SECTOR, self._tears.randint(0, size)))
+
+    def damage(self, path: str) -> None:
+        """Flip a bit in a file of a store that nobody uses."""
+        inode = self.machine.disk.names.files[path]
+        for at in range(30, inode.size, 4_096):
+            inode.write(memoryview(bytes([inode.read(1, at)[0] ^ 1])), at, self.machine.chance)
+        inode.sync()
+
+
+def _held(store: Store) -> bytes:
+    """All bytes from the log's beginning to its end, blanks included."""
+    parts, at = [], int(store.min_offset)
+    while at < store.end:
+        parts.append(store.read(at, 1 << 20))
+        at += len(parts[-1])
+    return b"".join(parts)

@@ -1,0 +1,231 @@
+"""Says what a store lost or bent, by the bytes on its disk and by what it says itself.
+
+Reads logs with the parser that shares no code with the product.
+"""
+
+import contextlib
+import random
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+
+from dittomq.broker.config_files import ConfigFiles
+from dittomq.commitlog.store import Frame, StopKind, Store
+from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
+from dittomq.metadata.formats import TOPICS, encode
+from dittomq.metadata.tables import Table
+from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import Epoch, PhysicalOffset
+from tests.crash.promises import Cut, Promises
+from tests.simulation.parser import ParsedLog, ParsedRecord, parse_log
+from tests.support.failing_storage import Crashed, CrashingStorage
+from tests.support.stores import SMALL, Machine, draft, queues_of
+
+_UNIT = struct.Struct(">qiq")
+# What every start writes anew or builds again, and the tail of a cut, which has to last from the intent on only.
+_RESTLESS = ("dittomq/watermark", "dittomq/boot", "lock", "abort", "consumequeue/", "dittomq/tail-")
+
+
+class Judge:
+    """Restarts the store of one machine until nothing is left to doubt. Raises AssertionError and Malformed."""
+
+    def __init__(self, machine: Machine, promises: Promises, chance: random.Random) -> None:
+        self._machine = machine
+        self._promises = promises
+        self._chance = chance
+
+    def judge(self) -> None:
+        """Recover, recover again, and use the store."""
+        if self._chance.random() < 0.5:
+            self._die_in_recovery()
+        store = self._open()
+        self._check_words(store)
+        first = self._kept()
+        facts = _facts(store)
+        self._check_bytes(store)
+        table = self._check_table()
+
+        self._stop()
+        again = self._open()
+        assert again.recovery_cut is None, "a second recovery cuts once more"
+        assert _facts(again) == facts, f"a second recovery finds {_facts(again)} where the first one found {facts}"
+        changed = sorted(path for path, data in _differences(first, self._kept()))
+        assert not changed, f"a second recovery changes {changed}"
+        log = self._check_bytes(again)
+        self._check_queues(again, log)
+        self._check_producers(again, log)
+        assert self._check_table() == table, "a config file that was read is another one now"
+
+        self._go_on(again, log)
+
+    def _open(self) -> Store:
+        return Store.open(self._machine.storage(), SMALL, chance=self._chance, wall_ms=1_000)
+
+    def _stop(self) -> None:
+        """Whatever a recovery has answered for survives the worst."""
+        if self._chance.random() < 0.5:
+            self._machine.kill()
+        else:
+            self._machine.lose_power(all_unsynced=True)
+
+    def _die_in_recovery(self) -> None:
+        crash_at, torn = self._chance.randint(1, 40), self._chance.random()
+        door = CrashingStorage(self._machine.storage(), crash_at, tear=lambda size: int(size * torn))
+        with contextlib.suppress(Crashed):
+            Store.open(door, SMALL, chance=self._chance, wall_ms=1_000)
+        if self._chance.random() < 0.5:
+            self._machine.kill()
+        else:
+            self._machine.lose_power()
+            self._promises.power_lost = True
+
+    def _kept(self) -> dict[str, bytes]:
+        return {path: data for path, data in self._machine.files().items() if not path.startswith(_RESTLESS)}
+
+    def _check_words(self, store: Store) -> None:
+        """What the store says of itself, before anybody used it."""
+        promises, end = self._promises, store.end
+        assert not promises.uuid or store.replica_uuid == promises.uuid, "the replica forgot who it is"
+        assert store.generation >= promises.generation
+        assert store.flushed == store.written_raw == end
+        assert min(promises.confirmed, end) <= store.confirmed_at_start <= end, "the confirmed end went back, or beyond the log"
+        assert not store.damaged, f"{store.damaged} lies below the watermark and is not whole"
+        lineages = [each for lineage in promises.lineages for each in (lineage, cut_lineage(lineage, end))]
+        assert store.lineage in lineages, f"lineage {store.lineage} is none of {lineages}"
+        if promises.marked_failed:
+            assert store.stopped in {StopKind.FAILED_SYNC, StopKind.EMPTY}, f"{store.stopped} is said, and a sync had failed"
+
+    def _check_bytes(self, store: Store) -> ParsedLog:
+        """The log on disk holds all that was promised, whole, and nothing else."""
+        promises = self._promises
+        log = parse_log(self._machine.files())
+        assert log.start in promises.begins, f"the log begins at {log.start}"
+        assert (log.start, log.end) == (store.min_offset, store.end)
+        self._check_tails()
+        cut = promises.cutting
+        if cut is not None and log.end == cut.to and self._tail_is_kept(cut):
+            assert log.content == cut.log[log.start : cut.to]
+            return log
+        written = promises.log[log.start :]
+        common = min(len(log.content), len(written))
+        assert log.content[:common] == written[:common], "the log holds other bytes than were written"
+        assert log.end >= promises.flushed, f"{promises.flushed - log.end} flushed bytes are gone"
+        if store.stopped in {StopKind.KILLED, StopKind.CLEAN} and not promises.disk_died:
+            assert log.end >= len(promises.log), f"{store.stopped} is said, and {len(promises.log) - log.end} bytes are gone"
+        if not promises.power_lost and not promises.disk_failed:
+            assert log.end >= len(promises.log), "a kill lost what was written"
+        self._check_surplus(log)
+        return log
+
+    def _check_surplus(self, log: ParsedLog) -> None:
+        """Behind what was answered lie only records whose write was under way."""
+        promises = self._promises
+        surplus = [record for record in log.records if record.physical_offset >= len(promises.log)]
+        if promises.trying_bytes:
+            assert promises.trying_bytes.startswith(log.content[len(promises.log) - log.start :])
+        else:
+            assert [record.body for record in surplus] == promises.trying_bodies[: len(surplus)], "records that nobody wrote"
+
+    def _check_tails(self) -> None:
+        """What was cut is kept in side files."""
+        for cut in self._promises.cuts:
+            assert self._tail_is_kept(cut), f"the tail behind {cut.to} is not kept"
+
+    def _tail_is_kept(self, cut: Cut) -> bool:
+        files = self._machine.files()
+        return cut.log[cut.to :] in [data for path, data in files.items() if path.startswith(f"dittomq/tail-{cut.to}-")]
+
+    def _check_queues(self, store: Store, log: ParsedLog) -> None:
+        """Queue offsets are dense, and the units on disk are those that a rebuild from the log's bytes gives."""
+        promises, cut = self._promises, self._promises.cutting
+        store.dispatch(store.end)
+        assert store.applied == store.end
+        files = self._machine.files()
+        dropped = {
+            key: sum(1 for _, position in entries if position < log.start)
+            for key, entries in queues_of(promises.log, SMALL.segment_bytes).items()
+        }
+        expected: dict[tuple[str, int], list[ParsedRecord]] = defaultdict(list)
+        for record in log.records:
+            expected[record.topic, record.queue].append(record)
+        for key in [key for key, count in dropped.items() if count]:
+            expected[key]
+        for key, records in expected.items():
+            first = dropped.get(key, 0)
+            stop = first + len(records)
+            assert [record.queue_offset for record in records] == list(range(first, stop)), f"queue offsets of {key} are not dense"
+            low, high = store.queue_range(*key)
+            assert high == stop, f"{key} ends at {high}"
+            if not promises.trying_deletion and cut is None:
+                assert low == max(first, min(promises.minimums.get(key, 0), high)), f"{key} begins at {low}"
+            for record in records[low - first :]:
+                unit = (record.physical_offset, record.size, _tag_hash(record.properties))
+                assert _unit_at(files, key, record.queue_offset) == unit, f"unit {record.queue_offset} of {key} is wrong"
+        for key in store.queues():
+            assert key in expected or store.queue_range(*key)[1] == 0, f"{key} is in no record"
+
+    def _check_producers(self, store: Store, log: ParsedLog) -> None:
+        """Every sequence of every producer is known where the log has it, and none beyond."""
+        beyond: dict[str, int] = {}
+        for record in log.records:
+            properties = _properties(record.properties)
+            if "PID" in properties:
+                found = store.find_sequence(properties["PID"], int(properties["SEQ"]))
+                assert found is not None
+                assert found.physical_offset == record.physical_offset
+                beyond[properties["PID"]] = int(properties["SEQ"]) + 1
+        for producer, sequence in beyond.items():
+            assert store.find_sequence(producer, sequence) is None
+
+    def _check_table(self) -> Table[TopicConfig]:
+        """The config file is the old one or the new one, whole, and so is its `.bak`."""
+        promises = self._promises
+        allowed = [promises.table, *([promises.trying_table] if promises.trying_table else [])]
+        table, problem = ConfigFiles(self._machine.storage(), "a/0").load(TOPICS)
+        assert not problem
+        assert table in allowed, "the config file is neither old nor new"
+        backup = self._machine.files().get(f"{TOPICS.path}.bak")
+        assert backup is None or backup in [encode(TOPICS, each) for each in promises.tables]
+        return table
+
+    def _go_on(self, store: Store, log: ParsedLog) -> None:
+        """The store takes new messages, which then survive the worst as well."""
+        self._machine.kill()
+        store = self._open()
+        store.begin_epoch(LineageEntry(Epoch(newest_epoch(store.lineage) + 1), 0, 9, PhysicalOffset(store.end)))
+        store.append([Frame([draft("orders", 0, b"afterwards"), draft("orders", 9, b"afterwards")])], 1_000)
+        store.sync()
+        self._machine.lose_power(all_unsynced=True)
+        again = self._open()
+        end = parse_log(self._machine.files())
+        assert end.content.startswith(log.content)
+        assert [record.body for record in end.records[len(log.records) :]] == [b"afterwards"] * 2
+        again.dispatch(again.end)
+        offsets = [record.queue_offset for record in end.records if (record.topic, record.queue) == ("orders", 0)]
+        assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+
+
+def _facts(store: Store) -> tuple[object, ...]:
+    return store.replica_uuid, store.end, store.flushed, store.lineage, store.generation, store.confirmed_at_start, store.in_sync_at_start
+
+
+def _differences(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
+    return [(path, after.get(path, b"")) for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+
+
+def _unit_at(files: Mapping[str, bytes], key: tuple[str, int], offset: int) -> tuple[int, int, int]:
+    units = SMALL.queue_file_units
+    path = f"consumequeue/{key[0]}/{key[1]}/{offset // units * units * _UNIT.size:020d}"
+    return _UNIT.unpack_from(files[path], offset % units * _UNIT.size)
+
+
+def _properties(raw: bytes) -> dict[str, str]:
+    return dict(pair.split("\x01") for pair in raw.decode().split("\x02") if pair)
+
+
+def _tag_hash(raw: bytes) -> int:
+    """Java's hash of the tag, as RocketMQ puts it into a unit; 0 without a tag."""
+    code = 0
+    for character in _properties(raw).get("TAGS", ""):
+        code = (31 * code + ord(character)) % (1 << 32)
+    return code - (1 << 32) if code >= 1 << 31 else code

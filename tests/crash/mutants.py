@@ -1,0 +1,206 @@
+"""Stores with one bug each: the sweep must find every one of them.
+
+A mutant takes the product's own code apart with pytest's monkeypatch; the scripts are those in which it can show.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dittomq.commitlog import boot, checkpoint, cut, identity, producers, side_file, watermark
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.queue_index import QueueIndex
+from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.store import Store
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`plant` puts the bug in; it shows in one of `scripts`."""
+
+    plant: Callable[[Patch], None]
+    scripts: tuple[str, ...]
+
+
+class Deaf:
+    """A door that does not hear one kind of call, so many times."""
+
+    def __init__(self, storage: Storage, call: str, times: int) -> None:
+        self._storage = storage
+        self._call = call
+        self._times = times
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._call or self._times == 0:
+            return getattr(self._storage, name)
+        self._times -= 1
+        return _nothing
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return
+
+
+def checkpoint_saved_before_the_sync(patch: Patch) -> None:
+    def early(store: Store) -> None:
+        end, synced = store.end, store.sync
+        store.flushed = end
+        patch.setattr(store, "sync", _nothing, raising=False)
+        real(store)
+        patch.setattr(store, "sync", synced, raising=False)
+        synced()
+
+    real = Store.checkpoint
+    patch.setattr(Store, "checkpoint", early)
+
+
+def units_not_synced_before_the_checkpoint(patch: Patch) -> None:
+    patch.setattr(QueueIndex, "sync", _nothing)
+
+
+def segment_made_without_a_sync_of_its_folder(patch: Patch) -> None:
+    def make(log: Log) -> None:
+        storage = log._storage  # noqa: SLF001 - takes the product apart
+        log._storage = Deaf(storage, "sync_folder", times=2)  # noqa: SLF001
+        real(log)
+        log._storage = storage  # noqa: SLF001
+
+    real = Log._make_segment  # noqa: SLF001
+    patch.setattr(Log, "_make_segment", make)
+
+
+def acknowledged_before_the_sync(patch: Patch) -> None:
+    patch.setattr(Log, "sync", _nothing)
+
+
+def only_the_newest_segment_synced(patch: Patch) -> None:
+    def sync(log: Log) -> None:
+        for start in list(log._unsynced)[:-1]:  # noqa: SLF001 - takes the product apart
+            del log._unsynced[start]  # noqa: SLF001
+        real(log)
+
+    real = Log.sync
+    patch.setattr(Log, "sync", sync)
+
+
+def cut_without_intent(patch: Patch) -> None:
+    def save(storage: Storage, name: str, kind: bytes, value: object) -> None:
+        if name != "cut-intent":
+            real(storage, name, kind, value)
+
+    real = side_file.save_json
+    patch.setattr(side_file, "save_json", save)
+
+
+def tail_not_kept(patch: Patch) -> None:
+    patch.setattr(cut, "_save_tail", lambda _, __, ends, generation: f"dittomq/tail-{ends[0]}-{generation}")
+
+
+def zeros_not_written_over_the_tail(patch: Patch) -> None:
+    """The file is made shorter and long again, and nothing of that is synced."""
+
+    def zero(storage: Storage, path: str, keep: int, segment_bytes: int) -> None:
+        with contextlib.closing(storage.open(path)) as file:
+            file.truncate(keep)
+            file.truncate(segment_bytes)
+
+    patch.setattr(cut, "_zero_rest", zero)
+
+
+def cut_leaves_the_watermark(patch: Patch) -> None:
+    def keep(storage: Storage, mark: watermark.Watermark) -> None:
+        if mark.number == 1:
+            real(storage, mark)
+
+    real = watermark.reset
+    patch.setattr(watermark, "reset", keep)
+
+
+def cut_leaves_the_producers(patch: Patch) -> None:
+    patch.setattr(producers, "cut_snapshot", _nothing)
+
+
+def cut_keeps_its_generation(patch: Patch) -> None:
+    real = identity.save
+    patch.setattr(identity, "save", lambda storage, who: real(storage, identity.Identity(who.replica_uuid, 0)))
+
+
+def failure_not_marked(patch: Patch) -> None:
+    patch.setattr(boot, "mark_failed", _nothing)
+
+
+def failure_at_a_clean_stop_not_marked(patch: Patch) -> None:
+    patch.setattr("dittomq.commitlog.store.confessed", lambda _: contextlib.nullcontext())
+
+
+def pages_not_written_again(patch: Patch) -> None:
+    patch.setattr(Log, "write_again", _nothing)
+
+
+def side_files_replaced_without_a_sync(patch: Patch) -> None:
+    def replace(storage: Storage, path: str, data: bytes) -> None:
+        storage.make_folder("dittomq")
+        file = storage.open("dittomq/tmp-mutant", create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.close()
+        storage.rename("dittomq/tmp-mutant", path)
+        storage.sync_folder(path.rpartition("/")[0])
+
+    patch.setattr(side_file, "replace_file", replace)
+
+
+def side_files_written_in_place(patch: Patch) -> None:
+    def replace(storage: Storage, path: str, data: bytes) -> None:
+        file = storage.open(path, create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.fdatasync()
+        file.close()
+        storage.sync_folder(path.rpartition("/")[0])
+
+    patch.setattr(side_file, "replace_file", replace)
+
+
+def names_not_made_durable_at_the_start(patch: Patch) -> None:
+    """What a killed process named or removed is believed as it is seen."""
+
+    def recover(store: Store, chance: random.Random) -> None:
+        if store._storage.exists("dittomq/identity"):  # noqa: SLF001 - takes the product apart
+            store._storage = Deaf(store._storage, "sync_folder", times=3)  # noqa: SLF001
+        real(store, chance)
+
+    real = Store._recover  # noqa: SLF001
+    patch.setattr(Store, "_recover", recover)
+
+
+def minimums_forgotten(patch: Patch) -> None:
+    patch.setattr(checkpoint, "save_minimums", _nothing)
+
+
+MUTANTS = {
+    "checkpoint saved before the sync": Mutant(checkpoint_saved_before_the_sync, ("checkpoint",)),
+    "units not synced before the checkpoint": Mutant(units_not_synced_before_the_checkpoint, ("checkpoint",)),
+    "segment made without a sync of its folder": Mutant(segment_made_without_a_sync_of_its_folder, ("append",)),
+    "acknowledged before the sync": Mutant(acknowledged_before_the_sync, ("append",)),
+    "only the newest segment synced": Mutant(only_the_newest_segment_synced, ("append",)),
+    "cut without intent": Mutant(cut_without_intent, ("cut",)),
+    "tail not kept": Mutant(tail_not_kept, ("cut",)),
+    "zeros not written over the tail": Mutant(zeros_not_written_over_the_tail, ("cut",)),
+    "cut leaves the watermark": Mutant(cut_leaves_the_watermark, ("cut",)),
+    "cut leaves the producers": Mutant(cut_leaves_the_producers, ("cut",)),
+    "cut keeps its generation": Mutant(cut_keeps_its_generation, ("cut",)),
+    "failure not marked": Mutant(failure_not_marked, ("append", "recover-failed")),
+    "failure at a clean stop not marked": Mutant(failure_at_a_clean_stop_not_marked, ("first-start",)),
+    "pages not written again": Mutant(pages_not_written_again, ("recover-failed", "append")),
+    "side files replaced without a sync": Mutant(side_files_replaced_without_a_sync, ("first-start", "cut")),
+    "side files written in place": Mutant(side_files_written_in_place, ("first-start", "cut")),
+    "names not made durable at the start": Mutant(names_not_made_durable_at_the_start, ("receive", "recover-cut")),
+    "minimums forgotten": Mutant(minimums_forgotten, ("delete",)),
+}

@@ -1,0 +1,62 @@
+"""What a store has said so far, which no stop may take back. Ends are physical offsets in bytes."""
+
+from dataclasses import dataclass, field
+
+from dittomq.lineage import Lineage
+from dittomq.metadata.tables import Table
+from dittomq.metadata.topics import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A cut that was asked for; `log` are the bytes from 0 to where the log ended before."""
+
+    to: int
+    log: bytes
+
+
+@dataclass(slots=True)
+class Promises:
+    """Facts that were answered, and what is under way: of that, the old or the new is right, and nothing between.
+
+    A `trying` field is None or empty while nothing is under way.
+    """
+
+    uuid: str = ""
+    log: bytes = b""
+    """All bytes whose write was answered."""
+    trying_bodies: list[bytes] = field(default_factory=list)
+    trying_bytes: bytes = b""
+    flushed: int = 0
+    """Up to here the log survives everything."""
+    confirmed: int = 0
+    lineages: list[Lineage] = field(default_factory=lambda: [()])
+    """The one in force; behind it, the one that is being written."""
+    generation: int = 0
+    cutting: Cut | None = None
+    cuts: list[Cut] = field(default_factory=list)
+    """Finished ones; their tails are kept."""
+    begins: list[int] = field(default_factory=lambda: [0])
+    """Where the log begins; behind it, where it will when what is under way is done. What was dropped stays in `log`."""
+    minimums: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Of queues whose topic was deleted."""
+    trying_deletion: bool = False
+    table: Table[TopicConfig] = field(default_factory=Table)
+    trying_table: Table[TopicConfig] | None = None
+    tables: list[Table[TopicConfig]] = field(default_factory=list)
+    """All that were ever saved or tried, for the `.bak`."""
+    power_lost: bool = False
+    """Since the store was last opened; what was not synced may be gone."""
+    disk_failed: bool = False
+    """Since the store was last opened; what the page cache showed may be gone."""
+    marked_failed: bool = False
+    """The store has said on disk that a write or sync failed."""
+    disk_died: bool = False
+    """It did not take even that."""
+
+    def forget_tail(self, to: int) -> None:
+        """A cut has been done."""
+        self.log = self.log[:to]
+        self.flushed, self.confirmed = min(self.flushed, to), min(self.confirmed, to)
+        self.generation += 1
+        self.cutting = None

@@ -1,0 +1,284 @@
+"""What the sweep does to a store: short stories in which every kind of change to the disk happens.
+
+`before` brings the machine into a state, `deeds` is the part that is struck at each of its calls.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dittomq.errors import StoreFailed
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from tests.crash.actor import Actor
+from tests.simulation.disk import Inode
+from tests.support.failing_storage import Crashed, Harm
+from tests.support.stores import SMALL, Machine
+
+_SEGMENT_1 = f"commitlog/{SMALL.segment_bytes:020d}"
+_CHUNK_BYTES = 2_500
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A story. `before` may end lives of its own."""
+
+    before: Callable[[Actor], None]
+    deeds: Callable[[Actor], None]
+
+
+def nothing(_: Actor) -> None:
+    """An empty disk."""
+
+
+def in_use(actor: Actor) -> None:
+    """A master's store with most of a segment, half of it in a checkpoint."""
+    actor.open()
+    actor.epoch()
+    actor.stamp()
+    for _ in range(2):
+        actor.append(6)
+        actor.sync()
+        actor.dispatch()
+        actor.mark()
+    actor.append(4, producer=True, tag="a")
+    actor.dispatch()
+    actor.checkpoint()
+    actor.append(3, topic="events")
+    actor.sync()
+    actor.dispatch()
+    actor.mark()
+
+
+def first_start(actor: Actor) -> None:
+    actor.open()
+    actor.epoch()
+    actor.stamp()
+    actor.append(3)
+    actor.sync()
+    actor.dispatch()
+    actor.mark()
+    actor.append(1)
+    actor.close()
+    actor.open()
+
+
+def appends_and_rolls(actor: Actor) -> None:
+    actor.append(2)
+    actor.zero()
+    actor.append(12)
+    actor.sync()
+    actor.append(5, producer=True)
+    actor.dispatch()
+    actor.mark()
+    actor.append(8, topic="events")
+    actor.zero()
+    actor.sync()
+    actor.mark()
+    actor.append(1)
+
+
+def master_log() -> bytes:
+    """What a master streams: three segments."""
+    master = Actor(Machine(random.Random(0)))
+    master.open()
+    master.epoch()
+    for at in range(6):
+        master.append(7, producer=at % 2 == 1, tag="b")
+    return master.promises.log
+
+
+def receives(actor: Actor) -> None:
+    log, at, lineage = master_log(), 0, (LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),)
+    actor.open()
+    actor.adopt(lineage)
+    actor.stamp()
+    while at < len(log):
+        stop = min(at + _CHUNK_BYTES, at - at % SMALL.segment_bytes + SMALL.segment_bytes, len(log))
+        actor.receive(log[at:stop])
+        at = stop
+        if at // _CHUNK_BYTES % 3 == 0:
+            actor.sync()
+            actor.dispatch()
+            actor.mark()
+    actor.checkpoint()
+    actor.adopt((*lineage, replace(lineage[0], epoch=Epoch(2), start=actor.store.end)))
+
+
+def checkpoints(actor: Actor) -> None:
+    actor.append(9, queues=1)
+    actor.dispatch()
+    actor.checkpoint()
+    actor.append(20, queues=1)
+    actor.append(2, topic="fresh")
+    actor.dispatch()
+    actor.checkpoint()
+    actor.append(1)
+    actor.checkpoint()
+
+
+def cuts(actor: Actor) -> None:
+    actor.append(12)
+    actor.dispatch()
+    actor.cut(5)
+    actor.epoch()
+    actor.append(4, topic="events")
+    actor.dispatch()
+    actor.checkpoint()
+    actor.append(9, producer=True)
+    actor.cut(20)
+    actor.epoch()
+    actor.append(9)
+    actor.sync()
+    actor.dispatch()
+    actor.cut(1_000)
+    actor.epoch()
+    actor.append(2)
+
+
+def deletes(actor: Actor) -> None:
+    actor.delete("events")
+    actor.append(3, topic="events")
+    actor.dispatch()
+    actor.checkpoint()
+    actor.delete("orders")
+    actor.append(2)
+    actor.sync()
+    actor.dispatch()
+    actor.mark()
+
+
+def several_segments(actor: Actor) -> None:
+    """All of it is flushed, confirmed and in the queues; one queue ends in the first segment."""
+    in_use(actor)
+    for _ in range(5):
+        actor.append(12, producer=True)
+        actor.sync()
+        actor.dispatch()
+    actor.mark()
+
+
+def drops(actor: Actor) -> None:
+    actor.drop(1)
+    actor.append(3)
+    actor.sync()
+    actor.dispatch()
+    actor.mark()
+    actor.drop(2)
+    actor.append(2, topic="events")
+    actor.dispatch()
+    actor.checkpoint()
+
+
+def in_the_middle_of_a_drop(actor: Actor) -> None:
+    """A crash between two of the segments that go."""
+    several_segments(actor)
+    actor.door.strike_in(7, Harm.CRASH)
+    try:
+        actor.drop(3)
+    except Crashed:
+        actor.is_killed()
+    assert len(actor.promises.begins) == 2, "the drop had an end"
+
+
+def saves_tables(actor: Actor) -> None:
+    actor.save_table(5)
+    actor.append(1)
+    actor.save_table(500)
+    actor.save_table(1)
+
+
+def restarts(actor: Actor) -> None:
+    """Recovery, and what a broker does at once behind it."""
+    actor.open()
+    actor.stamp()
+    actor.epoch()
+    actor.append(2)
+    actor.sync()
+    actor.dispatch()
+    actor.mark()
+
+
+def after_a_kill(actor: Actor) -> None:
+    in_use(actor)
+    actor.append(14, producer=True)
+    actor.is_killed()
+
+
+def after_a_power_loss(actor: Actor) -> None:
+    in_use(actor)
+    actor.append(14)
+    actor.dispatch()
+    actor.loses_power()
+
+
+def behind_a_torn_tail(actor: Actor) -> None:
+    """Bytes of records that never became whole lie behind the end, in two segments."""
+    in_use(actor)
+    end = len(actor.promises.log)
+    actor.is_killed()
+    disk = actor.machine.disk
+    disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"torn" * 100), end, disk.chance)
+    later = disk.names.files[_SEGMENT_1] = Inode()
+    later.truncate(SMALL.segment_bytes, disk.chance)
+    later.write(memoryview(b"later" * 10), 600, disk.chance)
+    actor.loses_power()
+
+
+def in_the_middle_of_a_cut(actor: Actor) -> None:
+    """A crash between two of the steps that follow the intent."""
+    in_use(actor)
+    actor.append(12)
+    actor.dispatch()
+    actor.door.strike_in(18, Harm.CRASH)
+    try:
+        actor.cut(9)
+    except Crashed:
+        actor.is_killed()
+    assert actor.promises.cutting is not None, "the cut had an end"
+
+
+def without_derived_files(actor: Actor) -> None:
+    """Everything that can be built again from the log is damaged."""
+    in_use(actor)
+    actor.append(6)
+    actor.sync()
+    actor.is_killed()
+    for name in ("checkpoint", "producers", "boot"):
+        actor.damage(f"dittomq/{name}")
+
+
+def after_a_failed_sync(actor: Actor) -> None:
+    in_use(actor)
+    actor.append(6)
+    actor.door.strike_in(1, Harm.ERROR)
+    try:
+        actor.sync()
+    except StoreFailed:
+        actor.broke()
+    actor.is_killed()
+
+
+def after_a_clean_stop(actor: Actor) -> None:
+    in_use(actor)
+    actor.close()
+
+
+SCRIPTS = {
+    "first-start": Script(nothing, first_start),
+    "append": Script(in_use, appends_and_rolls),
+    "receive": Script(nothing, receives),
+    "checkpoint": Script(in_use, checkpoints),
+    "cut": Script(in_use, cuts),
+    "delete": Script(in_use, deletes),
+    "drop": Script(several_segments, drops),
+    "config": Script(in_use, saves_tables),
+    "recover-clean": Script(after_a_clean_stop, restarts),
+    "recover-killed": Script(after_a_kill, restarts),
+    "recover-power": Script(after_a_power_loss, restarts),
+    "recover-torn": Script(behind_a_torn_tail, restarts),
+    "recover-cut": Script(in_the_middle_of_a_cut, restarts),
+    "recover-drop": Script(in_the_middle_of_a_drop, restarts),
+    "recover-damaged": Script(without_derived_files, restarts),
+    "recover-failed": Script(after_a_failed_sync, restarts),
+}

@@ -1,0 +1,329 @@
+"""The beginning of a log is dropped: what is gone, what stays, and that no stop leaves anything in between."""
+
+import random
+
+import pytest
+
+from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.store import Store
+from dittomq.commitlog.verifying import verify
+from dittomq.errors import InvalidField, OffsetOutOfRange, ProducerExpired, StoreFailed
+from dittomq.offsets import PhysicalOffset
+from tests.support.failing_storage import CrashingStorage, Harm
+from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
+
+SEGMENT = SMALL.segment_bytes
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7))
+
+
+def settled(machine: Machine, frames: int = 60) -> Store:
+    """A store of several segments, all of it confirmed and in the queues; one queue has messages in the first segment only."""
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(b"early", topic="early")], 0)
+    store.close(clean=True)
+    store = filled(machine, frames)
+    store.dispatch(store.end)
+    store.persist_watermark(store.end, store.end, ())
+    return store
+
+
+def read_all(store: Store) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """Offset and position of every message that the queues hold."""
+    found = {}
+    for topic, queue in store.queues():
+        at, high = store.queue_range(topic, queue)
+        seen = []
+        while at < high:
+            part = store.read_queue(topic, queue, at, 7, 10_000)
+            seen += [(int(message.queue_offset), int(message.physical_offset)) for message in part.messages]
+            at = part.next_offset
+        found[topic, queue] = seen
+    return found
+
+
+def left_of(log: bytes, begin: int) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """The same, as the whole log says, without what lies below `begin`."""
+    return {key: [each for each in entries if each[1] >= begin] for key, entries in queues_of(log, SEGMENT).items()}
+
+
+def log_from(store: Store, begin: int) -> bytes:
+    parts, at = [], begin
+    while at < store.end:
+        parts.append(store.read(at, 1 << 20))
+        at += len(parts[-1])
+    return b"".join(parts)
+
+
+def test_what_was_dropped_is_gone_from_log_queues_and_disk_and_nothing_else_is(machine: Machine) -> None:
+    store = settled(machine)
+    log = whole_log(store)
+
+    assert store.drop_before(2 * SEGMENT + 5) == 2 * SEGMENT
+
+    assert store.min_offset == 2 * SEGMENT
+    assert log_from(store, 2 * SEGMENT) == log[2 * SEGMENT :]
+    assert read_all(store) == left_of(log, 2 * SEGMENT)
+    assert min(path for path in machine.files() if path.startswith("commitlog/")) == f"commitlog/{2 * SEGMENT:020d}"
+    for work in (
+        lambda: store.read(2 * SEGMENT - 1, 1),
+        lambda: store.read_records(0, SEGMENT, SEGMENT),
+        lambda: store.leaf_digests(0, 3 * SEGMENT),
+        lambda: store.read_queue("orders", 0, 0, 1, 1),
+    ):
+        with pytest.raises(OffsetOutOfRange):
+            work()
+    assert len(store.leaf_digests(2 * SEGMENT, store.end)) > 0
+
+
+def test_a_restart_finds_the_same(machine: Machine) -> None:
+    store = settled(machine)
+    log = whole_log(store)
+    store.drop_before(2 * SEGMENT)
+    store.close(clean=True)
+
+    again = machine.open()
+
+    assert (again.min_offset, again.end, again.notes, again.damaged) == (2 * SEGMENT, len(log), [], [])
+    assert read_all(again) == left_of(log, 2 * SEGMENT)
+    assert again.queue_range("early", 0) == (1, 1)
+    again.close(clean=True)
+    assert verify(open_on_disk(machine.storage(), "store")).whole
+
+
+def test_the_newest_segment_and_what_is_not_settled_are_never_dropped(machine: Machine) -> None:
+    store = settled(machine)
+    newest = (store.end - 1) // SEGMENT * SEGMENT
+
+    assert store.drop_before(1 << 40) == newest
+
+    machine = Machine(random.Random(8))
+    store = settled(machine)
+    store.persist_watermark(store.end, SEGMENT + 1, ())
+    assert store.drop_before(1 << 40) == SEGMENT
+
+
+def test_a_queue_whose_last_message_was_dropped_continues_its_offsets_even_when_queues_are_built_again(machine: Machine) -> None:
+    store = settled(machine)
+    store.drop_before(SEGMENT)
+    assert store.queue_range("early", 0) == (1, 1)
+    store.close(clean=True)
+    del machine.disk.names.files["dittomq/checkpoint"]
+
+    again = machine.open()
+    open_epoch(again)
+    again.append([frame(b"late", topic="early")], 1_000)
+    again.dispatch(again.end)
+
+    assert [message.queue_offset for message in again.read_queue("early", 0, 1, 10, 1_000).messages] == [1]
+
+
+def test_producers_go_on_and_what_became_of_dropped_sequences_is_not_remembered(machine: Machine) -> None:
+    store = settled(machine)
+    first = store.find_sequence("p", 119)
+    assert first is not None
+
+    for each in (store, None):
+        opened = each or machine.open()
+        opened.drop_before(2 * SEGMENT)
+        with pytest.raises(ProducerExpired):
+            opened.find_sequence("p", 0)
+        assert opened.find_sequence("p", 119) == first
+        if each:
+            [placed] = opened.append([frame(b"again", queue=0, producer="p", first=0)], 1_000).placed
+            assert isinstance(placed, ProducerExpired)
+            opened.close(clean=True)
+
+
+def test_the_log_is_cut_and_goes_on_behind_what_was_dropped(machine: Machine) -> None:
+    store = settled(machine)
+    log = whole_log(store)
+    store.drop_before(SEGMENT)
+    to = next(start for _, start in left_of(log, 3 * SEGMENT)["orders", 1])
+
+    store.cut(to)
+
+    assert (store.min_offset, store.end) == (SEGMENT, to)
+    assert read_all(store) == left_of(log[:to], SEGMENT)
+    store.cut(SEGMENT)
+    assert (store.min_offset, store.end, store.applied) == (SEGMENT, SEGMENT, SEGMENT)
+    assert machine.open().end == SEGMENT
+
+
+def test_a_deletion_that_may_still_be_undone_keeps_what_lies_before_it(machine: Machine) -> None:
+    store = settled(machine)
+    store.append([frame(b"not confirmed")], 1_000)
+    store.hide(store.next_offsets("orders"))
+
+    assert store.drop_before(2 * SEGMENT) == 0
+
+    store.persist_watermark(store.sync(), store.end, ())
+    assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_drop_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
+    begins = set()
+    for operations in range(400):
+        machine = Machine(random.Random(operations))
+        store = settled(machine)
+        log = whole_log(store)
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store: store.drop_before(2 * SEGMENT))  # type: ignore[misc]
+        (machine.lose_power if power else machine.kill)()
+
+        again = machine.open()
+
+        begin = again.min_offset
+        assert begin in {0, 2 * SEGMENT}
+        assert again.end == len(log)
+        assert log_from(again, begin) == log[begin:]
+        again.dispatch(again.end)
+        assert read_all(again) == left_of(log, begin)
+        assert not any(path < f"commitlog/{begin:020d}" for path in machine.files() if path.startswith("commitlog/"))
+        begins.add(begin)
+        if done:
+            break
+    else:
+        pytest.fail("the drop never ran to its end")
+    assert begins == {0, 2 * SEGMENT}
+
+
+@pytest.mark.parametrize("harm", [Harm.ERROR, Harm.DEAD])
+def test_a_disk_that_fails_during_a_drop_fails_the_store_and_the_drop_is_undone_or_finished(harm: Harm) -> None:
+    for call in range(1, 200):
+        machine = Machine(random.Random(call))
+        settled(machine).close(clean=True)
+        door = CrashingStorage(machine.storage())
+        store = Store.open(door, SMALL, chance=machine.chance, wall_ms=1_000)
+        log = whole_log(store)
+        store.dispatch(store.end)
+        door.strike_in(call, harm)
+        try:
+            store.drop_before(2 * SEGMENT)
+        except StoreFailed:
+            with pytest.raises(StoreFailed):
+                store.sync()
+        machine.lose_power()
+
+        again = machine.open()
+
+        assert again.min_offset in {0, 2 * SEGMENT}
+        assert log_from(again, again.min_offset) == log[again.min_offset :]
+        again.dispatch(again.end)
+        assert read_all(again) == left_of(log, again.min_offset)
+        if not door.struck:
+            break
+    else:
+        pytest.fail("the drop never ran to its end")
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_restart_that_dies_while_it_finishes_a_drop_is_repeated(power: bool) -> None:
+    for operations in range(400):
+        machine = Machine(random.Random(operations))
+        store = settled(machine)
+        log = whole_log(store)
+        store.close(clean=False)
+        store = machine.open()
+        files = dict(machine.disk.names.files)
+        store.drop_before(2 * SEGMENT)
+        machine.kill()
+        for path in (f"commitlog/{0:020d}", f"commitlog/{SEGMENT:020d}"):
+            machine.disk.names.files[path] = files[path]
+
+        storage = machine.storage()
+        machine.faults.operations_to_live = operations
+        done = dies(lambda: Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000))  # noqa: B023 - called here
+        (machine.lose_power if power else machine.kill)()
+        again = machine.open()
+
+        assert (again.min_offset, log_from(again, 2 * SEGMENT)) == (2 * SEGMENT, log[2 * SEGMENT :])
+        again.dispatch(again.end)
+        assert read_all(again) == left_of(log, 2 * SEGMENT)
+        if done:
+            break
+    else:
+        pytest.fail("the start never ran to its end")
+
+
+def test_segments_that_somebody_else_dropped_are_hidden_from_the_queues(machine: Machine) -> None:
+    store = settled(machine)
+    log = whole_log(store)
+    store.close(clean=True)
+    del machine.disk.names.files[f"commitlog/{0:020d}"]
+
+    again = machine.open()
+
+    assert again.min_offset == SEGMENT
+    assert read_all(again) == left_of(log, SEGMENT)
+
+
+def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Machine) -> None:
+    source = settled(Machine(random.Random(3)))
+    log = whole_log(source)
+    store = machine.open()
+
+    store.begin_at(2 * SEGMENT)
+
+    assert (store.min_offset, store.end, store.flushed, store.applied, store.written_raw) == (2 * SEGMENT,) * 5
+    store.adopt_lineage(source.lineage)
+    for at in range(2 * SEGMENT, len(log), 4_096):
+        store.write_chunk(at, log[at : at + 4_096])
+    store.sync()
+    store.dispatch(store.end)
+    assert read_all(store) == {key: each for key, each in left_of(log, 2 * SEGMENT).items() if each}
+    store.close(clean=True)
+    again = machine.open()
+    assert (again.min_offset, log_from(again, 2 * SEGMENT)) == (2 * SEGMENT, log[2 * SEGMENT :])
+    with pytest.raises(InvalidField):
+        again.begin_at(0)
+
+
+def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Machine) -> None:
+    store = settled(machine)
+    store.cut(0)
+
+    for begin in (3 * SEGMENT, SEGMENT):
+        store.begin_at(begin)
+        assert (store.min_offset, store.end) == (begin, begin)
+        store.close(clean=False)
+        store = machine.open()
+        assert (store.min_offset, store.end) == (begin, begin)
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_an_empty_log_that_dies_anywhere_while_it_moves_begins_at_the_old_place_or_the_new_one(power: bool) -> None:
+    for operations in range(400):
+        machine = Machine(random.Random(operations))
+        store = settled(machine)
+        store.cut(0)
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store: store.begin_at(SEGMENT))  # type: ignore[misc]
+        (machine.lose_power if power else machine.kill)()
+
+        again = machine.open()
+
+        assert again.min_offset == again.end
+        assert again.end in {0, SEGMENT}
+        if done:
+            break
+    else:
+        pytest.fail("it never came to its end")
+
+
+def test_a_survey_tells_a_segments_age_by_the_record_behind_it_and_its_size_in_blocks(machine: Machine) -> None:
+    store = settled(machine)
+    message = next(each for each in store.read_queue("orders", 0, 0, 1_000, 1 << 20).messages if each.physical_offset >= SEGMENT)
+
+    found = store.survey(0)
+
+    assert (found.start, found.end) == (0, SEGMENT)
+    assert found.newest_ms is not None
+    assert found.newest_ms <= message.store_ms
+    assert found.disk_bytes == SEGMENT
+    assert store.survey(PhysicalOffset(SEGMENT)).newest_ms is not None

@@ -1,0 +1,235 @@
+"""Stores of ours that RocketMQ opened, appended to, and left again."""
+
+import random
+
+import pytest
+
+from dittomq.commitlog.format import sealed_crc
+from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.store import StopKind, Store
+from dittomq.commitlog.verifying import verify
+from dittomq.errors import CorruptRecord
+from dittomq.lineage import FOREIGN
+from tests.simulation.life import SimCrashed
+from tests.store.test_adopting import bodies
+from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log
+from tests.support.stores import SMALL, Machine, draft, filled, frame, open_epoch, whole_log
+
+SEGMENT = SMALL.segment_bytes
+THEIRS = [draft(queue=at % 3, body=b"theirs %d" % at + b"." * 500) for at in range(40)]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(5))
+
+
+def left(machine: Machine, *, clean: bool, frames: int = 30) -> tuple[int, bytes]:
+    """A store of ours, closed or killed: where its log ends, and the log."""
+    store = filled(machine, frames)
+    end, log = store.end, whole_log(store)
+    if clean:
+        store.close(clean=True)
+    machine.kill()
+    return end, log
+
+
+def append(machine: Machine, end: int) -> bytes:
+    """What RocketMQ appends at the end of the log."""
+    data = foreign_log(THEIRS, end, SEGMENT, {("orders", queue): 20 for queue in range(3)})
+    put_log(machine, data, end)
+    return data
+
+
+def stretches(store: Store) -> list[tuple[int, bool, int]]:
+    return [(entry.epoch, entry.opener_id == FOREIGN, entry.start) for entry in store.lineage]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
+def test_what_rocketmq_appended_is_kept_and_has_a_stretch_of_its_own(machine: Machine, clean: bool) -> None:
+    end, log = left(machine, clean=clean)
+    theirs = append(machine, end)
+
+    store = machine.open()
+
+    assert store.recovery_cut is None
+    assert stretches(store) == [(1, False, 0), (1, True, end)]
+    assert whole_log(store) == log + theirs
+    assert bodies(store)[-40:] == [each.body for each in THEIRS]
+    open_epoch(store)
+    store.append([frame(b"ours again")], 99)
+    assert stretches(store) == [(1, False, 0), (1, True, end), (2, False, end + len(theirs))]
+    assert bodies(store)[-1] == b"ours again"
+
+
+def test_records_that_carry_the_record_crc_are_told_from_ours_by_the_end_of_our_clean_stop(machine: Machine) -> None:
+    end, _ = left(machine, clean=True)
+    store = machine.open()
+    open_epoch(store)
+    group = store.append([frame(b"copied with its seal", producer="p", first=60)], 99)
+    store.stamp_boot()
+    machine.kill()
+    record = group.pieces[0][1]
+    machine = Machine(random.Random(5))
+    assert left(machine, clean=True)[0] == end
+    put_log(machine, record[:-20] + sealed_crc(1), end)
+
+    again = machine.open()
+
+    assert stretches(again) == [(1, False, 0), (1, True, end)]
+    assert bodies(again)[-1] == b"copied with its seal"
+    assert again.find_sequence("p", 60) is None, "a producer's sequence in a copy of RocketMQ is not believed"
+
+
+def test_a_torn_record_of_ours_is_still_cut_after_a_kill(machine: Machine) -> None:
+    store = filled(machine)
+    end = store.end
+    group = store.append([frame(b"torn" * 50)], 99)
+    machine.kill()
+    record = group.pieces[0][1]
+    put_log(machine, record[:150].ljust(len(record) - 20, b"\0") + record[-20:], group.start)
+
+    again = machine.open()
+
+    assert again.end == end
+    assert again.recovery_cut is not None
+    assert stretches(again) == [(1, False, 0)]
+
+
+def test_where_rocketmqs_own_mark_is_a_copied_seal_is_no_sign_of_ours(machine: Machine) -> None:
+    end, _ = left(machine, clean=False)
+    stale = foreign_record(draft(body=b"a redelivery")._replace(properties=sealed_crc(1)), 20, end)
+    put_log(machine, stale, end)
+
+    put_file(machine, "abort", b"4711")
+    store = machine.open()
+
+    assert (store.end, store.recovery_cut) == (end + len(stale), None)
+    assert stretches(store) == [(1, False, 0), (1, True, end)]
+
+
+def test_a_second_visit_begins_a_second_stretch(machine: Machine) -> None:
+    end, _ = left(machine, clean=True)
+    first = append(machine, end)
+    store = machine.open()
+    store.close(clean=True)
+    machine.kill()
+    second = foreign_record(draft(topic="more"), 0, end + len(first))
+    put_log(machine, second, end + len(first))
+
+    again = machine.open()
+
+    assert again.end == end + len(first) + len(second)
+    assert stretches(again) == [(1, False, 0), (1, True, end), (1, True, end + len(first))]
+
+
+def test_an_epoch_without_bytes_gives_way_to_what_rocketmq_wrote_there(machine: Machine) -> None:
+    end, _ = left(machine, clean=True)
+    store = machine.open()
+    open_epoch(store)
+    store.close(clean=True)
+    machine.kill()
+    append(machine, end)
+
+    assert stretches(machine.open()) == [(1, False, 0), (2, True, end)]
+
+
+def test_rocketmq_that_only_ended_a_segment_and_went_on_in_the_next_is_recognised(machine: Machine) -> None:
+    end, _ = left(machine, clean=True)
+    large = foreign_log([draft(body=b"x" * (SEGMENT - 1_000))], end, SEGMENT)
+    put_log(machine, large, end)
+
+    store = machine.open()
+
+    assert store.end == end + len(large)
+    assert stretches(store) == [(1, False, 0), (1, True, end)]
+
+
+def test_a_torn_end_of_rocketmqs_is_cut_and_the_rest_of_its_records_kept(machine: Machine) -> None:
+    end, _ = left(machine, clean=True)
+    theirs = append(machine, end)
+    put_log(machine, bytes(10), end + len(theirs) - 10)
+
+    store = machine.open()
+
+    assert bodies(store)[-39:] == [each.body for each in THEIRS[:-1]]
+    assert store.recovery_cut is not None
+
+
+def test_garbage_behind_our_clean_stop_is_cut_as_ever(machine: Machine) -> None:
+    end, log = left(machine, clean=True)
+    put_log(machine, b"\xda\xa3\x20\xa7" * 50, end)
+
+    store = machine.open()
+
+    assert whole_log(store) == log
+    assert stretches(store) == [(1, False, 0)]
+    assert store.stopped is StopKind.CLEAN
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
+def test_dying_anywhere_while_a_visit_is_taken_in_changes_nothing(clean: bool) -> None:
+    for operations in range(300):
+        machine = Machine(random.Random(5))
+        end, log = left(machine, clean=clean, frames=6)
+        theirs = append(machine, end)
+        storage = machine.storage()
+        machine.faults.operations_to_live = operations
+        try:
+            Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
+            died = False
+        except SimCrashed:
+            died = True
+        machine.lose_power()
+
+        again = machine.open()
+
+        assert whole_log(again) == log + theirs
+        assert stretches(again) == [(1, False, 0), (1, True, end)]
+        if not died:
+            return
+    pytest.fail("it never came to its end")
+
+
+def test_what_we_write_behind_a_visit_is_never_taken_for_anothers(machine: Machine) -> None:
+    end, _ = left(machine, clean=True)
+    theirs = append(machine, end)
+    store = machine.open()
+    store.stamp_boot()
+    open_epoch(store)
+    store.append([frame(b"ours", producer="q", first=0)], 99)
+    store.sync()
+    machine.lose_power()
+
+    again = machine.open()
+
+    assert stretches(again) == [(1, False, 0), (1, True, end), (2, False, end + len(theirs))]
+    assert again.find_sequence("q", 0) is not None
+
+
+def test_damage_in_what_rocketmq_appended_is_found_by_readers_and_by_verify(machine: Machine) -> None:
+    end, _ = left(machine, clean=True)
+    theirs = append(machine, end)
+    machine.open().close(clean=True)
+    report = verify(open_on_disk(machine.storage(), "store"))
+    assert (report.whole, report.end) == (True, end + len(theirs))
+    position = theirs.index(b"theirs 7.")
+    put_log(machine, b"T", end + position)
+
+    store = machine.open()
+
+    assert not verify(open_on_disk(machine.storage(), "store")).whole
+    with pytest.raises(CorruptRecord, match="damaged"):
+        bodies(machine.open())
+    assert store.end == end + len(theirs)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
+def test_verify_knows_a_visit_before_we_open_the_store_again(machine: Machine, clean: bool) -> None:
+    end, _ = left(machine, clean=clean)
+    theirs = append(machine, end)
+
+    report = verify(open_on_disk(machine.storage(), "store"))
+
+    assert report.end == end + len(theirs)
+    assert {finding.kind.value for finding in report.findings} == set()

@@ -1,0 +1,70 @@
+"""Records as RocketMQ writes them, and what it leaves beside a log of them."""
+
+import struct
+
+from dittomq.commitlog.format import CRC_BYTES, FIXED_BYTES, Host, encode, mark
+from dittomq.message import Draft
+from tests.support.stores import Machine
+
+HOST = Host(bytes((10, 0, 0, 7)), 10911)
+
+
+def foreign_record(draft: Draft, queue_offset: int, position: int, store_ms: int = 5, system_flag: int = 0) -> bytes:
+    """A whole record that nothing seals."""
+    sealed = bytearray(encode(draft, queue_offset, position, store_ms, HOST))
+    record = sealed[:-CRC_BYTES]
+    properties = len(record) - FIXED_BYTES - len(draft.body) - len(draft.topic.encode())
+    record[:4] = struct.pack(">i", len(record))
+    record[36:40] = struct.pack(">i", system_flag)
+    at = len(record) - properties - 2
+    record[at : at + 2] = struct.pack(">h", properties)
+    return bytes(record)
+
+
+def foreign_log(drafts: list[Draft], start: int, segment_bytes: int, next_offsets: dict[tuple[str, int], int] | None = None) -> bytes:
+    """Neighbouring records from byte `start` on, and blanks where segments end; `next_offsets` is kept up to date."""
+    offsets = {} if next_offsets is None else next_offsets
+    data = bytearray()
+    for draft in drafts:
+        key = (draft.topic, draft.queue)
+        record = foreign_record(draft, offsets.get(key, 0), start + len(data))
+        remaining = segment_bytes - (start + len(data)) % segment_bytes
+        if len(record) + 8 > remaining:
+            data += mark(remaining).ljust(remaining, b"\0")
+            record = foreign_record(draft, offsets.get(key, 0), start + len(data))
+        data += record
+        offsets[key] = offsets.get(key, 0) + 1
+    return bytes(data)
+
+
+def put_log(machine: Machine, data: bytes, start: int) -> None:
+    """Durably write into the segments, whole ones where there are none yet."""
+    size = machine.options.segment_bytes
+    storage = machine.storage()
+    storage.make_folder("commitlog")
+    at = 0
+    while at < len(data):
+        position = start + at
+        path = f"commitlog/{position - position % size:020d}"
+        file = storage.open(path, create=True)
+        if file.size() < size:
+            file.truncate(size)
+        piece = data[at : at + size - position % size]
+        file.pwrite(piece, position % size)
+        file.fdatasync()
+        at += len(piece)
+    storage.sync_folder("commitlog")
+    storage.sync_folder("")
+
+
+def put_file(machine: Machine, path: str, data: bytes | None) -> None:
+    """Durably replace or remove a file beside the log."""
+    storage = machine.storage()
+    if data is None:
+        storage.unlink(path)
+    else:
+        file = storage.open(path, create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.fdatasync()
+    storage.sync_folder(path.rpartition("/")[0])
