@@ -1,8 +1,9 @@
 """Ranges of one node's log for another: verified where they are read, and again where they arrive."""
 
-import zlib
 from collections.abc import AsyncIterator
 from typing import Protocol
+
+from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
@@ -45,5 +46,5 @@ class RangeServing:
             data = await self._lane.call(lambda at=at: self._store.read_records(at, end, PIECE_BYTES))  # type: ignore[misc]
             if not data:
                 raise OffsetOutOfRange("byte", at, self._store.min_offset, self._store.end)
-            yield at, zlib.crc32(data), data
+            yield at, crc32(data), data
             at = PhysicalOffset(at + len(data))

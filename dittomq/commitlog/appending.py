@@ -4,10 +4,11 @@ The hot path. A message costs one header, two checksums and a few lookups; the b
 """
 
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.dispatch import Waiting, carried
@@ -104,24 +105,24 @@ class Appender:
         start = log.end
         stretch = _Stretch(start, log.segment_of(start)[1], start, [], [], [])
         placed: list[list[Placed] | Refused] = []
-        here: dict[int, Placed] = {}
         for frame in frames:
             try:
-                answer = self._known(frame, here)
+                answer = self._known(frame, start, placed)
             except Refused as refused:
                 placed.append(refused)
                 continue
             self._encode(frame, len(answer), stretch, answer)
-            if frame.producer_id:
-                here.update((each.physical_offset, each) for each in answer)
             placed.append(answer)
         _close(stretch, 0)
         pieces = self._write(start, stretch)
         derived.dispatch.collect(stretch.waiting, log.end)
         return Group(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
 
-    def _known(self, frame: Frame, here: dict[int, Placed]) -> list[Placed]:
-        """Places of the frame's leading messages that are stored already. Raises Refused for a frame that cannot be stored."""
+    def _known(self, frame: Frame, start: int, placed: Sequence[list[Placed] | Refused]) -> list[Placed]:
+        """Places of the frame's leading messages that are stored already: below `start` in the log, behind it as `placed` in this group.
+
+        Raises Refused for a frame that cannot be stored.
+        """
         topics, idempotent = self._topics, bool(frame.producer_id)
         for draft in frame.drafts:
             topic, queue, _, _, body, properties, _ = draft
@@ -135,7 +136,10 @@ class Appender:
         positions = self._derived.producers.known(frame.producer_id, frame.first_sequence, len(frame.drafts))
         if isinstance(positions, Refused):
             raise positions
-        found = [here.get(position) or self._find(position) for position in positions]
+        if not positions:
+            return []
+        here = {each.physical_offset: each for answer in placed if not isinstance(answer, Refused) for each in answer}
+        found = [here[PhysicalOffset(position)] if position >= start else self._find(position) for position in positions]
         return [each._replace(duplicate=True) for each in found]
 
     def _check(self, draft: Draft) -> None:
@@ -161,7 +165,7 @@ class Appender:
 
     def _encode(self, frame: Frame, skip: int, stretch: _Stretch, placed: list[Placed]) -> None:
         """Encode the frame's messages behind the first `skip`, and say where they will lie."""
-        queues, topics, crc32, pack = self._derived.index.queues, self._topics, zlib.crc32, HEADER.pack
+        queues, topics, pack = self._derived.index.queues, self._topics, HEADER.pack
         store_ms, (address, port) = self._derived.store_ms, self._host
         waiting, parts, position, place = stretch.waiting, stretch.parts, stretch.position, tuple.__new__
         for draft in frame.drafts[skip:]:

@@ -9,9 +9,10 @@ MessageStoreConfig#messageDelayLevel.
 """
 
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import ClassVar
+
+from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.format import (
     CRC_BYTES,
@@ -109,7 +110,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
     """What a store keeps of the record, or why it is damaged."""
     layout = lay_out(record)
     body_crc, queue, queue_offset, stated, system_flag = _FRONT.unpack_from(record)
-    if layout is None or stated != position or record[-1] == 0 or zlib.crc32(record[layout.body : layout.body_end]) & CRC_MASK != body_crc:
+    if layout is None or stated != position or record[-1] == 0 or crc32(record[layout.body : layout.body_end]) & CRC_MASK != body_crc:
         problem = problem_of(record, position, sealed=False)
         if problem or layout is None:
             return problem

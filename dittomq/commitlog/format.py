@@ -19,9 +19,10 @@ Source: Apache RocketMQ 5.3.3, MessageExtEncoder, MessageDecoder, CommitLog, Con
 """
 
 import struct
-import zlib
 from functools import lru_cache
 from typing import NamedTuple
+
+from zlib_ng.zlib_ng import crc32
 
 from dittomq.message import MAX_BODY_BYTES, Draft
 from dittomq.properties import tags_code
@@ -129,11 +130,11 @@ def encode(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int,
     body = draft.body
     size = record_bytes(len(topic), len(body), len(properties))
     head = HEADER.pack(
-        size, MAGIC_1, zlib.crc32(body) & CRC_MASK, draft.queue, draft.flag, queue_offset, physical_offset, 0,
+        size, MAGIC_1, crc32(body) & CRC_MASK, draft.queue, draft.flag, queue_offset, physical_offset, 0,
         draft.born_ms, *host, store_ms, *host, 0, 0, len(body),
     )  # fmt: skip
     record = b"".join((head, body, bytes((len(topic),)), topic, LENGTH_16.pack(len(properties) + CRC_BYTES), properties))
-    return record + sealed_crc(zlib.crc32(record))
+    return record + sealed_crc(crc32(record))
 
 
 def scan(data: bytes, base: int, segment_end: int) -> Scan:
@@ -142,7 +143,7 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
     The hot path of a slave.
     """
     entries: list[Entry] = []
-    view, length, unpack, crc32, make = memoryview(data), len(data), _SCANNED.unpack_from, zlib.crc32, tuple.__new__
+    view, length, unpack, make = memoryview(data), len(data), _SCANNED.unpack_from, tuple.__new__
     at, opening, producer_id, sequence = 0, b"", "", -1
     while length - at >= _SCANNED.size:
         size, magic, queue, queue_offset, position, system_flag, store_ms, body_bytes = unpack(data, at)
@@ -176,7 +177,7 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
 
 def whole_end(data: bytes, base: int, segment_end: int) -> tuple[int, str]:
     """Like `scan`, where only the end and the problem matter."""
-    view, length, unpack, crc32 = memoryview(data), len(data), _SCANNED.unpack_from, zlib.crc32
+    view, length, unpack = memoryview(data), len(data), _SCANNED.unpack_from
     at = 0
     while length - at >= _SCANNED.size:
         size, _, _, _, position, _, _, _ = unpack(data, at)
@@ -242,7 +243,7 @@ def any_set(view: memoryview) -> bool:
 
 def intact(record: bytes, position: int) -> bool:
     """Whether a sealed record of the right size is whole and lies where it says: the quick way of `problem_of`."""
-    seal = b"__CRC32#\x01%b\x02" % (b"%010d" % (zlib.crc32(memoryview(record)[:-CRC_BYTES]) & CRC_MASK))[::-1]
+    seal = b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(memoryview(record)[:-CRC_BYTES]) & CRC_MASK))[::-1]
     return record[-CRC_BYTES:] == seal and _POSITION.unpack_from(record, 28)[0] == position
 
 
@@ -274,7 +275,7 @@ def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
     if stated != position:
         return f"it says that it lies at {stated:,}"
     body = record[layout.body : layout.body_end]
-    if body and zlib.crc32(body) & CRC_MASK != int.from_bytes(record[8:12], "big"):
+    if body and crc32(body) & CRC_MASK != int.from_bytes(record[8:12], "big"):
         return "its checksum does not match the body"
     has_crc = len(record) - layout.properties >= CRC_BYTES and record[-CRC_BYTES:].startswith(CRC_NAME)
     if not sealed:
@@ -282,7 +283,7 @@ def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
         return "its properties end in zeros: it is torn" if torn else ""
     if not has_crc:
         return "it has no record checksum"
-    return "" if record[-CRC_BYTES:] == sealed_crc(zlib.crc32(record[:-CRC_BYTES])) else "its record checksum does not match"
+    return "" if record[-CRC_BYTES:] == sealed_crc(crc32(record[:-CRC_BYTES])) else "its record checksum does not match"
 
 
 def store_ms_of(head: bytes) -> int:

@@ -75,9 +75,9 @@ class Appends:
             make(PlacedMessage, (draft.topic, draft.queue, where.queue_offset, where.physical_offset, where.size, written.store_ms))
             for draft, where in zip(order.drafts, written.placed, strict=True)
         ]
-        await self._earlier.correct(order, [index for index, where in enumerate(written.placed) if where.duplicate], placed)
-        duplicate = all(where.duplicate for where in written.placed)
-        return await self._answer(ticket.term, order, placed, duplicate=duplicate)
+        duplicates = [index for index, where in enumerate(written.placed) if where.duplicate]
+        await self._earlier.correct(order, duplicates, placed)
+        return await self._answer(ticket.term, order, placed, duplicate=len(duplicates) == len(placed))
 
     async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedMessage]) -> StoredFrame:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""

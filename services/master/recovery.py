@@ -1,13 +1,13 @@
 """Before a master leads: hears slaves, takes over the longest tail, waits for what Leadership demands."""
 
 import asyncio
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import assert_never
 
 import structlog
+from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import RangeSource
@@ -150,7 +150,7 @@ class Recovery:
 
     async def _copy(self, pieces: AsyncIterator[tuple[PhysicalOffset, int, bytes]]) -> None:
         async for offset, crc, data in pieces:
-            if zlib.crc32(data) != crc:
+            if crc32(data) != crc:
                 raise CorruptRecord(self._own.node, offset, "the bytes changed on their way")
             await self._lane.call(lambda offset=offset, data=data: self._store.write_chunk(offset, data))  # type: ignore[misc]
 

@@ -1,11 +1,12 @@
 """④ One slave's stream: obeys its MasterSession, reads what it asks for, counts what it acknowledges."""
 
 import asyncio
-import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import assert_never
+
+from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
@@ -173,7 +174,7 @@ class SlaveStream:
         if command.limit > command.start:
             data = self._parts.term.tail.read(command.start, command.limit) or await self._read_disk(command)
         now = self._log_now()
-        chunk = Chunk(command.epoch, command.start, zlib.crc32(data), data, now.confirmed, now.end)
+        chunk = Chunk(command.epoch, command.start, crc32(data), data, now.confirmed, now.end)
         await self._send(chunk)
         self._record.sent(len(data), self._parts.clock)
         return session.ChunkSent(PhysicalOffset(command.start + len(data)))

@@ -1,10 +1,11 @@
 """⑤⑥ One stream to the master: obeys its SlaveSession."""
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
+
+from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
@@ -115,7 +116,7 @@ class MasterStream:
             if message is None:
                 raise StreamEnded("the master ended the stream")
             self._parts.ears.heard()
-            if isinstance(message, Chunk) and zlib.crc32(message.data) != message.crc:
+            if isinstance(message, Chunk) and crc32(message.data) != message.crc:
                 raise StreamEnded(f"a chunk at {message.offset:,} changed on its way")
             await self._handle(message)
 
