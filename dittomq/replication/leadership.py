@@ -8,7 +8,7 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
     power loss, ASYNC_FLUSH, q >= 2     hear S - q + 2 slaves, then wait for the others as above
     failed fsync, q >= 2                the same
     both with q = 1                     wait `recover_wait_s`
-    empty store                         a slave with data: hear max(1, S - q + 2) slaves, then wait for the others as above;
+    empty store                         a slave with data: hear S - q + 2 slaves (q = 1: all), then wait for the others as above;
                                         only empty ones: hear all S
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
@@ -156,10 +156,10 @@ class Leadership:
         rules, stopped = self._rules, self._own.stopped
         if rules.replicas_expected == 0 or stopped is Stopped.WHOLE:
             return ""
-        needed = rules.replicas_expected - rules.in_sync_replicas + 2
+        needed = min(rules.replicas_expected, rules.replicas_expected - rules.in_sync_replicas + 2)  # with q = 1 there are only so many
         if stopped is Stopped.EMPTY:
             if any(hello.end > hello.min_offset for hello in self._heard.values()):
-                return self._hear(max(1, needed), "this store is empty and a slave has data") or self._others(now)
+                return self._hear(needed, "this store is empty and a slave has data") or self._others(now)
             return self._hear(rules.replicas_expected, "this store is empty; the group is new only when every slave is empty too")
         if rules.in_sync_replicas >= 2 and (stopped is Stopped.FAILED_SYNC or not rules.sync_flush):
             return self._hear(needed, f"confirmed data may be missing here after a {stopped}") or self._others(now)

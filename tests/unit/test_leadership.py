@@ -128,6 +128,15 @@ def test_an_empty_master_among_full_slaves_copies_the_longest_first() -> None:
     assert leadership.decide(0.1) == TakeOver("a/2", "a-2:10912", PhysicalOffset(0), PhysicalOffset(900), ONE)
 
 
+def test_an_empty_master_that_confirmed_alone_copies_its_slaves_when_all_were_heard() -> None:
+    leadership = Leadership(replace(RULES, replicas_expected=1, in_sync_replicas=1), EMPTY, 0.0)
+    assert isinstance(leadership.decide(1e6), Wait)
+
+    leadership.slave_heard(hello(1, 700))
+
+    assert leadership.decide(1e6) == TakeOver("a/1", "a-1:10912", PhysicalOffset(0), PhysicalOffset(700), ONE)
+
+
 def test_a_loss_that_was_accepted_is_named_also_after_a_tail_was_taken_over() -> None:
     leadership = Leadership(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 700))
