@@ -22,8 +22,9 @@ def command(tmp_path: Path) -> Iterator[CommandLine]:
     activate = tmp_path / ".venv" / "bin" / "activate"
     activate.parent.mkdir(parents=True)
     activate.touch()
-    yield CommandLine(tmp_path)
-    LocalCluster(tmp_path / ".dittomq").stop(grace_s=0.0)
+    cluster = LocalCluster(tmp_path / ".dittomq")
+    yield CommandLine(tmp_path, STORE=str(cluster.folder / "a-0"))
+    cluster.stop(grace_s=0.0)
 
 
 @pytest.fixture

@@ -26,12 +26,13 @@ class Ran:
 
 
 class CommandLine:
-    """Runs `dittomq …` in `folder`, with contexts of its own."""
+    """Runs `dittomq …` in `folder`, with contexts of its own and these variables more."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **variables: str) -> None:
         self.folder = folder
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("DITTOMQ_")}
         self._environment |= {"PYTHONPATH": str(ROOT), "DITTOMQ_CONFIG": str(folder / "contexts.toml"), "NO_COLOR": "1", "COLUMNS": "200"}
+        self._environment |= variables
 
     def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = 100) -> Ran:
         """Run one command to its end."""
