@@ -1,6 +1,7 @@
 """The demo itself: it passes on a working product, ends every process in every case, and uses free ports where the usual ones are taken."""
 
 import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -35,7 +36,7 @@ def test_the_demo_passes_and_leaves_no_process(tmp_path: Path, taken_port: int) 
     lines = ran.out.splitlines()
     assert [line[1:6] for line in lines if line.startswith("[")] == [f"{number:2}/10" for number in range(1, 11)]
     assert f"a/0 master :{taken_port} " not in ran.out
-    assert "20,000 flushed on 2+ copies, 0 weaker, 0 unknown" in ran.out
+    assert re.search(r"20,000 flushed on [23]\+ copies, 0 weaker, 0 unknown", ran.out)
     assert "flipped, audited again: found, a/2, flights queue 5 offset 100, byte " in ran.out
     assert lines[-2].startswith("PASS in ")
     assert (tmp_path / ".dittomq" / "demo" / "audit" / "audit.html").is_file()

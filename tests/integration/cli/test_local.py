@@ -27,7 +27,10 @@ def test_the_first_minute_of_the_readme(command: CommandLine) -> None:
 
     published = command.shell("seq 1000 | dittomq publish orders")
     assert published.code == 0
-    assert published.out.startswith("1,000 stored · 1,000 flushed on 2 or more copies · 0 weaker · 0 not stored · 0 unknown")
+    stored, copies = published.out.split(" flushed on ")
+    assert stored == "1,000 stored · 1,000"
+    assert copies[0] in "23"  # the third copy may be late
+    assert copies[1:].startswith(" or more copies · 0 weaker · 0 not stored · 0 unknown")
 
     os.kill(int(command.run("local", "status", "--pid", "a/0").out), signal.SIGKILL)
     assert command.run("local", "status").code == 3
