@@ -111,10 +111,6 @@ class Front(ABC):
         """One past the last whole record."""
 
     @abstractmethod
-    def check_room(self, size: int) -> None:
-        """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
-
-    @abstractmethod
     def checkpoint(self) -> None:
         """Durably remember queues and producers as they are."""
 

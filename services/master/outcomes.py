@@ -29,8 +29,7 @@ class Outcomes:
             return Outcome.UNKNOWN, None
         if found is None:
             return Outcome.NOT_STORED, None
-        placed = PlacedMessage(found.topic, found.queue, found.queue_offset, found.physical_offset, found.size, found.store_ms)
-        return Outcome.STORED, await self._appends.answer(order, [placed])
+        return Outcome.STORED, await self._appends.answer(order, [PlacedMessage(*found)])
 
     async def stored_before(self, order: ResentOrder) -> StoredFrame | None:
         """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers."""
