@@ -7,7 +7,7 @@ From the intent on, everything is repeated until it is done; before it, nothing 
 """
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dittomq.commitlog import checkpoint, identity, key_index, lineage_file, producers, side_file, watermark
 from dittomq.commitlog.format import UNIT, UNIT_BYTES
@@ -74,7 +74,7 @@ def finish(storage: Storage, intent: CutIntent) -> None:
     _cut_segments(storage, intent)
     held = identity.load(storage)
     assert held is not None, "a cut is begun in a store of ours only"
-    identity.save(storage, identity.Identity(held.replica_uuid, intent.generation))
+    identity.save(storage, replace(held, generation=intent.generation))
     side_file.remove(storage, _NAME)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from dittomq.commitlog import segment
+from dittomq.commitlog import identity, segment
 from dittomq.commitlog.digest import leaf_digest
 from dittomq.commitlog.format import MARK_BYTES
 from dittomq.commitlog.storage import File, Storage
@@ -95,6 +95,7 @@ Progress = Callable[[int, int], None]
 
 def digest_store(storage: Storage, name: str, asked: Range | None = None, progress: Progress | None = None) -> StoreDigest:
     """Digest a store that may be in use; `name` is what a person calls it. Raises UnreadableStore, InvalidField."""
+    identity.refuse_newer(storage, name)
     starts = segment.starts_of(name, storage.list_folder(segment.FOLDER))
     if not starts:
         raise UnreadableStore(name, f"it has no {segment.FOLDER} folder with segments; name the folder that holds {segment.FOLDER}/")

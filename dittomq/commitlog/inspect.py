@@ -58,7 +58,8 @@ class Item(NamedTuple):
 
 
 def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
-    """Look at a store's folder. Raises UnreadableStore for one that has no log, or segments of different sizes."""
+    """Look at a store's folder. Raises UnreadableStore for one that has no log, segments of different sizes, or a newer format."""
+    identity.refuse_newer(storage, name)
     starts = starts_of(name, storage.list_folder(FOLDER))
     if not starts:
         raise UnreadableStore(name, f"{FOLDER}/ holds no segment; name the folder that holds {FOLDER}/")

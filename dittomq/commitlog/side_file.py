@@ -1,6 +1,8 @@
 """Our own small files in `dittomq/`: replaced whole, and never believed without their checksum.
 
-"DTMQ" │ kind, 4 letters │ version u16 │ CRC-32 u32 over the rest │ length u64 │ payload
+"DTMQ" │ kind, 4 letters │ version u16 │ CRC-32 u32 over the payload │ length u64 │ payload
+
+The version is 1, but for the identity's, which is the store's format.
 """
 
 import json
@@ -23,24 +25,30 @@ class DamagedSideFile(DittoError):
     reason = "DAMAGED_SIDE_FILE"
 
 
-def seal(kind: bytes, payload: bytes) -> bytes:
+def seal(kind: bytes, payload: bytes, version: int = _VERSION) -> bytes:
     """The bytes of a side file; `kind` has four letters."""
-    return _HEAD.pack(_MAGIC, kind, _VERSION, zlib.crc32(payload), len(payload)) + payload
+    return _HEAD.pack(_MAGIC, kind, version, zlib.crc32(payload), len(payload)) + payload
 
 
 def unseal(kind: bytes, data: bytes, path: str) -> bytes:
     """The payload; what lies behind it is ignored. Raises DamagedSideFile."""
+    version, payload = unseal_any(kind, data, path)
+    if version != _VERSION:
+        raise DamagedSideFile(f"{path} has version {version}, this program knows {_VERSION}; use the program that wrote it")
+    return payload
+
+
+def unseal_any(kind: bytes, data: bytes, path: str) -> tuple[int, bytes]:
+    """The version in the head, whichever it is, and the payload. The checksum does not cover the version. Raises DamagedSideFile."""
     if len(data) < _HEAD.size:
         raise DamagedSideFile(f"{path} is damaged: it has {len(data)} bytes")
     magic, found, version, crc, length = _HEAD.unpack_from(data)
     if magic != _MAGIC or found != kind:
         raise DamagedSideFile(f"{path} is damaged: it does not begin as it should")
-    if version != _VERSION:
-        raise DamagedSideFile(f"{path} has version {version}, this program knows {_VERSION}; use the program that wrote it")
     payload = data[_HEAD.size : _HEAD.size + length]
     if len(payload) != length or zlib.crc32(payload) != crc:
         raise DamagedSideFile(f"{path} is damaged: its checksum does not match")
-    return payload
+    return version, payload
 
 
 def load(storage: Storage, name: str, kind: bytes) -> bytes | None:

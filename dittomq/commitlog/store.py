@@ -76,6 +76,7 @@ class Store(Front):
         Raises StoreLocked, UnreadableStore (the log was not changed), StoreFailed.
         """
         try:
+            identity.refuse_newer(storage, options.path)  # before anything is made, the lock's file included
             storage.make_folder("")
             store = cls(storage, options, storage.lock("lock"))
         except OSError as error:
@@ -295,6 +296,7 @@ class Store(Front):
 
     def _recover(self, chance: random.Random) -> None:
         storage = self._storage
+        identity.refuse_newer(storage, self._options.path)  # again: who held the lock until now may have raised the format
         found = identity.load(storage)
         adopting.refuse_unread(storage, self._options.path, ours=found is not None)
         adopted = adopting.adopt(self._layout) if found is None and storage.list_folder(FOLDER) else None

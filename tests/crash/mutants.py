@@ -6,7 +6,7 @@ A mutant takes the product's own code apart with pytest's monkeypatch; the scrip
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -128,7 +128,7 @@ def cut_leaves_the_producers(patch: Patch) -> None:
 
 def cut_keeps_its_generation(patch: Patch) -> None:
     real = identity.save
-    patch.setattr(identity, "save", lambda storage, who: real(storage, identity.Identity(who.replica_uuid, 0)))
+    patch.setattr(identity, "save", lambda storage, who: real(storage, replace(who, generation=0)))
 
 
 def failure_not_marked(patch: Patch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dittomq.commitlog import side_file
 from dittomq.commitlog.format import UNIT, Host, encode, mark
+from dittomq.commitlog.identity import FORMAT
 from dittomq.commitlog.key_format import KeyMark, KeySizes
 from dittomq.commitlog.key_index import Keyed, KeyIndex
 from dittomq.commitlog.open_files import OpenFiles
@@ -41,7 +42,7 @@ EXAMPLES = {
     "unit": UNIT.pack(POSITION, len(RECORD), MESSAGE.tags_code),
     "blank unit": UNIT.pack(0, 0x7FFFFFFF, 0),
     "key index": key_index(),
-    "side file": side_file.seal(b"IDEN", b'{"generation": 0, "replica_uuid": "3fa8"}'),
+    "side file": side_file.seal(b"IDEN", b'{"format": 1, "generation": 0, "replica_uuid": "3fa8", "written_by": "0.1.0"}'),
 }
 
 
@@ -57,6 +58,10 @@ def test_every_file_in_our_folder_has_its_row() -> None:
 
     assert set(re.findall(r"^\| `[^`]*` \| `(\w{4})` \|", PAGE, re.MULTILINE)) == sealed
     assert unsealed <= set(re.findall(r"^\| `([\w-]+)` \|", PAGE, re.MULTILINE))
+
+
+def test_every_format_that_this_version_understands_has_its_row() -> None:
+    assert re.findall(r"^\| (\d+) \| \d+\.\d+\.\d+ \|", PAGE, re.MULTILINE) == [str(number) for number in range(1, FORMAT + 1)]
 
 
 def shown(name: str) -> str:

@@ -1,0 +1,183 @@
+"""The format of a store: older versions refuse what only newer ones understand, by name, and change nothing."""
+
+import random
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dittomq.commitlog import identity, side_file
+from dittomq.commitlog.digest_file import digest_store
+from dittomq.commitlog.identity import FORMAT, Identity
+from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.storage import OsStorage, Storage
+from dittomq.commitlog.store import Store
+from dittomq.errors import UnreadableStore
+from dittomq.version import VERSION
+from tests.simulation.life import SimCrashed
+from tests.support.stores import SMALL, Machine, filled, open_epoch, whole_log
+
+NEWER = FORMAT + 1
+TELLS_WHAT_TO_USE = r"; use dittomq 9\.4\.1 or a newer one$"
+REFUSAL = (
+    f"it has format {NEWER} since dittomq 9.4.1 wrote to it, and this is dittomq {VERSION}, "
+    f"which understands formats up to {FORMAT}; use dittomq 9.4.1 or a newer one"
+)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(5))
+
+
+def make_newer(storage: Storage) -> None:
+    """What 9.4.1 leaves, which also puts into the file what we have never heard of."""
+    held = identity.load(storage)
+    assert held is not None
+    identity.save(storage, replace(held, format=NEWER, written_by="9.4.1"))
+
+
+def save_without_format(storage: Storage) -> None:
+    """The identity as releases before there were formats wrote it."""
+    held = identity.load(storage)
+    assert held is not None
+    side_file.save_json(storage, "identity", b"IDEN", {"replica_uuid": held.replica_uuid, "generation": held.generation})
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_store_of_a_newer_format_is_refused_in_one_sentence_by_everything_that_opens_stores(machine: Machine) -> None:
+    filled(machine).close(clean=True)
+    make_newer(machine.storage())
+
+    for what in (
+        machine.open,
+        lambda: open_on_disk(machine.storage(), SMALL.path),
+        lambda: digest_store(machine.storage(), SMALL.path),
+    ):
+        with pytest.raises(UnreadableStore) as refused:
+            what()
+        assert str(refused.value) == f"the store {SMALL.path} cannot be opened: {REFUSAL}"
+
+
+def test_a_refused_store_keeps_every_byte_also_one_without_its_lock_file_and_after_a_kill(tmp_path: Path) -> None:
+    options = replace(SMALL, path=str(tmp_path))
+    store = Store.open(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=0)
+    open_epoch(store)
+    store.stamp_boot()
+    store.close(clean=False)
+    (tmp_path / "lock").unlink()
+    (tmp_path / "dittomq" / "tmp-left").write_bytes(b"a start would remove this")
+    make_newer(OsStorage(tmp_path))
+    before = contents(tmp_path)
+
+    with pytest.raises(UnreadableStore, match=TELLS_WHAT_TO_USE):
+        Store.open(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=0)
+
+    assert contents(tmp_path) == before
+
+
+def test_a_format_that_was_raised_while_we_waited_for_the_lock_is_refused_too(machine: Machine) -> None:
+    filled(machine).close(clean=True)
+    storage = machine.storage()
+    lock = storage.lock
+
+    def raise_and_let_go(path: str) -> object:
+        make_newer(storage)
+        return lock(path)
+
+    storage.lock = raise_and_let_go  # type: ignore[method-assign,assignment]
+
+    with pytest.raises(UnreadableStore, match=TELLS_WHAT_TO_USE):
+        Store.open(storage, SMALL, chance=machine.chance, wall_ms=0)
+
+
+def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the_file(machine: Machine) -> None:
+    filled(machine).close(clean=True)
+    side_file.load_json(machine.storage(), "identity", b"IDEN")
+    make_newer(machine.storage())
+
+    with pytest.raises(side_file.DamagedSideFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
+        side_file.load_json(machine.storage(), "identity", b"IDEN")
+
+
+def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_log_and_its_name(machine: Machine) -> None:
+    store = filled(machine)
+    log, uuid = whole_log(store), store.replica_uuid
+    store.close(clean=True)
+    save_without_format(machine.storage())
+
+    assert identity.load(machine.storage()) == Identity(uuid, 0, format=1, written_by="")
+    again = machine.open()
+    assert (whole_log(again), again.replica_uuid) == (log, uuid)
+    again.cut(again.min_offset)
+    assert identity.load(machine.storage()) == Identity(uuid, 1, format=1, written_by="")
+
+
+def test_a_new_store_names_the_version_that_made_it(machine: Machine) -> None:
+    uuid = machine.open().replica_uuid
+
+    assert identity.load(machine.storage()) == Identity(uuid, 0, format=1, written_by=VERSION)
+
+
+@pytest.mark.parametrize(("head", "payload"), [(NEWER, 1), (1, NEWER)], ids=["in the head", "in the payload"])
+def test_a_format_that_head_and_payload_do_not_agree_on_is_damage_and_no_version(machine: Machine, head: int, payload: int) -> None:
+    filled(machine).close(clean=True)
+    held = identity.load(machine.storage())
+    assert held is not None
+    identity.save(machine.storage(), replace(held, format=payload))
+    file = machine.disk.names.files["dittomq/identity"]
+    file.write(memoryview(struct.pack(">H", head)), 8, machine.chance)
+
+    with pytest.raises(UnreadableStore, match=r"dittomq/identity is damaged: its head has version .*restore it"):
+        machine.open()
+
+
+def test_wherever_a_newer_version_dies_what_older_ones_misread_is_in_no_store_that_they_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[tuple[int, bool, bool]] = set()
+    done = False
+    while not done:
+        machine = Machine(random.Random(len(seen)))
+        filled(machine).close(clean=True)
+        with monkeypatch.context() as newer:
+            newer.setattr(identity, "FORMAT", NEWER)
+            newer.setattr(identity, "VERSION", "9.4.1")
+            done = _write_anew(machine, operations=len(seen))
+        machine.lose_power()
+        files = machine.files()
+        seen.add((len(seen), f'"format": {NEWER}'.encode() in files["dittomq/identity"], "dittomq/anew" in files))
+        if "dittomq/anew" in files:
+            with pytest.raises(UnreadableStore, match=TELLS_WHAT_TO_USE):
+                machine.open()
+
+    assert {(raised, written) for _, raised, written in seen} == {(False, False), (True, False), (True, True)}
+
+
+def _write_anew(machine: Machine, operations: int) -> bool:
+    """As a newer version, raise the format, then write a file of a new kind; whether it came to that before the disk had done so much."""
+    storage = machine.storage()
+    machine.faults.operations_to_live = operations
+    try:
+        identity.raise_format(storage, NEWER)
+        side_file.save_json(storage, "anew", b"ANEW", {})
+    except SimCrashed:
+        return False
+    return True
+
+
+def test_a_format_is_never_lowered_neither_by_a_cut_nor_by_who_needs_less(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "FORMAT", NEWER)
+    filled(machine).close(clean=True)
+    make_newer(machine.storage())
+
+    store = machine.open()
+    store.cut(store.min_offset)
+    store.close(clean=True)
+    identity.raise_format(machine.storage(), FORMAT)
+
+    held = identity.load(machine.storage())
+    assert held is not None
+    assert (held.format, held.written_by, held.generation) == (NEWER, "9.4.1", 1)
