@@ -11,6 +11,8 @@ LEAF_BYTES = 1024 * 1024
 
 DIGEST_BYTES = 16
 MAX_READ_RANGE_BYTES = 64 * 1024 * 1024
+MIN_LEASE_S = 10
+MAX_LEASE_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,11 @@ class RangeDigests:
     root: bytes
     leaves: tuple[bytes, ...] = ()
     unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A node's promise to an audit: retention drops nothing from `start` on while the lease lasts."""
+
+    pin_id: str
+    start: PhysicalOffset

@@ -63,6 +63,7 @@ _PUBLISH = (
     '{"message":{"topic":"orders","text":"paid","queue":3,"keys":["o-17"]},"ack":"ACK_LEVEL_REPLICA_FLUSHED","timeout":"3s",'
     '"producer_id":"by-hand","sequence":0}'
 )
+_NO_PIN = "0123456789abcdef0123456789abcdef"
 _HELLO = (
     '{"hello":{"cluster":"local-5f2a","broker":"a","broker_id":9,"replica_uuid":"fedcba9876543210fedcba9876543210","protocol_version":1,'
     '"replication_address":"127.0.0.1:10997","segment_bytes":67108864}}'
@@ -97,6 +98,11 @@ LINES: Final = {
     f"{_METADATA}/GetAllDelayOffset": Line(_CLIENTS, "{}", "Empty until delayed messages exist."),
     f"{_METADATA}/GetAllSubscriptionGroupConfig": Line(_CLIENTS, "{}", "Empty until consumer groups exist."),
     f"{_AUDIT}/Describe": Line(_CLIENTS, "{}"),
+    f"{_AUDIT}/Pin": Line(_CLIENTS, '{"run":"by-hand","lease":"60s"}', "`pin_id` names it in the next two."),
+    f"{_AUDIT}/RenewPin": Line(
+        _CLIENTS, f'{{"pin_id":"{_NO_PIN}","lease":"60s"}}', "Refused with `SESSION_ENDED`: there is no such pin.", refused="SESSION_ENDED"
+    ),
+    f"{_AUDIT}/Unpin": Line(_CLIENTS, f'{{"pin_id":"{_NO_PIN}"}}', "Answers that it had ended: there is no such pin."),
     f"{_AUDIT}/DigestRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100,"salt":"7","leaves":true}'),
     f"{_AUDIT}/ReadRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100}'),
     f"{_REPLICATION}/Replicate": Line(

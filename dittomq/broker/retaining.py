@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from dittomq.broker.pinning import Pins
 from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
@@ -28,6 +29,7 @@ class RetainingParts:
     store: Store
     lane: Lane
     clock: Clock
+    pins: Pins
 
 
 class Retaining:
@@ -53,24 +55,37 @@ class Retaining:
     async def step(self) -> None:
         """Look once, and drop all that may go now."""
         parts, store = self._parts, self._parts.store
-        holds, now_ms = tuple(self._holds()), self._now_ms()
-        decision = await parts.lane.call(lambda: self._decide(holds, now_ms))
-        self.held_bytes = dict(decision.held)
-        begin = store.min_offset
-        while store.min_offset < decision.min_offset:
-            before = store.min_offset
-            _, end = store.segment_of(before)
-            await parts.lane.call(lambda end=end: store.drop_before(end))  # type: ignore[misc]
-            if store.min_offset == before:
-                break
-            self.dropped_bytes += store.min_offset - before
+        await parts.pins.forget_ended()
+        await parts.lane.call(self._survey)
+        begin, lost = store.min_offset, dict[str, None]()
+        while dropped := await self._drop_one(lost):
+            self.dropped_bytes += dropped
             await asyncio.sleep(_PAUSE_S)
         if store.min_offset > begin:
             log.info("log_dropped", node=parts.node, before=store.min_offset, bytes=store.min_offset - begin)
-            for name in decision.lost:
+            for name in lost:
                 log.warning("hold_released", node=parts.node, holder=name, log_begins=store.min_offset)
 
-    def _decide(self, holds: Sequence[Hold], now_ms: int) -> Decision:
+    async def _drop_one(self, lost: dict[str, None]) -> int:
+        """Drop the first segment, if it may go now; how many bytes went. `lost` learns who wanted them.
+
+        No pin is taken from the decision until the drop is done.
+        """
+        parts, store = self._parts, self._parts.store
+        async with parts.pins.still:
+            now_ms = self._now_ms()
+            holds = (*self._holds(), *parts.pins.holds(now_ms))
+            decision = await parts.lane.call(lambda: self._decide(holds, now_ms))
+            self.held_bytes = dict(decision.held)
+            before = store.min_offset
+            if decision.min_offset > before:
+                _, end = store.segment_of(before)
+                await parts.lane.call(lambda: store.drop_before(end))
+                lost.update(dict.fromkeys(decision.lost))
+            return store.min_offset - before
+
+    def _survey(self) -> None:
+        """Learn what has become of segments since the last time; blocks."""
         store = self._parts.store
         begin, settled, end = store.min_offset, store.settled, store.end
         surveyed = {start: each for start, each in self._surveyed.items() if start >= begin}
@@ -79,10 +94,13 @@ class Retaining:
             if at not in surveyed and start + store.segment_bytes < end:
                 surveyed[at] = store.survey(at)
         self._surveyed = surveyed
-        if not surveyed:
-            return Decision(begin)
-        segments = [surveyed[start] for start in sorted(surveyed)]
-        return decide(Facts(segments, settled, end, store.disk_use(), now_ms), self._rules, holds)
+
+    def _decide(self, holds: Sequence[Hold], now_ms: int) -> Decision:
+        store = self._parts.store
+        segments = [self._surveyed[start] for start in sorted(self._surveyed) if start >= store.min_offset]
+        if not segments:
+            return Decision(store.min_offset)
+        return decide(Facts(segments, store.settled, store.end, store.disk_use(), now_ms), self._rules, holds)
 
     def _now_ms(self) -> int:
         """A clock that was set forward while we run makes nothing old."""

@@ -8,7 +8,7 @@ import grpc.aio
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
-from dittomq.copies import CopyDescription, RangeDigests
+from dittomq.copies import CopyDescription, Pin, RangeDigests
 from dittomq.errors import OutOfReach
 from dittomq.offsets import PhysicalOffset
 from dittomq.rpc.channel import Channels, call, typed
@@ -62,6 +62,24 @@ class CopyReader:
         stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
         message = await call(stub.Describe, audit_pb2.DescribeRequest(), who=node.name, deadline_s=self._deadline_s)
         return wire.copy_description(message)
+
+    async def pin(self, node: NodeAddress, run: str, lease_s: float) -> Pin:
+        """Let the node hold back its retention, from the first byte it has, until the lease ends."""
+        stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
+        request = audit_pb2.PinRequest(run=run, lease=wire.lease(lease_s))
+        return wire.pin(await call(stub.Pin, request, who=node.name, deadline_s=self._deadline_s))
+
+    async def renew(self, node: NodeAddress, pin: Pin, lease_s: float) -> None:
+        """Let a pin's lease begin anew. Raises SessionEnded when it has ended."""
+        stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
+        request = audit_pb2.RenewPinRequest(pin_id=pin.pin_id, lease=wire.lease(lease_s))
+        await call(stub.RenewPin, request, who=node.name, deadline_s=self._deadline_s)
+
+    async def unpin(self, node: NodeAddress, pin: Pin) -> bool:
+        """Give a pin up; whether it had held until now."""
+        stub = audit_pb2_grpc.AuditServiceStub(self._channels.to(node.address))
+        answer = await call(stub.Unpin, audit_pb2.UnpinRequest(pin_id=pin.pin_id), who=node.name, deadline_s=self._deadline_s)
+        return bool(answer.held)
 
     async def digests(self, node: NodeAddress, start: int, end: int, salt: int, *, leaves: bool) -> RangeDigests:
         """Digests of [start, end), which must lie in one segment."""

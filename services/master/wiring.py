@@ -15,6 +15,7 @@ from dittomq.broker.fetching import RangeServing
 from dittomq.broker.keeping import Keeper
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import take_tables
+from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.remote_ranges import RemoteRanges
@@ -109,7 +110,9 @@ class Master:
         parts = NodeParts(self._loaded, doors.storage, store, lanes.store, metadata, dispatcher, recovery, replication, clock, doors.chance)
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        clients, replicas = await self._bind(node, parts, lanes)
+        pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
+        await pins.load()
+        clients, replicas = await self._bind(node, parts, lanes, pins)
 
         def heard(news: NameserverNews) -> None:
             node.heard(news)
@@ -131,7 +134,7 @@ class Master:
             metadata.watch,
             dispatcher.run,
             keeper.run,
-            lambda: self._retain(store, lanes, replication),
+            lambda: self._retain(store, lanes, replication, pins),
             lambda: self._lead(node, recovery, channels),
         ]
         await work(duties, [clients, replicas], stop, lambda: self._drain(node, registrar, clients, replicas))
@@ -163,12 +166,12 @@ class Master:
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(_flush_forever(term, events), name="flush")
 
-    async def _retain(self, store: Store, lanes: Lanes, replication: Replication) -> None:
+    async def _retain(self, store: Store, lanes: Lanes, replication: Replication, pins: Pins) -> None:
         """Drop old segments while this master leads; what it wrote down of its slaves is known before."""
         doors, table = self._doors, self._config.retention
         period_s = table.check_period_ms / 1000
         holds = SlaveHolds(doors.storage, store, lanes.files, lambda: replication.records)
-        parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock)
+        parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock, pins)
         retaining = Retaining(parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
         await replication.wait_for_term()
@@ -193,7 +196,7 @@ class Master:
         await clients.stop(_GRACE_S)
         await replicas.stop(0)  # slaves never hang up by themselves, and their acks were needed until here
 
-    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes) -> tuple[RpcServer, RpcServer]:
+    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes, pins: Pins) -> tuple[RpcServer, RpcServer]:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(
             Group(config.name, config.node.broker, config.replication), Earlier(store, lanes.store), node.leading_term, node.why_not_leading
@@ -219,7 +222,7 @@ class Master:
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(topic_reads, topic_changes)),
             names.broker(BrokerServicer(node)),
-            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy))),
+            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), pins)),
         ]
         replicas = [
             names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms)),

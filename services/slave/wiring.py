@@ -16,6 +16,7 @@ from dittomq.broker.fetching import RangeServing
 from dittomq.broker.keeping import Keeper
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.retaining import Retaining, RetainingParts
@@ -96,7 +97,9 @@ class Slave:
         follower = self._follower(parts, lanes, channels, addresses)
         node = SlaveNode(parts, follower, addresses)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses))
+        pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, clock, doors.chance))
+        await pins.load()
+        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses, pins))
         follower.serves_at(self._replication_address(ranges))
 
         def heard(news: NameserverNews) -> None:
@@ -107,7 +110,7 @@ class Slave:
         identity = self._identity(store, clients, ranges)
         registrar = Registrar(config.node.nameservers, lambda: node.registration(identity), heard, channels, clock, doors.chance)
         keeper = Keeper(store, lanes.files, node.known)
-        retaining = self._retaining(store, lanes)
+        retaining = self._retaining(store, lanes, pins)
         duties: list[Duty] = [
             registrar.run,
             lambda: changes.forward(registrar),
@@ -124,9 +127,9 @@ class Slave:
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
 
-    def _retaining(self, store: Store, lanes: Lanes) -> Retaining:
+    def _retaining(self, store: Store, lanes: Lanes, pins: Pins) -> Retaining:
         table = self._config.retention
-        parts = RetainingParts(self._config.name, store, lanes.retention, self._doors.clock)
+        parts = RetainingParts(self._config.name, store, lanes.retention, self._doors.clock, pins)
         retaining = Retaining(parts, table.rules, table.check_period_ms / 1000, tuple)
         self.registry.register(RetentionCollector(retaining))
         return retaining
@@ -171,7 +174,7 @@ class Slave:
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master))),
             names.broker(BrokerServicer(node)),
-            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy))),
+            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), bound.pins)),
         ]
         replicas = [
             names.replication(ReplicationServicer(config.name, master, ranges)),
@@ -212,6 +215,7 @@ class _Bound:
     lanes: Lanes
     follower: Follower
     addresses: MasterAddresses
+    pins: Pins
 
 
 async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

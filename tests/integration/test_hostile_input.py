@@ -11,6 +11,7 @@ from google.rpc import error_details_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2
+from dittomq._pb.ditto.audit.v1 import audit_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.client import PutStatus
@@ -99,6 +100,63 @@ PULLS = {
     "a token with a huge offset": (pull(at_least=f"1.{2**70}.a"), (INVALID, "INVALID_FIELD")),
     "a topic that is a path": (pull(topic="../commitlog"), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
 }
+PIN_ID = "0123456789abcdef0123456789abcdef"
+MINUTE = Duration(seconds=60)
+PINS: dict[str, tuple[str, audit_pb2.PinRequest | audit_pb2.RenewPinRequest | audit_pb2.UnpinRequest, tuple[grpc.StatusCode, str]]] = {
+    "no lease": ("Pin", audit_pb2.PinRequest(run="r"), (INVALID, "INVALID_FIELD")),
+    "a lease of years": ("Pin", audit_pb2.PinRequest(run="r", lease=Duration(seconds=10**9)), (INVALID, "INVALID_FIELD")),
+    "a negative lease": ("Pin", audit_pb2.PinRequest(run="r", lease=Duration(seconds=-60)), (INVALID, "INVALID_FIELD")),
+    "no run": ("Pin", audit_pb2.PinRequest(lease=MINUTE), (INVALID, "INVALID_FIELD")),
+    "a run with a line break": ("Pin", audit_pb2.PinRequest(run='r"}\n', lease=MINUTE), (INVALID, "INVALID_FIELD")),
+    "a run of a megabyte": ("Pin", audit_pb2.PinRequest(run="r" * MIB, lease=MINUTE), (INVALID, "INVALID_FIELD")),
+    "bytes before the first": (
+        "Pin",
+        audit_pb2.PinRequest(run="r", lease=MINUTE, start_offset=-HUGE - 1),
+        (grpc.StatusCode.OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE"),
+    ),
+    "bytes behind the last": (
+        "Pin",
+        audit_pb2.PinRequest(run="r", lease=MINUTE, start_offset=HUGE),
+        (grpc.StatusCode.OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE"),
+    ),
+    "a renewal of nobody's pin": (
+        "RenewPin",
+        audit_pb2.RenewPinRequest(pin_id=PIN_ID, lease=MINUTE),
+        (grpc.StatusCode.ABORTED, "SESSION_ENDED"),
+    ),
+    "a renewal by a path": ("RenewPin", audit_pb2.RenewPinRequest(pin_id="../pins", lease=MINUTE), (INVALID, "INVALID_FIELD")),
+    "a renewal for ever": (
+        "RenewPin",
+        audit_pb2.RenewPinRequest(pin_id=PIN_ID, lease=Duration(seconds=2**62)),
+        (INVALID, "INVALID_FIELD"),
+    ),
+    "an end without a pin": ("Unpin", audit_pb2.UnpinRequest(), (INVALID, "INVALID_FIELD")),
+    "an end by a megabyte": ("Unpin", audit_pb2.UnpinRequest(pin_id="a" * MIB), (INVALID, "INVALID_FIELD")),
+}
+
+
+@pytest.mark.parametrize("what", PINS)
+@pytest.mark.parametrize("name", COPIES)
+def test_a_hostile_pin_is_refused_with_its_reason(group: RealGroup, name: str, what: str) -> None:
+    method, request, expected = PINS[what]
+
+    with pytest.raises(grpc.RpcError) as raised:
+        group.call(name, f"ditto.audit.v1.AuditService/{method}", request, audit_pb2.PinResponse)
+
+    assert refused(raised.value) == expected
+
+
+def test_more_pins_than_the_limit_are_refused_and_hold_nothing(group: RealGroup) -> None:
+    audit = "ditto.audit.v1.AuditService"
+    request = audit_pb2.PinRequest(run="flood", lease=MINUTE)
+    taken = [group.call(MASTER, f"{audit}/Pin", request, audit_pb2.PinResponse) for _ in range(16)]
+
+    with pytest.raises(grpc.RpcError) as raised:
+        group.call(MASTER, f"{audit}/Pin", request, audit_pb2.PinResponse)
+
+    assert refused(raised.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    for pin in taken:
+        assert group.call(MASTER, f"{audit}/Unpin", audit_pb2.UnpinRequest(pin_id=pin.pin_id), audit_pb2.UnpinResponse).held
 
 
 @pytest.mark.parametrize("what", PUBLISHES)

@@ -1,18 +1,24 @@
 """Retention with real processes: files go, readers go on behind them, and a killed slave is waited for."""
 
+import asyncio
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
+from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import OffsetOutOfRange
+from dittomq.rpc.channel import Channels
 from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
 from tests.support.traffic import Publishing, messages
 from tests.support.waiting import eventually
 
 RULES = {"retention.max_age_ms": 1_000, "retention.check_period_ms": 200}
 HOLD_BYTES = 6 * SEGMENT_BYTES
+R = TypeVar("R")
 
 
 @pytest.fixture
@@ -26,9 +32,46 @@ def segments(group: RealGroup, name: str) -> list[str]:
 
 
 def held_for(group: RealGroup) -> list[str]:
-    """The metrics that say what the master keeps for whom."""
+    """The metrics that say what the master holds for whom."""
     with urllib.request.urlopen(f"http://127.0.0.1:{group.cluster.node(MASTER).ports.ops}/metrics", timeout=5) as page:
         return [line for line in page.read().decode().splitlines() if line.startswith("dittomq_retention_held_bytes{")]
+
+
+class Auditor:
+    """Asks for pins as the audit does."""
+
+    def __init__(self, group: RealGroup) -> None:
+        self._group = group
+
+    def ask(self, name: str, call: Callable[[CopyReader, NodeAddress], Coroutine[Any, Any, R]]) -> R:
+        """One call to that node."""
+
+        async def ask() -> R:
+            async with Channels(GrpcTransport()) as channels:
+                return await call(CopyReader(channels, 5.0), NodeAddress("a", int(name[-1]), "test", self._group.address(name)))
+
+        return asyncio.run(ask())
+
+
+def test_pinned_files_stay_on_master_and_slave_over_a_kill_until_the_pin_is_given_up(group: RealGroup) -> None:
+    auditor = Auditor(group)
+    pins = {name: auditor.ask(name, lambda reader, node: reader.pin(node, "night", 300.0)) for name in group.copies}
+    with group.mq.producer(on_weak="return", timeout_s=0.5) as producer:
+        Publishing(producer).publish(messages(0, 600, size=10_000))
+    newest = group.wait_equal() // SEGMENT_BYTES * SEGMENT_BYTES
+    [held] = eventually(lambda: held_for(group), "the master says that it holds files for the audit")
+    assert held.startswith(f'dittomq_retention_held_bytes{{holder="audit night {pins[MASTER].pin_id}"}} ')
+
+    for name in group.copies:
+        group.cluster.kill(name)
+        group.cluster.start_node(name)
+    eventually(group.writable, "the master takes writes")
+    eventually(lambda: held_for(group), "the master still holds files for the audit")
+    for name in group.copies:
+        assert segments(group, name)[0] == f"{0:020d}"
+        auditor.ask(name, lambda reader, node, name=name: reader.renew(node, pins[name], 300.0))  # type: ignore[misc]
+        assert auditor.ask(name, lambda reader, node, name=name: reader.unpin(node, pins[name]))  # type: ignore[misc]
+        eventually(lambda name=name: segments(group, name)[0] == f"{newest:020d}", f"{name} has dropped what is old")  # type: ignore[misc]
 
 
 def test_old_files_go_on_master_and_slave_but_not_those_that_a_killed_slave_still_needs(group: RealGroup) -> None:

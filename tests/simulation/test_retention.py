@@ -8,8 +8,10 @@ import pytest
 from dittomq.broker.config import RetentionTable, StoreTable
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import Ack, AsyncClient
-from dittomq.errors import OutOfReach
+from dittomq.client.copies import CopyReader, NodeAddress
+from dittomq.errors import OutOfReach, SessionEnded
 from dittomq.ha_status import HaStatus
+from dittomq.rpc.channel import Channels
 from services.master import config as master_config
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
@@ -24,6 +26,7 @@ SEGMENT = 65_536
 RETENTION = RetentionTable(max_age_ms=20_000, check_period_ms=1_000)
 HOLD_BYTES = 6 * SEGMENT
 OLD_S = 40.0
+NODES = {name: NodeAddress("a", number, "test", f"{name}:10911") for number, name in enumerate(("a0", "a1"))}
 
 
 @pytest.fixture
@@ -38,9 +41,10 @@ def world() -> Iterator[World]:
 class Group:
     """A nameserver, a master that keeps 20 s of its log, a slave that keeps all of its own; and a client."""
 
-    def __init__(self, world: World, mq: AsyncClient) -> None:
+    def __init__(self, world: World, mq: AsyncClient, copies: CopyReader) -> None:
         self.world = world
         self.mq = mq
+        self.copies = copies
         self.sent = 0
 
     async def publish(self, segments: int) -> None:
@@ -69,11 +73,14 @@ class Group:
         return next(view.last_drop_reason for view in (await self.status("a0")).nodes if view.node == "a/1")
 
 
-def play(world: World, story: Callable[[Group], Awaitable[None]]) -> None:
+def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: RetentionTable = RetentionTable()) -> None:  # noqa: B008
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
         try:
-            async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
-                group = Group(world, mq)
+            async with (
+                AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq,
+                Channels(doors.transport) as channels,
+            ):
+                group = Group(world, mq, CopyReader(channels, 5.0))
                 await asyncio.sleep(5)
                 await mq.admin.create_topic("orders", 1)
                 await group.publish(1)
@@ -102,6 +109,7 @@ def play(world: World, story: Callable[[Group], Awaitable[None]]) -> None:
         advertise={"default": "a1:10911"},
         advertise_replication={"default": "a1:10912"},
         store=StoreTable(segment_bytes=SEGMENT, reserve_bytes=0),
+        retention=on_slave,
     )
     world.node("a0", lambda doors, stop: master.serve(leading, doors, stop))
     world.node("a1", lambda doors, stop: slave.serve(following, doors, stop))
@@ -207,3 +215,83 @@ def test_a_master_that_lost_its_disk_begins_where_its_slave_does(world: World) -
         await group.equal()
 
     play(world, story)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_pin_holds_a_copy_while_its_lease_is_renewed_also_over_a_kill_and_not_a_moment_longer(world: World, name: str) -> None:
+    async def story(group: Group) -> None:
+        node = NODES[name]
+        pin = await group.copies.pin(node, "night", 60.0)
+        await group.publish(5)
+        await group.equal()
+        await asyncio.sleep(OLD_S)
+        other = "a1" if name == "a0" else "a0"
+        assert (await group.status(other)).min_offset > 0, "the other copy is not held"
+        assert (await group.status(name)).min_offset == pin.start == 0
+
+        await group.copies.renew(node, pin, 60.0)
+        world.nodes[name].crash(Power.LOSS)
+        await world.buried()
+        world.nodes[name].start()
+        await asyncio.sleep(50)
+        await group.copies.renew(node, pin, 60.0)
+        await asyncio.sleep(55)
+        assert (await group.status(name)).min_offset == 0
+
+        await asyncio.sleep(10)
+        assert (await group.status(name)).min_offset > 0
+        with pytest.raises(SessionEnded):
+            await group.copies.renew(node, pin, 60.0)
+        assert not await group.copies.unpin(node, pin)
+
+    play(world, story, on_slave=RETENTION)
+
+
+def test_a_pin_that_is_given_up_holds_nothing_any_more(world: World) -> None:
+    async def story(group: Group) -> None:
+        pins = [await group.copies.pin(NODES["a0"], "night", 3_600.0) for _ in range(2)]
+        await group.publish(5)
+        await asyncio.sleep(OLD_S)
+        assert await group.copies.unpin(NODES["a0"], pins[0])
+        await asyncio.sleep(5)
+        assert (await group.status("a0")).min_offset == 0
+
+        assert await group.copies.unpin(NODES["a0"], pins[1])
+        await asyncio.sleep(5)
+        assert (await group.status("a0")).min_offset > 0
+
+    play(world, story)
+
+
+def test_a_wall_clock_that_jumps_neither_ends_a_lease_nor_makes_it_longer(world: World) -> None:
+    async def story(group: Group) -> None:
+        pin = await group.copies.pin(NODES["a0"], "night", 60.0)
+        await group.publish(5)
+        world.nodes["a0"].clock.jump(by_ms=-3_600_000)
+        world.nodes["a0"].clock.jump(by_ms=7_200_000)
+        await asyncio.sleep(50)
+        assert (await group.status("a0")).min_offset == pin.start
+
+        await asyncio.sleep(20)
+        assert (await group.status("a0")).min_offset > pin.start
+
+    play(world, story)
+
+
+def test_a_disk_that_is_nearly_full_overrides_a_pin_and_says_so(world: World) -> None:
+    async def story(group: Group) -> None:
+        pin = await group.copies.pin(NODES["a1"], "night", 3_600.0)
+        await group.publish(5)
+        await group.equal()
+        await asyncio.sleep(10)
+        assert (await group.status("a1")).min_offset == pin.start
+        disk = world.nodes["a1"].disk
+        disk.capacity_bytes = disk.used_bytes() * 100 // 95
+        await asyncio.sleep(10)
+
+        assert (await group.status("a1")).min_offset > pin.start
+        with pytest.raises(SessionEnded):
+            await group.copies.renew(NODES["a1"], pin, 60.0)
+        assert [line for line in world.transcript.lines if "warning hold_released node=a/1 holder=audit night " in line]
+
+    play(world, story, on_slave=RetentionTable(forced_used_percent=90, check_period_ms=1_000))

@@ -1,6 +1,7 @@
 """Copies served over real gRPC by the product's own audit code, and a nameserver that lists them."""
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,13 +14,18 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
 from dittomq.broker.auditing import AuditedStore, Auditing
+from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.commitlog.digest import leaf_digest
 from dittomq.copies import LEAF_BYTES, CopyDescription
+from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
+from dittomq.rpc.interceptors import CallInterceptor, Unobserved
+from tests.support.lanes import InlineLane
+from tests.support.stores import Machine
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -60,6 +66,13 @@ class ServedCopy:
     before_describe: Callable[[int, "ServedCopy"], None] = field(default=lambda _number, _copy: None)
     described: int = 0
     address: str = ""
+    pins: Pins = field(init=False)
+
+    def __post_init__(self) -> None:
+        storage = Machine(random.Random(1)).storage()
+        storage.make_folder("dittomq")
+        parts = PinParts(self.description.node, storage, self.store, InlineLane(), OsClock(), random.Random(2))
+        self.pins = Pins(parts)
 
     def describe(self) -> CopyDescription:
         self.described += 1
@@ -115,9 +128,9 @@ class AuditedCluster:
 
     async def _start(self) -> None:
         for copy in self.copies:
-            server = grpc.aio.server()
+            server = grpc.aio.server(interceptors=[_interceptor(copy.description.node)])
             auditing = Auditing(copy.store, self._workers.lane("audit"), copy.describe)
-            audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditServicer(auditing), server)
+            audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditServicer(auditing, copy.pins), server)
             admin_pb2_grpc.add_BrokerServiceServicer_to_server(_Admin(self), server)
             port = server.add_insecure_port("127.0.0.1:0")
             copy.address = f"127.0.0.1:{port}"
@@ -135,6 +148,10 @@ class AuditedCluster:
     async def _stop(self) -> None:
         for server in self._servers:
             await server.stop(None)
+
+
+def _interceptor(node: str) -> CallInterceptor:
+    return CallInterceptor(lambda: (node, 1), OsClock(), random.Random(3), Unobserved())
 
 
 class _Names(naming_pb2_grpc.NameServerServiceServicer):
