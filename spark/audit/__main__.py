@@ -4,6 +4,7 @@ The exit status is a bit mask: 1 differs, 2 damaged, 16 incomplete; 0 a pass; 64
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import traceback
@@ -14,6 +15,7 @@ from typing import NoReturn
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
+from dittomq.doors.workers import ThreadWorkers
 from dittomq.errors import DittoError, OutOfReach, StartError
 from spark.audit import history
 from spark.audit.model import Exit
@@ -55,9 +57,8 @@ def _run(options: argparse.Namespace) -> int:
     from spark.audit.session import SparkRunner, spark_context  # noqa: PLC0415  # `show` needs no Spark
 
     settings = Settings(nameserver=options.nameserver, broker=options.broker, pause_s=options.pause)
-    world = World(GrpcTransport(), OsClock(), os_chance())
-    with spark_context(options.master) as context:
-        result = audit(settings, world, SparkRunner(context))
+    with contextlib.closing(ThreadWorkers()) as workers, spark_context(options.master) as context:
+        result = audit(settings, World(GrpcTransport(), OsClock(), os_chance(), workers), SparkRunner(context))
     found = document(result, show_bytes=options.show_bytes)
     earlier = history.rows(options.history)
     broker = f" --broker {options.broker}" if options.broker else ""

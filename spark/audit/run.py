@@ -10,11 +10,13 @@ from typing import Protocol
 from dittomq.client.copies import CopyReader
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import Transport
+from dittomq.doors.workers import Workers
 from dittomq.rpc.channel import Channels
 from spark.audit.conclude import Evidence, conclude
 from spark.audit.model import GroupPlan, GroupResult, GroupSurvey, Leaf, LeafResult, LeafTask, RunResult, SliceResult, SliceTask
+from spark.audit.pinning import Pinning
 from spark.audit.plan import changes, plan
-from spark.audit.sources import survey
+from spark.audit.sources import registered, survey
 
 ASK_DEADLINE_S = 10.0
 MAX_LEAVES_READ = 256
@@ -36,6 +38,7 @@ class World:
     transport: Transport
     clock: Clock
     chance: random.Random
+    workers: Workers
 
 
 class Runner(Protocol):
@@ -48,20 +51,33 @@ class Runner(Protocol):
 
 def audit(settings: Settings, world: World, runner: Runner) -> RunResult:
     """Audit a cluster. Raises OutOfReach when the nameserver does not answer."""
+    return asyncio.run(_audit(settings, world, runner))
+
+
+async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
     started_ms = world.clock.wall_ms()
+    run = datetime.fromtimestamp(started_ms / 1_000, UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")[:-3] + "Z"
     salt = world.chance.getrandbits(64) | 1
-    before = asyncio.run(_survey(settings, world))
-    cut_ms = world.clock.wall_ms()
-    plans = [plan(group) for group in before]
-    tasks = [task for each in plans for task in _slice_tasks(each, salt)]
-    sliced = runner.slices(tasks) if tasks else []
-    wanted = [task for each in plans for task in _leaf_tasks(each, sliced, settings.pause_s)]
-    leaves = runner.leaves(wanted) if wanted else []
-    after = asyncio.run(_survey(settings, world))
-    results = tuple(_conclude(each, sliced, leaves, after) for each in plans)
+    lane = world.workers.lane("runner")  # Spark blocks until a job is done
+    async with Channels(world.transport) as channels:
+        reader = CopyReader(channels, ASK_DEADLINE_S)
+        pinning = Pinning(reader, run)
+        try:
+            await pinning.take(await registered(reader, settings.nameserver, settings.broker))
+            before = await survey(reader, settings.nameserver, settings.broker)
+            cut_ms = world.clock.wall_ms()
+            plans = [plan(group) for group in before]
+            tasks = [task for each in plans for task in _slice_tasks(each, salt)]
+            sliced = await pinning.during(lane, lambda: runner.slices(tasks)) if tasks else []
+            wanted = [task for each in plans for task in _leaf_tasks(each, sliced, settings.pause_s)]
+            leaves = await pinning.during(lane, lambda: runner.leaves(wanted)) if wanted else []
+            after = await survey(reader, settings.nameserver, settings.broker)
+        finally:
+            await pinning.release()
+    results = tuple(_conclude(each, sliced, leaves, _what_happened(each, after, pinning)) for each in plans)
     name = f"broker group {settings.broker}" if settings.broker else "any broker"
     return RunResult(
-        run=datetime.fromtimestamp(started_ms / 1_000, UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")[:-3] + "Z",
+        run=run,
         cluster=before[0].cluster if before else "",
         started_ms=started_ms,
         ended_ms=world.clock.wall_ms(),
@@ -70,11 +86,6 @@ def audit(settings: Settings, world: World, runner: Runner) -> RunResult:
         groups=results,
         problems=() if before else (f"no node of {name} is registered at {settings.nameserver}",),
     )
-
-
-async def _survey(settings: Settings, world: World) -> list[GroupSurvey]:
-    async with Channels(world.transport) as channels:
-        return await survey(CopyReader(channels, ASK_DEADLINE_S), settings.nameserver, settings.broker)
 
 
 def _slice_tasks(each: GroupPlan, salt: int) -> list[SliceTask]:
@@ -94,12 +105,18 @@ def _leaf_tasks(each: GroupPlan, sliced: Sequence[SliceResult], pause_s: float) 
     return [LeafTask(leaf, copies, each.bounds, pause_s) for leaf in _differing(each, sliced)[:MAX_LEAVES_READ]]
 
 
-def _conclude(each: GroupPlan, sliced: Sequence[SliceResult], leaves: Sequence[LeafResult], after: Sequence[GroupSurvey]) -> GroupResult:
+def _what_happened(each: GroupPlan, after: Sequence[GroupSurvey], pinning: Pinning) -> list[str]:
+    """What makes the result of a group unsafe."""
     now = next((group.nodes for group in after if group.broker == each.broker), ())
+    unheld = [pinning.problems[copy.address] for copy in each.copies if copy.address in pinning.problems]
+    return [*changes(each.copies, now), *unheld]
+
+
+def _conclude(each: GroupPlan, sliced: Sequence[SliceResult], leaves: Sequence[LeafResult], happened: Sequence[str]) -> GroupResult:
     evidence = Evidence(
         slices=[result for result in sliced if result.slice.broker == each.broker],
         leaves=[result for result in leaves if result.leaf.slice.broker == each.broker],
         unread=max(0, len(_differing(each, sliced)) - MAX_LEAVES_READ),
-        changes=changes(each.copies, now),
+        changes=happened,
     )
     return conclude(each, evidence)

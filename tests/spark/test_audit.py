@@ -1,5 +1,6 @@
 """Whole audits on Spark over copies that are served by the product's own audit code."""
 
+import asyncio
 import json
 import os
 import random
@@ -8,15 +9,19 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dittomq.broker.auditing import AuditedStore
+from dittomq.broker.pinning import MAX_PINS
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
+from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -72,8 +77,9 @@ def real_stores(folder: Path) -> list[Store]:
 
 
 def audited(cluster: AuditedCluster, runner: SparkRunner) -> RunResult:
-    world = World(GrpcTransport(), OsClock(), random.Random(5))  # the root of a test with real sockets
-    return audit(Settings(cluster.nameserver, pause_s=0), world, runner)
+    with closing(ThreadWorkers()) as workers:
+        world = World(GrpcTransport(), OsClock(), random.Random(5), workers)  # the root of a test with real sockets
+        return audit(Settings(cluster.nameserver, pause_s=0), world, runner)
 
 
 def test_equal_copies_pass_and_every_byte_was_compared(log: SyntheticLog, runner: SparkRunner) -> None:
@@ -144,6 +150,55 @@ def test_an_epoch_opened_during_the_run_makes_it_incomplete(log: SyntheticLog, r
 
     assert result.verdict is Verdict.INCOMPLETE
     assert result.groups[0].problems == ("a/0: its epoch changed from 1 to 2 during the run",)
+
+
+def test_every_copy_is_pinned_while_the_audit_reads_and_given_up_afterwards(log: SyntheticLog, runner: SparkRunner) -> None:
+    copies = serving(stores(log))
+    held: list[list[str]] = []
+    for copy in copies:
+        copy.before_describe = lambda _, copy: held.append([hold.name.split()[0] for hold in copy.pins.holds(0)])
+
+    with AuditedCluster(copies) as cluster:
+        result = audited(cluster, runner)
+
+    assert result.exit_status == Exit(0)
+    assert held == [["audit"]] * 6
+    assert [copy.pins.holds(0) for copy in copies] == [[]] * 3
+
+
+def test_a_copy_that_cannot_be_pinned_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
+    copies = serving(stores(log))
+    for _ in range(MAX_PINS):
+        asyncio.run(copies[1].pins.pin("another", None, 60))
+
+    with AuditedCluster(copies) as cluster:
+        result = audited(cluster, runner)
+
+    assert result.exit_status == Exit.INCOMPLETE
+    assert result.groups[0].compared == len(log.data)
+    assert result.groups[0].problems == (
+        "a/1: its retention was not held back during the run: the list of audit pins of a/1 is full (16); send slower or retry later",
+    )
+
+
+def test_a_pin_that_a_full_disk_overrode_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
+    three = stores(log)
+    copies = serving(three)
+
+    def drop(number: int, copy: ServedCopy) -> None:
+        if number == 2:
+            three[2].min_offset = PhysicalOffset(SEGMENT)
+            copy.description = replace(copy.description, min_offset=PhysicalOffset(SEGMENT))
+
+    copies[2].before_describe = drop
+    with AuditedCluster(copies) as cluster:
+        result = audited(cluster, runner)
+
+    assert result.exit_status == Exit.INCOMPLETE
+    assert result.groups[0].problems == (
+        "a/2: its first byte moved from 0 to 4,194,304 during the run",
+        "a/2: its retention was not held back until the end of the run: its lease was over or its disk too full",
+    )
 
 
 def test_bytes_that_a_disk_does_not_give_are_unreadable_never_different(log: SyntheticLog, runner: SparkRunner) -> None:
