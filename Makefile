@@ -19,7 +19,7 @@ test: .venv/ready ## lint and run every test; what is skipped is named with its 
 	@$(RUN) -m pytest -n 2 $(TESTS)
 
 interop: .venv/ready ## open stores of ours with a real RocketMQ and the other way round; fails where a JDK or Maven is missing
-	@CI=1 $(RUN) -m pytest tests/interop tests/vectors
+	@INTEROP=required $(RUN) -m pytest tests/interop tests/vectors
 
 sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many
 	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))

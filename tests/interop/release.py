@@ -47,7 +47,7 @@ class Release:
 
 @functools.cache
 def release(version: str) -> Release:
-    """Fetch and compile what is not there yet. Where that cannot be, the test is skipped, or fails when CI is set in the environment."""
+    """Fetch and compile what is not there yet. Where that cannot be, the test is skipped, or fails where INTEROP=required is set."""
     java, compiler, maven = (_tool(name) for name in ("java", "javac", "mvn"))
     pom = _SOURCES / "pom.xml"
     jars = _CACHE / f"rocketmq-{version}-{_digest(pom)}"
@@ -97,7 +97,7 @@ def _run(command: list[str | Path], timeout_s: float) -> None:
 
 
 def _cannot(why: str) -> NoReturn:
-    if os.environ.get("CI"):
+    if os.environ.get("INTEROP") == "required":
         pytest.fail(why, pytrace=False)
     pytest.skip(why)
 
