@@ -2,7 +2,7 @@
 
 `dittomq/boot` names the machine's boot under which the store is being used; a clean stop marks it so. While the mark of a running
 process is there and the boot is the same, the page cache has all that was written. The stamp is gone while recovery runs,
-and after a failed sync: the next start then counts as a power loss.
+and after a failed sync: the next start then counts as a power loss. Where a disk refused even that, `settling` looks for traces.
 """
 
 from enum import StrEnum

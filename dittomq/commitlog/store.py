@@ -25,6 +25,7 @@ from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.segment import FOLDER
+from dittomq.commitlog.settling import is_torn, write_again
 from dittomq.commitlog.storage import HeldLock, Storage
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
@@ -319,12 +320,16 @@ class Store(Front):
             self.generation = intent.generation
         power_lost = stopped in (StopKind.POWER_LOSS, StopKind.FAILED_SYNC)
         self._load(recovery.recover(self._layout, power_lost=power_lost))
-        tail_end = recovery.tail_end(self._log, power_lost=power_lost)
+        stands = stopped is StopKind.CLEAN or write_again(self._log, self._seals, self.flushed)
+        if not stands:
+            self._load(recovery.recover(self._layout, power_lost=power_lost))
+        tail_end = recovery.tail_end(self._log, power_lost=power_lost or not stands)
+        if stopped is StopKind.KILLED and not (stands and is_torn(self._log, tail_end)):
+            stopped = StopKind.FAILED_SYNC
+            boot.mark_failed(storage)  # before the traces are cut away
         if tail_end > self._log.end:
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
-        if stopped is not StopKind.CLEAN:
-            self._log.write_again(self.flushed)
         self._sync_all()
         self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
         self.in_sync_at_start = self._mark.in_sync
@@ -337,7 +342,7 @@ class Store(Front):
         self._mark = found.mark
         self.lineage = lineage_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
-        self.damaged += found.damaged
+        self.damaged += [each for each in found.damaged if each not in self.damaged]  # it may be read more than once
         self.notes += found.notes
         self._seals = found.seals
         self._reader = Reader(found.log, found.seals, found.derived.index, self._options.node)

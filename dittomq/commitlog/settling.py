@@ -1,0 +1,38 @@
+"""Makes sure of what a start has found: that it is on the disk, and that a stop which looks like a plain kill was one.
+
+After a failed sync Linux calls the pages clean though the disk does not have them, and drops them when it likes: before a start
+reads them, or between two reads. The mark of the failure tells the next start, but a disk may refuse that too. Then
+
+    read the log ▶ write what lies behind the watermark over itself ▶ sync ▶ read it again
+
+and what stands is on the disk, whatever was dropped when. What a plain kill leaves behind the log's end is the beginning of one
+write, so the beginning of one record and nothing behind it. Anything else says that pages were dropped.
+"""
+
+from dittomq.commitlog.log import Log
+from dittomq.commitlog.scanning import scan_at
+from dittomq.commitlog.seals import Seals
+
+_SIZE_BYTES = 4
+
+
+def write_again(log: Log, seals: Seals, start: int) -> bool:
+    """Durably write the log from `start`, a record's start, over itself; whether all of it is still there afterwards.
+
+    Where it is not, the log is to be read anew; what is there then stays.
+    """
+    log.write_again(start)
+    log.sync()
+    at = start
+    while at < log.end:
+        found = scan_at(log, seals, at, log.end)
+        if found.end == at:
+            return False
+        at = found.end
+    return True
+
+
+def is_torn(log: Log, tail_end: int) -> bool:
+    """Whether what lies behind the log's end, up to its last byte that is not zero, is the beginning of one record, or nothing."""
+    size = int.from_bytes(log.read(log.end, _SIZE_BYTES, log.stop), "big")
+    return tail_end - log.end < max(size, 1)

@@ -1,0 +1,145 @@
+"""Pages that a failed sync marked clean and that the kernel drops: before a start looks at them, or while it does."""
+
+import random
+
+import pytest
+
+from dittomq.commitlog.storage import File
+from dittomq.commitlog.store import StopKind, Store
+from dittomq.errors import StoreFailed
+from tests.simulation.disk import PAGE
+from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+
+
+class ForgetfulStorage:
+    """Forgets what a failed sync marked clean right before the log is read for the n-th time."""
+
+    def __init__(self, machine: Machine, reads: int) -> None:
+        self._storage = machine.storage()
+        self._machine = machine
+        self._reads = reads
+        self.forgot = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._storage, name)
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        file = self._storage.open(path, create=create, readonly=readonly)
+        return ForgetfulFile(self, file) if path.startswith("commitlog/") else file  # type: ignore[return-value]
+
+    def read(self) -> None:
+        self._reads -= 1
+        if self._reads == 0:
+            self._machine.disk.drop_cache(all_unsynced=True)
+            self.forgot = True
+
+
+class ForgetfulFile:
+    def __init__(self, door: ForgetfulStorage, file: File) -> None:
+        self._door = door
+        self._file = file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        self._door.read()
+        return self._file.pread(length, offset)
+
+
+def failed(machine: Machine, records: int = 12) -> Store:
+    """A store in use whose last records are written and whose last sync failed; the disk did not even take the mark of that."""
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(b"flushed" * 100)], 1_000)
+    store.sync()
+    store.persist_watermark(store.flushed, store.flushed, ())
+    store.stamp_boot()
+    for at in range(records):
+        store.append([frame(b"%02d" % at * 1_000)], 1_000)
+    machine.faults.failing_syncs = 1
+    with pytest.raises(StoreFailed):
+        store.sync()
+    return store
+
+
+def test_what_a_start_vouches_for_is_on_the_disk_though_pages_are_dropped_while_it_reads() -> None:
+    reads, forgot = 0, True
+    lengths: set[int] = set()
+    while forgot:
+        reads += 1
+        machine = Machine(random.Random(reads))
+        written = whole_log(failed(machine))
+        door = ForgetfulStorage(machine, reads)
+        store = Store.open(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
+        forgot, log = door.forgot, whole_log(store)
+        store.dispatch(store.end)
+        messages = store.queue_range("orders", 0)
+        machine.lose_power(all_unsynced=True)
+
+        again = machine.open()
+        again.dispatch(again.end)
+        assert whole_log(again) == log == written[: len(log)], f"dropped before read {reads}"
+        assert again.queue_range("orders", 0) == messages
+        lengths.add(len(log))
+
+    assert len(lengths) > 1, "nothing was ever dropped that mattered"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_plain_kill_is_not_said_where_more_than_one_records_beginning_lies_behind_the_end(seed: int) -> None:
+    machine = Machine(random.Random(seed))
+    written = whole_log(failed(machine))
+    machine.kill()
+    left = len(logged(machine).rstrip(b"\0"))
+
+    store = machine.open()
+
+    beyond = left - store.end
+    torn = int.from_bytes(written[store.end : store.end + 4], "big")
+    assert store.stopped is (StopKind.KILLED if beyond < max(torn, 1) else StopKind.FAILED_SYNC)
+
+
+def test_a_failed_sync_that_is_only_seen_by_what_it_left_is_remembered_until_the_store_is_used_again() -> None:
+    machine = Machine(random.Random(0))
+    failed(machine)
+    punch(machine)
+    first = machine.open()
+    machine.lose_power()
+
+    again = machine.open()
+    stopped = again.stopped
+    again.stamp_boot()
+    machine.kill()
+
+    assert (first.stopped, stopped, machine.open().stopped) == (StopKind.FAILED_SYNC, StopKind.FAILED_SYNC, StopKind.KILLED)
+
+
+def test_what_no_disk_can_tell_a_tail_that_is_dropped_whole_looks_like_an_earlier_kill() -> None:
+    machine = Machine(random.Random(0))
+    failed(machine, records=5)
+    machine.kill(all_unsynced=True)
+    dropped = logged(machine)
+    other = Machine(random.Random(0))
+    killed = other.open()
+    open_epoch(killed)
+    killed.append([frame(b"flushed" * 100)], 1_000)
+    killed.sync()
+    killed.persist_watermark(killed.flushed, killed.flushed, ())
+    killed.stamp_boot()
+    other.kill()
+
+    assert dropped == logged(other)
+    assert machine.open().stopped is other.open().stopped is StopKind.KILLED
+
+
+def logged(machine: Machine) -> bytes:
+    """The first segment, as the next process will see it."""
+    return machine.files()[f"commitlog/{0:020d}"]
+
+
+def punch(machine: Machine) -> None:
+    """Drop the first page of which the disk has nothing; those behind it stay."""
+    inode = machine.disk.names.files[f"commitlog/{0:020d}"]
+    first = min(number for number in inode.lost if number > 0)
+    inode.write(memoryview(inode.lost[first]), first * PAGE, machine.chance)
