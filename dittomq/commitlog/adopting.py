@@ -79,7 +79,7 @@ def _last_whole_end(log: Log) -> int:
         stop = start + log.segment_bytes
         at = found = start
         while at < stop:
-            scan = scan_at(log, foreign, at, stop)
+            _, scan = scan_at(log, foreign, at, stop)
             found = max(found, scan.end)
             at = scan.end if scan.end > at and not scan.problem else skip_damage(log, scan.end, stop)
         if found > start:

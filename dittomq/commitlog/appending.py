@@ -190,7 +190,7 @@ class Appender:
             parts += (head, body, tail, CRC_NAME, (b"%010d" % crc)[::-1], _SEPARATOR)
             queue.next = queue_offset + 1
             placed.append(place(Placed, (queue_offset, position, size, False)))
-            keys = carried(store_ms, properties) if properties.find(KEY_NAME) >= 0 else None
+            keys = carried(topic, store_ms, properties) if properties.find(KEY_NAME) >= 0 else None
             waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code), keys))
             position += size
         stretch.position = position

@@ -26,7 +26,7 @@ _FIELDS = np.dtype([
 ])  # fmt: skip
 _BODY = HEADER.size
 _DIGITS = 10
-_NAME = np.frombuffer(CRC_NAME, np.uint8)
+_SEAL = np.dtype([("name", f"S{len(CRC_NAME)}"), ("digits", "u1", _DIGITS), ("end", "u1")])
 # A CRC is written with its lowest digit first.
 _POWERS = 10 ** np.arange(_DIGITS, dtype=np.int64)
 _PROPERTY_END = 2
@@ -77,6 +77,8 @@ class Columns:
 
     def first(self, count: int) -> "Columns":
         """The first rows only."""
+        if count == len(self):
+            return self
         rows = slice(count)
         return Columns(
             self.view, self.starts[rows], self.fits[rows], self.ends[rows], self.topics[rows], self.topic_bytes[rows],
@@ -91,7 +93,9 @@ def follow(data: bytes | memoryview, at: int = 0, most: int = 1 << 62) -> list[i
     """
     starts: list[int] = []
     last, length, unpack = len(data) - FIXED_BYTES, len(data), _SIZE.unpack_from
-    while at <= last and len(starts) < most:
+    for _ in range(most):
+        if at > last:
+            break
         (size,) = unpack(data, at)
         if size < FIXED_BYTES or at + size > length:
             break
@@ -108,7 +112,7 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     view, length = memoryview(data), len(data)
     if length < FIXED_BYTES:
         return _nowhere(view, starts)
-    safe = np.clip(starts, 0, length - FIXED_BYTES)
+    safe = np.minimum(np.maximum(starts, 0), length - FIXED_BYTES)
     header = windows(view, safe, _BODY).view(_FIELDS).reshape(-1)
     sizes, body_bytes = header["size"].astype(np.int64), header["body_bytes"].astype(np.int64)
     ends = safe + sizes
@@ -121,7 +125,7 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     body_ends = np.where(fits, safe + _BODY + body_bytes, 0)
     topic_bytes = whole[body_ends].astype(np.int64)
     properties = body_ends + topic_bytes + 3
-    fits &= (topic_bytes > 0) & (properties <= ends)
+    fits &= properties <= ends
     lengths = windows(view, np.where(fits, properties - 2, 0), 2).view(">i2").reshape(-1).astype(np.int64)
     fits &= properties + lengths == ends
     stated = np.where(fits & (lengths >= CRC_BYTES), _stated(view, np.where(fits, ends, length)), -1)
@@ -162,9 +166,11 @@ def _crcs(columns: Columns, low: Numbers, high: Numbers) -> Numbers:
 
 def _stated(view: memoryview, ends: Numbers) -> Numbers:
     """The record CRC that stands before each of these indexes; -1 where none does."""
-    seals = windows(view, ends - CRC_BYTES, CRC_BYTES)
-    digits = seals[:, len(_NAME) : -1] - np.uint8(ord("0"))
-    there = (seals[:, : len(_NAME)] == _NAME).all(axis=1) & (digits <= 9).all(axis=1) & (seals[:, -1] == _PROPERTY_END)
+    seals = windows(view, ends - CRC_BYTES, CRC_BYTES).view(_SEAL).reshape(-1)
+    digits = seals["digits"] - np.uint8(ord("0"))
+    there = (seals["name"] == CRC_NAME) & (seals["end"] == _PROPERTY_END)
+    if digits.max(initial=0) > 9:
+        there &= (digits <= 9).all(axis=1)
     return np.where(there, digits.astype(np.int64) @ _POWERS, -1)
 
 

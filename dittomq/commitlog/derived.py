@@ -1,10 +1,12 @@
 """What follows from the log alone: the queues' next offsets, the producers' table, the newest store time."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 
-from dittomq.commitlog.dispatch import Dispatch, Waiting, carried
-from dittomq.commitlog.format import UNIT, Entry
+from dittomq.commitlog.dispatch import Dispatch, Waiting, WaitingBatch, carried, waiting_batch_of
+from dittomq.commitlog.format import UNIT, Scan
+from dittomq.commitlog.gathering import Batch
 from dittomq.commitlog.producers import Producers
 from dittomq.commitlog.queue_index import QueueIndex
 
@@ -18,30 +20,44 @@ class Derived:
         self.dispatch = dispatch
         self.store_ms = store_ms
 
-    def absorb(self, entries: Sequence[Entry], end: int, *, producers_from: int = 0) -> None:
-        """Take in records that are in the log now, behind all before; it ends at `end`. On a slave's hot path."""
+    def absorb(self, batches: Sequence[Batch], found: Scan, *, queues_from: int = 0, producers_from: int = 0) -> None:
+        """Take in records that are in the log now, behind all before, first the batches. On a slave's hot path.
+
+        Records before `queues_from` are in the queues already, those before `producers_from` in the producers' table.
+        """
+        many = [self._take(batch, queues_from, producers_from) for batch in batches] if batches else ()
         waiting: list[Waiting] = []
         store_ms, queues, pack = self.store_ms, self.index.queues, UNIT.pack
-        producer, first, positions = "", 0, array("q")  # neighbours in the log that are neighbours in their producer's sequences
-        for start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed in entries:
+        producer, known, positions = "", 0, array("q")  # neighbours in the log that are neighbours in their producer's sequences
+        for start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed in found.entries:
+            if producer_id and start >= producers_from:
+                if producer_id != producer or sequence != known + len(positions):
+                    self.producers.note(producer, known, positions)
+                    producer, known, positions = producer_id, sequence, array("q")
+                positions.append(start)
+            if start < queues_from:
+                continue
+            store_ms = max(store_ms, stored_ms)
             if queue_id < 0:
                 waiting.append((stop, None, 0, b"", None))
-                store_ms = max(store_ms, stored_ms)
                 continue
             queue = queues.get((topic, queue_id)) or self.index.queue(topic, queue_id)
-            keys = carried(stored_ms, keyed) if keyed else None
+            keys = carried(topic, stored_ms, keyed) if keyed else None
             waiting.append((stop, queue, queue_offset, pack(start, stop - start, code), keys))
-            if queue_offset >= queue.next:
+            if queue_offset == queue.next:
                 queue.next = queue_offset + 1
-            elif queue_offset == 0:  # a topic that RocketMQ deleted and that was made again
-                queue.next = max(1, queue.min)
-            store_ms = max(store_ms, stored_ms)
-            if not producer_id or start < producers_from:
-                continue
-            if producer_id != producer or sequence != first + len(positions):
-                self.producers.note(producer, first, positions)
-                producer, first, positions = producer_id, sequence, array("q")
-            positions.append(start)
-        self.producers.note(producer, first, positions)
+            else:
+                queue.extend(queue_offset, queue_offset + 1)
+        self.producers.note(producer, known, positions)
         self.store_ms = store_ms
-        self.dispatch.collect(waiting, end)
+        self.dispatch.collect(waiting, found.end, many)
+
+    def _take(self, batch: Batch, queues_from: int, producers_from: int) -> WaitingBatch:
+        for producer_id, first, positions in batch.sequences:
+            known = bisect_left(positions, producers_from)
+            self.producers.note(producer_id, first + known, positions[known:])
+        waiting = waiting_batch_of(self.index, batch, queues_from)
+        for queue, run in waiting.runs:
+            queue.extend(run.first, run.first + len(run.rows))
+        self.store_ms = max(self.store_ms, int(batch.store_ms[waiting.taken :].max(initial=0)))
+        return waiting

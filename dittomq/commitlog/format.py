@@ -45,6 +45,8 @@ CRC_NAME = b"__CRC32#\x01"
 CRC_MASK = 0x7FFFFFFF
 # Part of KEYS and of UNIQ_KEY: without it a record has no key.
 KEY_NAME = b"KEY"
+# A transaction that was rolled back; RocketMQ leaves it out of the key index.
+ROLLED_BACK = 0xC
 
 # size, magic, queue, queue offset, physical offset, system flag, store ms, body length
 _SCANNED = struct.Struct(">iI4xi4xqqi16xq20xi")
@@ -54,8 +56,6 @@ _POSITION = struct.Struct(">q")
 _QUEUE = struct.Struct(">i4xq")
 _IPV6 = _BORN_IPV6 | _STORE_IPV6
 _TAGS_NAME = b"TAGS\x01"
-# A transaction that was rolled back; RocketMQ leaves it out of the key index.
-_ROLLED_BACK = 0xC
 _PID_NAME = b"PID\x01"
 _SEQ_NAME = b"SEQ\x01"
 
@@ -137,14 +137,15 @@ def encode(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int,
     return record + sealed_crc(crc32(record))
 
 
-def scan(data: bytes, base: int, segment_end: int) -> Scan:
-    """Read and verify sealed records; `data` begins with one, at position `base` of a segment that ends at `segment_end`.
+def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
+    """Read and verify sealed records from index `at` of `data` on, where one begins; `data` begins at position `base` of a segment
+    that ends at `segment_end`.
 
-    The hot path of a slave.
+    The way for a few of them, and for what is unusual; `dittomq.commitlog.gathering` takes many.
     """
     entries: list[Entry] = []
     view, length, unpack, make = memoryview(data), len(data), _SCANNED.unpack_from, tuple.__new__
-    at, opening, producer_id, sequence = 0, b"", "", -1
+    opening, producer_id, sequence = b"", "", -1
     while length - at >= _SCANNED.size:
         size, magic, queue, queue_offset, position, system_flag, store_ms, body_bytes = unpack(data, at)
         stop = at + size
@@ -169,7 +170,7 @@ def scan(data: bytes, base: int, segment_end: int) -> Scan:
             opening = properties[: properties.find(b"\x02", 4) + 5] if producer_id else b""
         # Not `in`, here and where records are made: on bytes it first tries its operand as a number, which costs more than the search.
         code = tags_code_of(properties) if properties.find(_TAGS_NAME) >= 0 else 0
-        keyed = properties if properties.find(KEY_NAME) >= 0 and system_flag & _ROLLED_BACK != _ROLLED_BACK else b""
+        keyed = properties if properties.find(KEY_NAME) >= 0 and system_flag & ROLLED_BACK != ROLLED_BACK else b""
         entries.append(make(Entry, (position, base + stop, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)))
         at = stop
     return _scan_slowly(data, at, Scan(entries, base, ""), segment_end)
@@ -342,7 +343,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
         return f"it names topic {topic_name[:64]!r}, queue {queue}"
     producer_id, sequence = sequence_of(properties)
     end = position + len(record)
-    keyed = properties if KEY_NAME in properties and record[39] & _ROLLED_BACK != _ROLLED_BACK else b""
+    keyed = properties if KEY_NAME in properties and record[39] & ROLLED_BACK != ROLLED_BACK else b""
     code, store_ms = tags_code_of(properties), store_ms_of(record)
     return Entry(position, end, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)
 

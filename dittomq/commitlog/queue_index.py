@@ -20,9 +20,9 @@ _BLANK_UNIT = UNIT.pack(0, BLANK_UNIT_BYTES, 0)
 
 
 class Queue:
-    """One queue. `ready` is the file last found to have its full size."""
+    """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none."""
 
-    __slots__ = ("folder", "max", "min", "next", "queue", "ready", "topic")
+    __slots__ = ("folder", "max", "min", "next", "queue", "ready", "ready_number", "topic")
 
     def __init__(self, topic: str, queue: int, low: int, high: int) -> None:
         self.topic = topic
@@ -32,11 +32,19 @@ class Queue:
         self.max = high
         self.next = high
         self.ready = ""
+        self.ready_number = -1
 
     @property
     def range(self) -> tuple[int, int]:
         """What can be read: [min, max)."""
         return self.min, max(self.min, self.max)
+
+    def extend(self, first: int, stop: int) -> None:
+        """Neighbouring messages [first, stop) are in the log, behind all that came before."""
+        if first == 0 < self.next:  # a topic that RocketMQ deleted and that was made again
+            self.next = max(stop, self.min)
+        elif stop > self.next:
+            self.next = stop
 
 
 class QueueIndex:
@@ -60,19 +68,19 @@ class QueueIndex:
             found = self.queues[key] = Queue(topic, queue, 0, 0)
         return found
 
-    def write(self, queue: Queue, first: int, units: list[bytes]) -> None:
+    def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
-        stop = first + len(units)
+        stop = first + len(units) // UNIT_BYTES
         if first == 0 < queue.max:  # a topic that RocketMQ deleted and that was made again
             queue.max = 0
             self._remove(queue)
         elif queue.max == queue.min == 0 and self._begins_late:
             queue.min = first
-        at = max(0, queue.min - first)
-        while at < len(units):
-            count = min(len(units) - at, self.file_units - (first + at) % self.file_units)
-            self._write_file(queue, first + at, b"".join(units[at : at + count]))
-            at += count
+        at = max(first, queue.min)
+        while at < stop:
+            end = min(stop, at + self.file_units - at % self.file_units)
+            self._write_file(queue, at, units[(at - first) * UNIT_BYTES : (end - first) * UNIT_BYTES])
+            at = end
         queue.max = max(queue.max, stop)
 
     def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
@@ -121,17 +129,18 @@ class QueueIndex:
         return [f"{queue.folder}/{name}" for name in self._storage.list_folder(queue.folder) if name < first]
 
     def _remove(self, queue: Queue) -> None:
-        queue.ready = ""
+        queue.ready_number = -1
         self._files.forget(f"{queue.folder}/")
         if self._storage.exists(queue.folder):
             remove_files(self._storage, queue.folder)
 
     def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
-        path = self._path(queue, first)
-        if path != queue.ready and not self._storage.exists(path):
+        ready = first // self.file_units == queue.ready_number
+        path = queue.ready if ready else self._path(queue, first)
+        if not ready and not self._storage.exists(path):
             self._make_folder(queue)
         with self._files.borrow(path, create=True) as file:
-            if path != queue.ready:
+            if not ready:
                 self._make_ready(queue, path, first)
             file.pwrite(data, first % self.file_units * UNIT_BYTES)
         self._unsynced[path] = None
@@ -142,7 +151,7 @@ class QueueIndex:
                 file.truncate(self.file_units * UNIT_BYTES)
             if queue.max <= queue.min and first % self.file_units:
                 file.pwrite(_BLANK_UNIT * (first % self.file_units), 0)
-        queue.ready = path
+        queue.ready, queue.ready_number = path, first // self.file_units
 
     def _make_folder(self, queue: Queue) -> None:
         self._storage.make_folder(queue.folder)

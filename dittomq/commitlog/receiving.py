@@ -3,19 +3,25 @@
 A chunk may end inside a record. Its bytes are written at once; the record counts when its last byte has come.
 """
 
+from collections.abc import Callable
+
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.format import MARK_BYTES, MAX_RECORD_BYTES
 from dittomq.commitlog.log import Log
-from dittomq.commitlog.scanning import scan_bytes
+from dittomq.commitlog.scanning import Found, scan_bytes
 from dittomq.commitlog.seals import Seals
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
+
+Scanner = Callable[[bytes, int, int, bool], Found]
 
 
 class Receiver:
     """Writes chunks to a log. One thread at a time. `end` is the end of the last whole record."""
 
-    def __init__(self, log: Log, seals: Seals, derived: Derived, node: str) -> None:
+    def __init__(self, log: Log, seals: Seals, derived: Derived, node: str, *, scan: Scanner = scan_bytes) -> None:
+        """`scan` is another one only to be compared."""
         self.end = log.end
+        self._scan = scan
         self._log = log
         self._seals = seals
         self._derived = derived
@@ -35,7 +41,7 @@ class Receiver:
         if offset + len(data) > segment_end:
             raise InvalidField("data", f"the chunk goes past the segment's end at {segment_end:,}")
         joined = self._partial + data if self._partial else data
-        found = scan_bytes(joined, self.end, segment_end, sealed=self._seals.at(self.end).sealed)
+        batches, found = self._scan(joined, self.end, segment_end, self._seals.at(self.end).sealed)
         if found.problem:
             raise CorruptRecord(self._node, found.end, found.problem)
         rest = joined[found.end - self.end :]
@@ -43,7 +49,7 @@ class Receiver:
             raise CorruptRecord(self._node, found.end, "a record has more bytes than the limit allows")
         self._log.write(data)
         self._partial = rest
-        if found.entries:
+        if found.end > self.end:
             self.end = found.end
-            self._derived.absorb(found.entries, found.end)
+            self._derived.absorb(batches, found)
         return self.end

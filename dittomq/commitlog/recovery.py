@@ -111,13 +111,8 @@ def _absorb(found: Recovered, visits: Visits, *, dispatched: int, covered: int) 
     at = max(log.min_offset, min(dispatched, covered, flushed))
     while True:
         below = at < flushed
-        scan = scan_at(log, found.seals, at, flushed if below else log.stop)
-        fresh = [entry for entry in scan.entries if entry.start >= dispatched]
-        older = [entry for entry in scan.entries if entry.start < dispatched and entry.producer_id and entry.start >= covered]
-        for entry in older:
-            found.derived.producers.note(entry.producer_id, entry.sequence, (entry.start,))
-        if fresh:
-            found.derived.absorb(fresh, scan.end, producers_from=covered)
+        batches, scan = scan_at(log, found.seals, at, flushed if below else log.stop)
+        found.derived.absorb(batches, scan, queues_from=dispatched, producers_from=covered)
         if scan.end == at and not below:
             if not visits.begin_at(at):
                 return at

@@ -2,6 +2,7 @@
 
 from dittomq.commitlog import foreign
 from dittomq.commitlog.format import MAX_RECORD_BYTES, Scan, scan
+from dittomq.commitlog.gathering import Batch, gather
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.walk import HEADER_BYTES, View, next_start
@@ -9,12 +10,19 @@ from dittomq.commitlog.walk import HEADER_BYTES, View, next_start
 WINDOW_BYTES = 2 * MAX_RECORD_BYTES
 
 
-def scan_bytes(data: bytes, base: int, segment_end: int, *, sealed: bool) -> Scan:
+Found = tuple[list[Batch], Scan]
+"""Whole records: ordinary ones, many at once, and what comes behind them."""
+
+
+def scan_bytes(data: bytes, base: int, segment_end: int, sealed: bool) -> Found:
     """Whole records and marks in `data`, by the rule of those who wrote them."""
-    return scan(data, base, segment_end) if sealed else foreign.scan(data, base, segment_end)
+    if not sealed:
+        return [], foreign.scan(data, base, segment_end)
+    batches, at = gather(data, base, segment_end)
+    return batches, scan(data, base, segment_end, at)
 
 
-def scan_at(log: Log, seals: Seals, start: int, limit: int) -> Scan:
+def scan_at(log: Log, seals: Seals, start: int, limit: int) -> Found:
     """Whole records and marks of one stretch from `start`, where one begins, that end at or below `limit`; a window full at most.
 
     When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem.
@@ -22,12 +30,12 @@ def scan_at(log: Log, seals: Seals, start: int, limit: int) -> Scan:
     stretch = seals.at(start)
     border = min(limit, stretch.end)
     data = log.read(start, WINDOW_BYTES, border)
-    found = scan_bytes(data, start, log.segment_of(start)[1], sealed=stretch.sealed)
+    batches, found = scan_bytes(data, start, log.segment_of(start)[1], stretch.sealed)
     if found.end > start or found.problem:
-        return found
+        return batches, found
     if len(data) == WINDOW_BYTES:
-        return Scan([], start, "an end-of-file mark stands long before the segment's end")
-    return Scan([], start, "a record reaches into what another hand wrote") if border < limit else found
+        return [], Scan([], start, "an end-of-file mark stands long before the segment's end")
+    return [], Scan([], start, "a record reaches into what another hand wrote") if border < limit else found
 
 
 def skip_damage(log: Log, start: int, limit: int) -> int:

@@ -25,7 +25,7 @@ def write_again(log: Log, seals: Seals, start: int) -> bool:
     log.sync()
     at = start
     while at < log.end:
-        found = scan_at(log, seals, at, log.end)
+        _, found = scan_at(log, seals, at, log.end)
         if found.end == at:
             return False
         at = found.end

@@ -15,10 +15,14 @@ TAGS = (b"", b"", b"", b"TAGS\x01blue\x02", b"xTAGS\x01no\x02", b"TAGS\x01" + "g
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is unusual about a record; it is sealed as it is. `lengths` is added to the length that its properties have."""
+    """What is unusual about a record; it is sealed as it is. `lengths` is added to the length that its properties have.
+
+    With `short_hosts` a host takes 8 bytes, whatever the system flag says.
+    """
 
     magic: int = MAGIC_1
     system_flag: int = 0
+    short_hosts: bool = False
     queue: int | None = None
     topic: bytes | None = None
     position: int | None = None
@@ -38,7 +42,8 @@ ODD = (
     Kind(properties=b"a\x01b\x02" * 200), Kind(properties=b"long\x01" + b"v" * 400 + b"\x02TAGS\x01late\x02KEYS\x01late\x02"),
     Kind(properties=b"PID\x01" + b"l" * 300 + b"\x02SEQ\x0112\x02"), Kind(properties=b"PID\x01pp\x02SEQ\x01" + "٣".encode() + b"\x02"),
     Kind(properties=b"PID\x01p\x02SEQ\x017"), Kind(properties=b"PID\x01p\x02SEQ\x01+7\x02"),
-    Kind(properties=b"PID\x01\xff\x02SEQ\x017\x02"),
+    Kind(properties=b"PID\x01\xff\x02SEQ\x017\x02"), Kind(system_flag=0xC, properties=b"KEYS\x01k\x02"),
+    Kind(system_flag=0x10, short_hosts=True), Kind(system_flag=0x20, short_hosts=True),
 )  # fmt: skip
 
 
@@ -64,7 +69,8 @@ class Writer:
         body = chance.randbytes(chance.choice((0, 1, 10, 100)))
         properties = self._properties() if kind.properties is None else kind.properties
         body_crc = crc32(body) & CRC_MASK if kind.body_crc is None else kind.body_crc
-        born_host, store_host = bytes(20 if kind.system_flag & 0x10 else 8), bytes(20 if kind.system_flag & 0x20 else 8)
+        wide = 0 if kind.short_hosts else kind.system_flag
+        born_host, store_host = bytes(20 if wide & 0x10 else 8), bytes(20 if wide & 0x20 else 8)
         length = struct.pack(">H" if kind.magic == MAGIC_2 else ">B", len(topic))
         record = b"".join((
             bytes(4), struct.pack(">IIii", kind.magic, body_crc, queue, 3), struct.pack(">qq", offset, self._stated(kind)),

@@ -74,3 +74,17 @@ def test_following_the_sizes_stops_at_what_is_cut_off_at_damage_and_when_enough_
     assert follow(data, most=3) == starts[:3]
     assert follow(data[:-1]) == starts[:-1]
     assert follow(data[: starts[3]] + bytes(4) + data[starts[3] + 4 :]) == starts[:3]
+
+
+def test_a_record_crc_counts_only_when_it_is_written_in_digits() -> None:
+    data = bytearray(stretch(random.Random(2), 0, 10, odd=0))
+    starts = follow(bytes(data))
+    for end in [*starts[1:], len(data)]:
+        low, high = data[end - 11], data[end - 10]
+        if high > ord("0"):
+            data[end - 11 : end - 9] = low + 10, high - 1  # the same number, were it only added up
+    columns = columns_of(bytes(data), 0, np.array(starts, np.int64), 1 << 30)
+
+    assert 0 < columns.fits.sum() > columns.plain.sum()
+    for row, (start, end) in enumerate(zip(starts, columns.ends.tolist(), strict=True)):
+        assert columns.plain[row] == (problem_of(bytes(data[start:end]), start, sealed=True) == "")
