@@ -21,13 +21,15 @@ class ConfigFiles:
     def __init__(self, storage: Storage, node: str) -> None:
         self._storage = storage
         self._node = node
-        self._folder_is_durable = False
+        self._is_settled = False
 
     def load(self, kind: TableKind[R]) -> tuple[Table[R], str]:
         """The table, and what was wrong with its file when it came from `.bak`; the file is then durably that `.bak` again.
 
-        Without a file the table is empty. Raises UnreadableStore when there is no whole copy; nothing is changed then.
+        Without a file the table is empty. Raises UnreadableStore when there is no whole copy; nothing is changed then. What is
+        loaded stays: names are made durable before, or StoreFailed is raised.
         """
+        self._settle()
         data, backup = self._bytes(kind.path), self._bytes(_backup(kind))
         if data is None and backup is None:
             return Table(), ""
@@ -61,12 +63,18 @@ class ConfigFiles:
             yield
         self._replace(kind.path, data)
 
+    def _settle(self) -> None:
+        """Make durable the names that are seen: who gave them may have been killed before they were."""
+        if not self._is_settled and self._storage.exists(_FOLDER):
+            for folder in ("", _FOLDER):
+                self._storage.sync_folder(folder)
+            self._is_settled = True
+
     def _replace(self, path: str, data: bytes) -> None:
         try:
-            if not self._folder_is_durable:  # it may be there and yet be lost: whoever made it was killed
+            if not self._is_settled:
                 self._storage.make_folder(_FOLDER)
-                self._storage.sync_folder("")
-                self._folder_is_durable = True
+                self._settle()
             replace_file(self._storage, path, data)
         except OSError as error:
             raise StoreFailed("replacement", path, str(error)) from error

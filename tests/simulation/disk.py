@@ -6,8 +6,8 @@ file is metadata, old or new. A failed sync marks the pages clean although the d
 says nothing about them, and they may be lost by a power loss and even by a mere restart, when the cache is dropped.
 
 Names: each make, rename and removal is an operation in a journal. A sync of a folder makes the operations of that
-folder durable. A power loss keeps of the others a prefix, of the whole journal or folder by folder; a rename between
-two folders is atomic.
+folder durable. A power loss keeps of the others a prefix, of the whole journal or folder by folder. A rename within one
+folder is atomic; a file's between two folders is a new name in one and, behind that, the end of the old one in the other.
 """
 
 import random
@@ -202,7 +202,12 @@ class Disk:
     def do(self, operation: Operation) -> None:
         """Change a name; it survives once its folders are synced."""
         self.names.apply(operation)
-        self._journal.append(operation)
+        inode = operation.inode
+        if operation.deed is Deed.RENAMED and inode is not None and parent(operation.path) != parent(operation.target):
+            self._journal.append(Operation(Deed.MADE, operation.target, inode))
+            self._journal.append(Operation(Deed.REMOVED, operation.path, inode))
+        else:
+            self._journal.append(operation)
 
     def sync_folder(self, path: str) -> None:
         """Make the changes of one folder's names durable."""
@@ -223,7 +228,7 @@ class Disk:
 
     def used_bytes(self) -> int:
         """Space taken by what has a name."""
-        return sum(len(inode.pages) for inode in self.names.files.values()) * PAGE
+        return sum(len(inode.pages) for inode in {id(each): each for each in self.names.files.values()}.values()) * PAGE
 
     def drop_cache(self, *, all_unsynced: bool = False) -> None:
         """A process was killed; some of the page cache goes before the next one looks, or all of it."""

@@ -122,6 +122,20 @@ def test_a_truncation_that_was_not_synced_may_be_undone() -> None:
     assert sizes == {PAGE + 7, 3 * PAGE}
 
 
+def test_a_rename_into_another_folder_that_was_not_synced_leaves_either_name_or_both_or_none() -> None:
+    found = set()
+    for machine in machines():
+        for folder in ("a", "b"):
+            machine.storage.make_folder(folder)
+        machine.storage.sync_folder("")
+        machine.storage.open("a/old", create=True)
+        machine.storage.sync_folder("a")
+        machine.storage.rename("a/old", "b/new")
+        machine.loses_power()
+        found.add((machine.storage.exists("a/old"), machine.storage.exists("b/new")))
+    assert found == {(True, False), (True, True), (False, True), (False, False)}
+
+
 def test_after_a_failed_sync_a_later_one_succeeds_and_the_bytes_are_still_in_danger() -> None:
     lost = 0
     for machine in machines():

@@ -17,7 +17,7 @@ from dittomq.routes import DataVersion
 from tests.simulation.disk import Disk
 from tests.simulation.life import Life, Phase, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
-from tests.support.failing_storage import Crashed, CrashingStorage
+from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 
 EMPTY: Table[TopicConfig] = Table()
 FIRST = Table(DataVersion(1, 10, 1), sorted_rows(TopicConfig(f"first-{number}") for number in range(50)))
@@ -181,6 +181,26 @@ def test_damage_of_both_is_refused_by_name_and_nothing_is_changed(tmp_path: Path
         files_of(storage).load(TOPICS)
 
     assert (tmp_path / "config" / "topics.json").read_bytes() == b"?"
+
+
+def test_what_was_loaded_after_a_kill_survives_the_next_power_loss() -> None:
+    for call in itertools.count(1):
+        disk = Disk(random.Random(call))
+        storage = CrashingStorage(process_on(disk))
+        save(storage, FIRST)
+        storage.strike_in(call, Harm.CRASH)
+        if not crashes_while_saving(storage, SECOND):
+            break
+
+        loaded = files_of(process_on(disk)).load(TOPICS)
+        disk.lose_power(all_unsynced=True)
+
+        assert files_of(process_on(disk)).load(TOPICS) == loaded, f"after a kill before {storage.struck}"
+    assert call > 10
+
+
+def process_on(disk: Disk) -> Storage:
+    return SimulatedStorage(disk, Life("node"), Faults(), lambda: None)
 
 
 def test_a_damaged_file_without_bak_is_refused(tmp_path: Path) -> None:
