@@ -7,6 +7,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import StoreFailed
 from dittomq.lineage import Lineage, LineageEntry, cut_lineage, newest_epoch
+from dittomq.message import Draft
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -92,15 +93,17 @@ class Actor:
         self.promises.lineages = [lineage]
 
     def append(self, count: int, *, topic: str = "orders", queues: int = 3, producer: bool = False, tag: str = "") -> None:
-        """Messages in one group: one frame for each queue, or one of an idempotent producer for queue 0."""
+        """Messages in one group: one frame for each queue, or one of an idempotent producer for queue 0. Every third has keys."""
         store, promises = self.store, self.promises
         first = self._bodies
         self._bodies += count
         bodies = [f"{number:06d}".encode() * (BODY_BYTES // 6) for number in range(first, first + count)]
         if producer:
-            frames = [Frame([draft(topic, 0, body, tag, (f"p{first}", at)) for at, body in enumerate(bodies)], f"p{first}", 0)]
+            drafts = [draft(topic, 0, body, tag, (f"p{first}", at)) for at, body in enumerate(bodies)]
+            frames = [Frame([_keyed(each, first + at) for at, each in enumerate(drafts)], f"p{first}", 0)]
         else:
-            frames = [Frame([draft(topic, number % queues, body, tag)]) for number, body in enumerate(bodies)]
+            drafts = [draft(topic, number % queues, body, tag) for number, body in enumerate(bodies)]
+            frames = [Frame([_keyed(each, first + at)]) for at, each in enumerate(drafts)]
         promises.trying_bodies = bodies
         group = store.append(frames, 1_000)
         promises.log += b"".join(data for _, data in group.pieces)
@@ -206,6 +209,10 @@ class Actor:
         for at in range(30, inode.size, 4_096):
             inode.write(memoryview(bytes([inode.read(1, at)[0] ^ 1])), at, self.machine.chance)
         inode.sync()
+
+
+def _keyed(message: Draft, number: int) -> Draft:
+    return message if number % 3 else message._replace(properties=message.properties + f"KEYS\x01all n{number}\x02".encode())
 
 
 def _held(store: Store) -> bytes:

@@ -16,6 +16,7 @@ from dittomq.metadata.formats import TOPICS, encode
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset
+from tests.crash.key_files import entries_of, key_files
 from tests.crash.promises import Cut, Promises
 from tests.simulation.parser import ParsedLog, ParsedRecord, parse_log
 from tests.support.failing_storage import Crashed, CrashingStorage
@@ -23,7 +24,7 @@ from tests.support.stores import SMALL, Machine, draft, queues_of
 
 _UNIT = struct.Struct(">qiq")
 # What every start writes anew or builds again, and the tail of a cut, which has to last from the intent on only.
-_RESTLESS = ("dittomq/watermark", "dittomq/boot", "lock", "abort", "consumequeue/", "dittomq/tail-")
+_RESTLESS = ("dittomq/watermark", "dittomq/boot", "lock", "abort", "consumequeue/", "index/", "dittomq/tail-")
 
 
 class Judge:
@@ -53,6 +54,7 @@ class Judge:
         assert not changed, f"a second recovery changes {changed}"
         log = self._check_bytes(again)
         self._check_queues(again, log)
+        self._check_keys(again, log)
         self._check_producers(again, log)
         assert self._check_table() == table, "a config file that was read is another one now"
 
@@ -163,6 +165,21 @@ class Judge:
                 assert _unit_at(files, key, record.queue_offset) == unit, f"unit {record.queue_offset} of {key} is wrong"
         for key in store.queues():
             assert key in expected or store.queue_range(*key)[1] == 0, f"{key} is in no record"
+
+    def _check_keys(self, store: Store, log: ParsedLog) -> None:
+        """The key index is what the log makes of it, to the byte; where the log has lost its beginning, what follows that is."""
+        store.checkpoint()
+        found = {path.removeprefix("index/"): data for path, data in self._machine.files().items() if path.startswith("index/")}
+        slots, entries = SMALL.key_sizes.slots, SMALL.key_sizes.entries
+        expected = {file.name: file.encode() for file in key_files(log.records, slots=slots, entries=entries)}
+        if log.start == 0:
+            assert sorted(found) == sorted(expected), f"index/ holds {sorted(found)}, the log makes {sorted(expected)}"
+            for name, data in expected.items():
+                assert found[name] == data, f"index/{name} is not what the log makes of it"
+            return
+        wanted = [entry for data in expected.values() for entry in entries_of(data, slots=slots)]
+        held = [entry for _, data in sorted(found.items()) for entry in entries_of(data, slots=slots) if entry[1] >= log.start]
+        assert held == wanted, "the key index does not hold what the log does"
 
     def _check_producers(self, store: Store, log: ParsedLog) -> None:
         """Every sequence of every producer is known where the log has it, and none beyond."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dittomq.commitlog.format import scan
+from dittomq.commitlog.key_format import KeySizes
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.store import Frame, Store
 from dittomq.lineage import LineageEntry, newest_epoch
@@ -15,7 +16,9 @@ from tests.simulation.disk import Disk
 from tests.simulation.life import Life, SimCrashed
 from tests.simulation.storage import Faults, SimulatedStorage
 
-SMALL = StoreOptions(segment_bytes=16 * 1024, queue_file_units=25, reserve_bytes=0, zero_window_bytes=4_096)
+SMALL = StoreOptions(
+    segment_bytes=16 * 1024, queue_file_units=25, key_sizes=KeySizes(slots=7, entries=12), reserve_bytes=0, zero_window_bytes=4_096
+)
 
 
 def draft(topic: str = "orders", queue: int = 0, body: bytes = b"body", tag: str = "", identity: tuple[str, int] | None = None) -> Draft:
