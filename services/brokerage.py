@@ -26,7 +26,7 @@ log = structlog.get_logger()
 class Lanes:
     """The threads of one broker. `store` is the only lane that writes the log; `files` writes the side files and tables.
 
-    `retention` drops what is too old.
+    `retention` drops what is too old, `ahead` makes segments before they are needed.
     """
 
     store: Lane
@@ -35,6 +35,7 @@ class Lanes:
     audit: Lane
     files: Lane
     retention: Lane
+    ahead: Lane
 
     @classmethod
     def of(cls, workers: Workers) -> Self:
@@ -46,6 +47,7 @@ class Lanes:
             workers.lane("audit"),
             workers.lane("files"),
             workers.lane("retention"),
+            workers.lane("ahead"),
         )
 
 

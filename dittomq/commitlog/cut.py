@@ -52,6 +52,7 @@ def load_intent(storage: Storage) -> CutIntent | None:
 def begin(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> tuple[CutIntent, CutReport]:
     """Durably save the tail, then durably intend the cut: `ends` are the log's end to be and the tail's. Nothing is cut yet."""
     to, tail_end = ends
+    log.sync_names()  # the segment in which the log is to end must be there when the cut is finished after a power loss
     name = _save_tail(storage, log, ends, generation) if tail_end > to else ""
     intent = CutIntent(to, generation, log.segment_bytes)
     side_file.save_json(storage, _NAME, _KIND, {"to": to, "generation": generation, "segment_bytes": log.segment_bytes})

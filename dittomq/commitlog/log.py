@@ -1,32 +1,29 @@
 """② The log's bytes: segments in order, written at the end, read anywhere. Knows nothing of records.
 
 One thread writes and one syncs; any number read beside them. `end` is published after its bytes are there. A segment has its
-full size before its first byte is written, and its name is durable before that too.
+full size, durably, before its first byte is written; its name becomes durable with the first sync behind that.
 """
 
-import contextlib
-
 from dittomq.commitlog.open_files import OpenFiles
-from dittomq.commitlog.segment import FOLDER, path_of
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.segment import path_of
+from dittomq.commitlog.segment_maker import SegmentMaker
 from dittomq.errors import OffsetOutOfRange
 
 _REWRITE_BYTES = 1024 * 1024
-_TEMPORARY = "dittomq/tmp-segment"
 _ZEROS = bytes(1024 * 1024)
 
 
 class Log:
     """Bytes [min_offset, end) in segments of one size. `min_offset` is raised by whoever drops the first segments."""
 
-    def __init__(self, storage: Storage, files: OpenFiles, segment_bytes: int, starts: list[int], begin: int = 0) -> None:
+    def __init__(self, maker: SegmentMaker, files: OpenFiles, starts: list[int], begin: int = 0) -> None:
         """`starts` of neighbouring segments, `begin` where there are none; the log is taken to be empty until `set_end`."""
-        self.segment_bytes = segment_bytes
+        self.segment_bytes = maker.segment_bytes
         self.min_offset = starts[0] if starts else begin
         self.end = self.min_offset
-        self._storage = storage
+        self._maker = maker
         self._files = files
-        self._stop = self.min_offset + len(starts) * segment_bytes
+        self._stop = self.min_offset + len(starts) * self.segment_bytes
         self._unsynced: dict[int, None] = {}
         self._zeroed = self.min_offset
 
@@ -68,7 +65,8 @@ class Log:
         start, stop = self.segment_of(self.end)
         assert self.end + len(data) + gap <= stop, "a piece never spans segments"
         if self.end == self._stop:
-            self._make_segment()
+            self._zeroed = self._stop + self._maker.roll(self._stop)
+            self._stop += self.segment_bytes
         with self._files.borrow(path_of(start)) as file:
             file.pwrite(data, self.end - start)
         self._unsynced[start] = None
@@ -76,10 +74,15 @@ class Log:
 
     def sync(self) -> None:
         """Make everything durable that was written when this was called, or raise StoreFailed."""
+        self.sync_names()
         for start in list(self._unsynced):
             del self._unsynced[start]
             with self._files.borrow(path_of(start)) as file:
                 file.fdatasync()
+
+    def sync_names(self) -> None:
+        """Make the names of the segments durable, or raise StoreFailed."""
+        self._maker.sync_names()
 
     def write_again(self, start: int) -> None:
         """Write the bytes from `start` to the end over themselves, so that the next sync really writes them.
@@ -97,25 +100,17 @@ class Log:
     def zero_ahead(self, window: int, step: int) -> bool:
         """Write zeros over zeros behind the end, at most `step` bytes and `window` bytes ahead; False when there is nothing to do.
 
+        They go on in the segment that is prepared; there they are durable at once.
+
         Bytes written later then change no block allocation, so their sync is quicker.
         """
         start = max(self._zeroed, self.end)
         segment_start, segment_end = self.segment_of(self.end)
         count = min(step, len(_ZEROS), min(self.end + window, segment_end, self._stop) - start)
         if count <= 0:
-            return False
+            return self._maker.zero(self.end + window - self._stop, step)
         with self._files.borrow(path_of(segment_start)) as file:
             file.pwrite(_ZEROS[:count], start - segment_start)
         self._unsynced[segment_start] = None
         self._zeroed = start + count
         return True
-
-    def _make_segment(self) -> None:
-        with contextlib.closing(self._storage.open(_TEMPORARY, create=True)) as file:
-            file.truncate(0)
-            file.truncate(self.segment_bytes)
-            file.fdatasync()
-        self._storage.rename(_TEMPORARY, path_of(self._stop))
-        self._storage.sync_folder(FOLDER)
-        self._storage.sync_folder("dittomq")
-        self._stop += self.segment_bytes

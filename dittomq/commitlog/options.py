@@ -22,7 +22,7 @@ class StoreOptions:
     # Appends are refused when they would leave less than this on the disk.
     reserve_bytes: int = 256 * 1024 * 1024
     open_files: int = 512
-    # How far `zero_ahead` works ahead of the end.
+    # How far zeros are written ahead of the end.
     zero_window_bytes: int = 64 * 1024 * 1024
     # Stands in every record as the host that bore and stored it.
     host: Host = _LOOPBACK

@@ -21,6 +21,7 @@ from dittomq.commitlog.scanning import WINDOW_BYTES, scan_at, skip_damage
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import FOLDER, check_sizes, starts_of
 from dittomq.commitlog.segment import path_of as segment_path
+from dittomq.commitlog.segment_maker import SegmentMaker
 from dittomq.commitlog.side_file import DamagedSideFile
 from dittomq.commitlog.storage import Storage
 from dittomq.commitlog.visits import Visits
@@ -35,8 +36,8 @@ class Layout:
 
     storage: Storage
     files: OpenFiles
+    maker: SegmentMaker
     name: str
-    segment_bytes: int
     queue_file_units: int
     key_sizes: KeySizes
 
@@ -101,8 +102,8 @@ def open_log(layout: Layout) -> Log:
             sizes[start] = file.size()
     if starts and sizes[starts[-1]] == 0:  # RocketMQ was killed while it made the segment
         del sizes[starts.pop()]
-    check_sizes(layout.name, sizes, layout.segment_bytes)
-    return Log(layout.storage, layout.files, layout.segment_bytes, starts, begin)
+    check_sizes(layout.name, sizes, layout.maker.segment_bytes)
+    return Log(layout.maker, layout.files, starts, begin)
 
 
 def _absorb(found: Recovered, visits: Visits, *, dispatched: int, covered: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from dittomq.commitlog import adopting, boot, checkpoint, cut, digest, identity, lineage_file, producers, recovery, side_file, watermark
+from dittomq.commitlog.ahead import Ahead
 from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
 from dittomq.commitlog.boot import StopKind
 from dittomq.commitlog.cut import CutReport
@@ -26,14 +27,13 @@ from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.segment import FOLDER
 from dittomq.commitlog.settling import is_torn, write_again
+from dittomq.commitlog.segment_maker import SegmentMaker
 from dittomq.commitlog.storage import HeldLock, Storage
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
 __all__ = ["CutReport", "FoundSequence", "Frame", "Group", "Placed", "QueueSlice", "StopKind", "Store", "StoreOptions"]
-
-_ZERO_STEP_BYTES = 1024 * 1024
 
 
 class FoundSequence(NamedTuple):
@@ -67,8 +67,10 @@ class Store(Front):
         self._options = options
         self._lock = lock
         self._files = OpenFiles(storage, options.open_files)
-        self._layout = Layout(storage, self._files, options.path, options.segment_bytes, options.queue_file_units, options.key_sizes)
+        self._maker = SegmentMaker(storage, options.segment_bytes)
+        self._layout = Layout(storage, self._files, self._maker, options.path, options.queue_file_units, options.key_sizes)
         self._gate = Gate()
+        self.ahead = Ahead(storage, options, self._gate, self._maker, lambda: self._log)
 
     @classmethod
     def open(cls, storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Self:
@@ -107,6 +109,7 @@ class Store(Front):
                     checkpoint.clear_abort(self._storage)
                     boot.write_stamp(self._storage, clean=True)
         finally:
+            self._maker.close()
             self._files.close()
             self._lock.release()
 
@@ -159,13 +162,6 @@ class Store(Front):
             self._log.sync()
             self.flushed = max(self.flushed, target)
             return self.flushed
-
-    def zero_ahead(self, max_bytes: int = _ZERO_STEP_BYTES) -> bool:
-        """Write zeros behind the end, so that later syncs are quick; False when enough is done. For idle moments."""
-        with self._gate.writing("zero_ahead"):
-            window = self._options.zero_window_bytes
-            room = self._storage.free_bytes() > self._options.reserve_bytes + window
-            return room and self._log.zero_ahead(window, max_bytes)
 
     def dispatch(self, upto: int) -> PhysicalOffset:
         """Build the queues for records that end at or below `upto`; returns `applied`."""

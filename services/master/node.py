@@ -137,7 +137,7 @@ class MasterNode:
     async def prepare_log(self) -> None:
         """Zero a piece of the log's next bytes and sync it, so that no append pays for it."""
         store = self._parts.store
-        await self._parts.store_lane.call(lambda: store.zero_ahead() and store.sync())
+        await self._parts.store_lane.call(lambda: store.ahead.zero() and store.sync())
 
     def readable(self) -> Readable:
         """Consumers never see more than what is confirmed."""

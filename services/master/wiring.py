@@ -16,6 +16,7 @@ from dittomq.broker.keeping import Keeper
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import take_tables
 from dittomq.broker.pinning import PinParts, Pins
+from dittomq.broker.preparing import prepare_segments
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.remote_ranges import RemoteRanges
@@ -135,6 +136,7 @@ class Master:
             dispatcher.run,
             keeper.run,
             lambda: self._retain(store, lanes, replication, pins),
+            lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: self._lead(node, recovery, channels),
         ]
         await work(duties, [clients, replicas], stop, lambda: self._drain(node, registrar, clients, replicas))

@@ -17,6 +17,7 @@ from dittomq.broker.keeping import Keeper
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.pinning import PinParts, Pins
+from dittomq.broker.preparing import prepare_segments
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.retaining import Retaining, RetainingParts
@@ -117,6 +118,7 @@ class Slave:
             metadata.watch,
             dispatcher.run,
             keeper.run,
+            lambda: prepare_segments(store.ahead, lanes.ahead),
             retaining.run,
             puller.run,
             follower.run,

@@ -134,8 +134,12 @@ class Actor:
         self.store.checkpoint()
         self.promises.flushed = len(self.promises.log)
 
+    def prepare(self) -> None:
+        """Make the next segment ahead of need."""
+        self.store.ahead.prepare_segment()
+
     def zero(self) -> None:
-        self.store.zero_ahead(2_048)
+        self.store.ahead.zero(2_048)
 
     def cut(self, records: int) -> None:
         """Cut off the last records of the log; all of it when there are no more."""

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from dittomq.commitlog import boot, checkpoint, cut, identity, producers, side_file, watermark
+from dittomq.commitlog.key_index import KeyIndex
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.queue_index import QueueIndex
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.segment_maker import SegmentMaker
+from dittomq.commitlog.storage import File, Storage
 from dittomq.commitlog.store import Store
 
 Patch = pytest.MonkeyPatch
@@ -65,15 +67,70 @@ def units_not_synced_before_the_checkpoint(patch: Patch) -> None:
     patch.setattr(QueueIndex, "sync", _nothing)
 
 
-def segment_made_without_a_sync_of_its_folder(patch: Patch) -> None:
-    def make(log: Log) -> None:
-        storage = log._storage  # noqa: SLF001 - takes the product apart
-        log._storage = Deaf(storage, "sync_folder", times=2)  # noqa: SLF001
-        real(log)
-        log._storage = storage  # noqa: SLF001
+def keys_not_synced_before_the_checkpoint(patch: Patch) -> None:
+    patch.setattr(KeyIndex, "sync", KeyIndex.write)
 
-    real = Log._make_segment  # noqa: SLF001
-    patch.setattr(Log, "_make_segment", make)
+
+def names_of_segments_not_synced(patch: Patch) -> None:
+    patch.setattr(SegmentMaker, "sync_names", _nothing)
+
+
+def prepared_segment_not_synced(patch: Patch) -> None:
+    """Its size is in memory only."""
+
+    def create(maker: SegmentMaker) -> File:
+        file = real(maker)
+        patch.setattr(file, "fdatasync", _nothing)
+        return file
+
+    real = SegmentMaker._create  # noqa: SLF001 - takes the product apart
+    patch.setattr(SegmentMaker, "_create", create)
+
+
+class Hiding:
+    """A door that shows no prepared segment to who lists its folder."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def list_folder(self, path: str) -> list[str]:
+        return [name for name in self._storage.list_folder(path) if name != "tmp-segment"]
+
+
+def prepared_segment_used_by_the_next_process(patch: Patch) -> None:
+    def recover(store: Store, chance: random.Random) -> None:
+        storage, maker = store._storage, store._maker  # noqa: SLF001 - takes the product apart
+        store._storage = Hiding(storage)  # noqa: SLF001
+        real(store, chance)
+        store._storage = storage  # noqa: SLF001
+        if storage.exists("dittomq/tmp-segment"):
+            maker._spare = type(maker._spare).READY  # noqa: SLF001
+
+    real = Store._recover  # noqa: SLF001
+    patch.setattr(Store, "_recover", recover)
+
+
+def prepared_segment_emptied_by_the_next_process(patch: Patch) -> None:
+    """Whatever has the name is made a new segment."""
+
+    def recover(store: Store, chance: random.Random) -> None:
+        storage = store._storage  # noqa: SLF001 - takes the product apart
+        store._storage = Hiding(storage)  # noqa: SLF001
+        real(store, chance)
+        store._storage = storage  # noqa: SLF001
+
+    def create(maker: SegmentMaker) -> File:
+        file = maker._storage.open("dittomq/tmp-segment", create=True)  # noqa: SLF001
+        file.truncate(0)
+        file.truncate(maker.segment_bytes)
+        return file
+
+    real = Store._recover  # noqa: SLF001
+    patch.setattr(Store, "_recover", recover)
+    patch.setattr(SegmentMaker, "_create", create)
 
 
 def acknowledged_before_the_sync(patch: Patch) -> None:
@@ -188,7 +245,11 @@ def minimums_forgotten(patch: Patch) -> None:
 MUTANTS = {
     "checkpoint saved before the sync": Mutant(checkpoint_saved_before_the_sync, ("checkpoint",)),
     "units not synced before the checkpoint": Mutant(units_not_synced_before_the_checkpoint, ("checkpoint",)),
-    "segment made without a sync of its folder": Mutant(segment_made_without_a_sync_of_its_folder, ("append",)),
+    "keys not synced before the checkpoint": Mutant(keys_not_synced_before_the_checkpoint, ("checkpoint",)),
+    "names of segments not synced": Mutant(names_of_segments_not_synced, ("append", "prepare")),
+    "prepared segment not synced": Mutant(prepared_segment_not_synced, ("prepare",)),
+    "prepared segment used by the next process": Mutant(prepared_segment_used_by_the_next_process, ("recover-unnamed", "recover-renamed")),
+    "prepared segment emptied by the next process": Mutant(prepared_segment_emptied_by_the_next_process, ("recover-renamed",)),
     "acknowledged before the sync": Mutant(acknowledged_before_the_sync, ("append",)),
     "only the newest segment synced": Mutant(only_the_newest_segment_synced, ("append",)),
     "cut without intent": Mutant(cut_without_intent, ("cut",)),

@@ -15,6 +15,7 @@ from tests.simulation.disk import Inode
 from tests.support.failing_storage import Crashed, Harm
 from tests.support.stores import SMALL, Machine
 
+_SEGMENT_0 = f"commitlog/{0:020d}"
 _SEGMENT_1 = f"commitlog/{SMALL.segment_bytes:020d}"
 _CHUNK_BYTES = 2_500
 
@@ -78,6 +79,28 @@ def appends_and_rolls(actor: Actor) -> None:
     actor.append(1)
 
 
+def prepares_and_rolls(actor: Actor) -> None:
+    actor.prepare()
+    actor.zero()
+    actor.append(14)
+    actor.sync()
+    actor.mark()
+    actor.prepare()
+    actor.append(14)
+    actor.prepare()
+    actor.append(20, producer=True)  # the segment before has no durable name yet
+    actor.dispatch()
+    actor.checkpoint()
+    actor.append(20)
+    actor.prepare()
+    actor.cut(30)
+    actor.epoch()
+    actor.append(20)
+    actor.prepare()
+    actor.close()
+    actor.open()
+
+
 def master_log() -> bytes:
     """What a master streams: three segments."""
     master = Actor(Machine(random.Random(0)))
@@ -97,6 +120,8 @@ def receives(actor: Actor) -> None:
         stop = min(at + _CHUNK_BYTES, at - at % SMALL.segment_bytes + SMALL.segment_bytes, len(log))
         actor.receive(log[at:stop])
         at = stop
+        if at // _CHUNK_BYTES % 4 == 0:
+            actor.prepare()
         if at // _CHUNK_BYTES % 3 == 0:
             actor.sync()
             actor.dispatch()
@@ -199,6 +224,46 @@ def restarts(actor: Actor) -> None:
     actor.mark()
 
 
+def starts_and_rolls(actor: Actor) -> None:
+    actor.open()
+    actor.stamp()
+    actor.epoch()
+    actor.prepare()
+    actor.append(20)
+    actor.sync()
+    actor.dispatch()
+    actor.mark()
+    actor.append(2)
+
+
+def with_a_segment_under_two_names(actor: Actor) -> None:
+    """Power was lost behind a roll, after the disk had written the new name by itself: the old one is there too."""
+    in_use(actor)
+    actor.prepare()
+    disk = actor.machine.disk
+    disk.sync_folder("dittomq")
+    actor.append(14)
+    disk.sync_folder("commitlog")
+    for path in (_SEGMENT_0, _SEGMENT_1):
+        disk.names.files[path].sync()
+    actor.loses_power(all_unsynced=True)
+    assert disk.names.files["dittomq/tmp-segment"] is disk.names.files[_SEGMENT_1]
+
+
+def with_a_segment_that_lost_its_name(actor: Actor) -> None:
+    """The same, and the disk had not written the new name: the old one has the segment's bytes."""
+    in_use(actor)
+    actor.prepare()
+    disk = actor.machine.disk
+    disk.sync_folder("dittomq")
+    actor.append(14)
+    for path in (_SEGMENT_0, _SEGMENT_1):
+        disk.names.files[path].sync()
+    actor.loses_power(all_unsynced=True)
+    assert disk.names.files["dittomq/tmp-segment"].pages
+    assert _SEGMENT_1 not in disk.names.files
+
+
 def after_a_kill(actor: Actor) -> None:
     in_use(actor)
     actor.append(14, producer=True)
@@ -218,7 +283,7 @@ def behind_a_torn_tail(actor: Actor) -> None:
     end = len(actor.promises.log)
     actor.is_killed()
     disk = actor.machine.disk
-    disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"torn" * 100), end, disk.chance)
+    disk.names.files[_SEGMENT_0].write(memoryview(b"torn" * 100), end, disk.chance)
     later = disk.names.files[_SEGMENT_1] = Inode()
     later.truncate(SMALL.segment_bytes, disk.chance)
     later.write(memoryview(b"later" * 10), 600, disk.chance)
@@ -267,6 +332,7 @@ def after_a_clean_stop(actor: Actor) -> None:
 SCRIPTS = {
     "first-start": Script(nothing, first_start),
     "append": Script(in_use, appends_and_rolls),
+    "prepare": Script(in_use, prepares_and_rolls),
     "receive": Script(nothing, receives),
     "checkpoint": Script(in_use, checkpoints),
     "cut": Script(in_use, cuts),
@@ -277,6 +343,8 @@ SCRIPTS = {
     "recover-killed": Script(after_a_kill, restarts),
     "recover-power": Script(after_a_power_loss, restarts),
     "recover-torn": Script(behind_a_torn_tail, restarts),
+    "recover-renamed": Script(with_a_segment_under_two_names, starts_and_rolls),
+    "recover-unnamed": Script(with_a_segment_that_lost_its_name, starts_and_rolls),
     "recover-cut": Script(in_the_middle_of_a_cut, restarts),
     "recover-drop": Script(in_the_middle_of_a_drop, restarts),
     "recover-damaged": Script(without_derived_files, restarts),

@@ -14,7 +14,7 @@ GROUPS = 300
 
 
 def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(tmp_path: Path) -> None:
-    options = StoreOptions(segment_bytes=64 * 1024, queue_file_units=100, reserve_bytes=0, open_files=4)
+    options = StoreOptions(segment_bytes=16 * 1024, queue_file_units=100, reserve_bytes=0, open_files=4, zero_window_bytes=8_192)
     store = Store.open(OsStorage(tmp_path), options, chance=os_chance(), wall_ms=0)
     open_epoch(store)
     done = threading.Event()
@@ -44,7 +44,7 @@ def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(
             at += len(store.read_records(at, store.end, 10_000))
         return at
 
-    with ThreadPoolExecutor(8) as threads:
+    with ThreadPoolExecutor(10) as threads:
         work = [
             threads.submit(write),
             threads.submit(until_done, lambda: store.dispatch(store.end)),
@@ -53,6 +53,8 @@ def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(
         work += [
             threads.submit(until_done, store.checkpoint),
             threads.submit(until_done, lambda: store.persist_watermark(store.flushed, 0, ())),
+            threads.submit(until_done, store.ahead.prepare_segment),
+            threads.submit(until_done, store.ahead.zero),
         ]
         readers = [threads.submit(read), threads.submit(read), threads.submit(raw)]
         for each in work:

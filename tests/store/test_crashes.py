@@ -134,7 +134,7 @@ class Chaos:
         self.promises.flushed = store.end
 
     def zero(self, store: Store) -> None:
-        store.zero_ahead(2_048)
+        store.ahead.zero(2_048)
 
     def cut(self, store: Store) -> None:
         borders = [0, *(start for entries in queues_of(self.promises.log, SMALL.segment_bytes).values() for _, start in entries)]

@@ -99,9 +99,14 @@ class CrashingStorage:
         self.struck = ""
         self.tear = tear
         self.break_sync = break_sync
-        self.calls = 0
+        self.heard: list[str] = []
         self.failing = ""
         self.free: int | None = None
+
+    @property
+    def calls(self) -> int:
+        """How many have changed the disk."""
+        return len(self.heard)
 
     def strike_in(self, calls: int, harm: Harm) -> None:
         """Do that harm at so many calls from now."""
@@ -110,7 +115,7 @@ class CrashingStorage:
         self.struck = ""
 
     def count(self, call: str) -> None:
-        self.calls += 1
+        self.heard.append(call)
         if self._crash_at is None or self.calls < self._crash_at or (self.struck and self.harm is Harm.ERROR):
             return
         self.struck = self.struck or call

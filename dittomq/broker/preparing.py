@@ -1,0 +1,17 @@
+"""Keeps the next segment of the log ready, on a lane of its own, so that no append waits for one to be made."""
+
+import asyncio
+from typing import Final
+
+from dittomq.commitlog.ahead import Ahead
+from dittomq.doors.workers import Lane
+
+PREPARE_PERIOD_S: Final = 0.25
+
+
+async def prepare_segments(ahead: Ahead, lane: Lane) -> None:
+    """Prepare a segment whenever there is none, until cancelled; raises StoreFailed when the disk fails."""
+    while True:
+        if ahead.wants_segment:
+            await lane.call(ahead.prepare_segment)
+        await asyncio.sleep(PREPARE_PERIOD_S)

@@ -1,0 +1,33 @@
+"""In a whole group, every copy has its next segment ready before it is needed."""
+
+import asyncio
+from collections.abc import Mapping
+
+from dittomq.client import Ack, AsyncClient
+from tests.simulation.disk import Inode
+from tests.simulation.group import Group, play
+
+SPARE = "dittomq/tmp-segment"
+
+
+def test_master_and_slave_roll_into_segments_that_were_there_before() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await asyncio.sleep(1)
+        names = {name: group.node(name).disk.names for name in ("a0", "a1")}
+        spares = {name: held.files[SPARE] for name, held in names.items()}
+        sizes = [spare.size for spare in spares.values()]
+
+        async with mq.producer(Ack.REPLICA_FLUSHED) as producer:
+            while not _segments_of(names["a1"].files, spares["a1"]):
+                await producer.publish("orders", bytes(8_000), queue=0)
+
+        assert sizes[0] == sizes[1] > 0
+        for name, held in names.items():
+            assert len(_segments_of(held.files, spares[name])) == 1, f"{name} took another file"
+
+    play(story)
+
+
+def _segments_of(files: Mapping[str, Inode], inode: Inode) -> list[str]:
+    return [path for path, held in files.items() if held is inode and path.startswith("commitlog/")]
