@@ -79,6 +79,15 @@ def finish(storage: Storage, intent: CutIntent) -> None:
     side_file.remove(storage, _NAME)
 
 
+def forget_unfinished(storage: Storage, generation: int) -> None:
+    """Remove the tails of cuts that were saved and never intended: all of it that was durable is still in the log."""
+    for name in storage.list_folder(side_file.FOLDER):
+        kind, _, rest = name.partition("-")
+        number = rest.rpartition("-")[2]
+        if kind == "tail" and number.isdecimal() and int(number) > generation:
+            storage.unlink(f"{side_file.FOLDER}/{name}")
+
+
 def _save_tail(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> str:
     to, tail_end = ends
     path = f"{side_file.FOLDER}/tail-{to}-{generation}"

@@ -314,6 +314,7 @@ class Store(Front):
         if intent is not None:
             cut.finish(storage, intent)
             self.generation = intent.generation
+        cut.forget_unfinished(storage, self.generation)
         power_lost = stopped in (StopKind.POWER_LOSS, StopKind.FAILED_SYNC)
         self._load(recovery.recover(self._layout, power_lost=power_lost))
         stands = stopped is StopKind.CLEAN or write_again(self._log, self._seals, self.flushed)

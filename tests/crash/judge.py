@@ -103,7 +103,7 @@ class Judge:
         log = parse_log(self._machine.files())
         assert log.start in promises.begins, f"the log begins at {log.start}"
         assert (log.start, log.end) == (store.min_offset, store.end)
-        self._check_tails()
+        self._check_tails(store)
         cut = promises.cutting
         if cut is not None and log.end == cut.to and self._tail_is_kept(cut):
             assert log.content == cut.log[log.start : cut.to]
@@ -128,8 +128,11 @@ class Judge:
         else:
             assert [record.body for record in surplus] == promises.trying_bodies[: len(surplus)], "records that nobody wrote"
 
-    def _check_tails(self) -> None:
-        """What was cut is kept in side files."""
+    def _check_tails(self, store: Store) -> None:
+        """What was cut is kept in side files, and they speak of no other cuts."""
+        for path in self._machine.files():
+            if path.startswith("dittomq/tail-"):
+                assert int(path.rpartition("-")[2]) <= store.generation, f"{path} is of a cut that never was"
         for cut in self._promises.cuts:
             assert self._tail_is_kept(cut), f"the tail behind {cut.to} is not kept"
 

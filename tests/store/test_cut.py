@@ -38,6 +38,34 @@ def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
     assert finished == {to, len(log)}
 
 
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_no_side_file_speaks_of_a_cut_that_never_was(power: bool) -> None:
+    undone = 0
+    for operations in range(200):
+        machine = Machine(random.Random(operations))
+        store = filled(machine)
+        starts = sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store, to=starts[5]: store.cut(to))  # type: ignore[misc]
+        (machine.lose_power if power else machine.kill)()
+
+        again = machine.open()
+        assert len(tails(machine)) == again.generation, f"after {operations} operations"
+        if again.generation == 0:
+            undone += 1
+            again.cut(starts[7])
+
+        assert len(tails(machine)) == 1, f"after {operations} operations and a cut at another place"
+        if done:
+            break
+    assert undone > 3
+
+
+def tails(machine: Machine) -> list[str]:
+    """Side files that say what was cut."""
+    return [path for path in machine.disk.names.files if path.startswith("dittomq/tail-")]
+
+
 def test_a_cut_names_a_place_where_a_record_begins(machine: Machine) -> None:
     store = filled(machine)
 
