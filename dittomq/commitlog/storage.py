@@ -79,7 +79,7 @@ class Storage(Protocol):
         ...
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its parents; nothing happens where it exists."""
+        """Make a folder and its parents; nothing happens where it exists. The data directory itself, "", has a durable name then."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -207,6 +207,8 @@ class OsStorage:
             return []
 
     def make_folder(self, path: str) -> None:
+        if not path:
+            self._name_root()
         (self._root / path).mkdir(parents=True, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
@@ -246,6 +248,23 @@ class OsStorage:
                 raise StoreLocked(str(self._root)) from error
             raise
         return OsLock(descriptor)
+
+    def _name_root(self) -> None:
+        """Make the data directory, each folder above it durable before the next: nobody syncs them later."""
+        missing, folder = [], self._root.absolute()
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        if not folder.is_mount():  # who made it may have been killed before its name was durable
+            with contextlib.suppress(PermissionError):
+                self._sync_name(folder)
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            self._sync_name(each)
+
+    def _sync_name(self, folder: Path) -> None:
+        with self._folder(str(folder.parent)) as descriptor:
+            os.fsync(descriptor)
 
     @contextlib.contextmanager
     def _folder(self, path: str) -> Iterator[int]:

@@ -1,5 +1,7 @@
 """The store on a real file system: what the simulated disk cannot show."""
 
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -102,6 +104,58 @@ def test_another_segment_size_is_refused_by_name_and_nothing_is_changed(tmp_path
         reopen(tmp_path, StoreOptions(segment_bytes=128 * 1024, reserve_bytes=0))
 
     assert reopen(tmp_path).end == store.end
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """Folders, as they are synced, and the names in each at that moment."""
+    heard: list[tuple[str, list[str]]] = []
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        heard.append((str(path), [each.name for each in path.iterdir()]))
+
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", fsync)
+    return heard
+
+
+def test_the_name_of_a_new_data_dir_is_durable_before_anything_is_in_it(tmp_path: Path, synced: list[tuple[str, list[str]]]) -> None:
+    reopen(tmp_path / "above" / "data")
+
+    assert synced[:3] == [(str(tmp_path.parent), synced[0][1]), (str(tmp_path), ["above"]), (str(tmp_path / "above"), ["data"])]
+
+
+def test_the_name_of_a_data_dir_that_a_killed_process_made_is_made_durable(tmp_path: Path, synced: list[tuple[str, list[str]]]) -> None:
+    (tmp_path / "data").mkdir()
+
+    reopen(tmp_path / "data")
+
+    assert synced[0] == (str(tmp_path), ["data"])
+
+
+def test_a_data_dir_in_a_folder_that_may_not_be_read_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *rest: int) -> int:
+        if path == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *rest)
+
+    (tmp_path / "data").mkdir()
+    real = os.open
+    monkeypatch.setattr(os, "open", refuse)
+
+    reopen(tmp_path / "data").close(clean=True)
+
+
+def test_a_failed_sync_of_the_name_of_the_data_dir_refuses_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    with pytest.raises(UnreadableStore, match="Input/output error"):
+        reopen(tmp_path / "data")
 
 
 def test_a_folder_that_cannot_be_opened_is_refused_in_one_sentence(tmp_path: Path) -> None:
