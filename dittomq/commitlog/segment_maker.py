@@ -90,8 +90,7 @@ class SegmentMaker:
         """Make the names of all segments durable, or raise StoreFailed."""
         made = self._made
         if made > self._named:
-            self._storage.sync_folder(FOLDER)
-            self._storage.sync_folder("dittomq")
+            self._storage.sync_folder(FOLDER)  # the old name may come back: a start removes it
             self._named = made
 
     def close(self) -> None:
