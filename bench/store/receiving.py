@@ -24,6 +24,7 @@ from dittomq.commitlog.receiving import Receiver, Scanner
 from dittomq.commitlog.scanning import Found, scan_bytes
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import path_of
+from dittomq.commitlog.segment_maker import SegmentMaker
 from dittomq.commitlog.storage import OsStorage
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
@@ -77,7 +78,7 @@ class _Slave:
         """Write the chunks from the beginning on, over what is there; the seconds of processor time until all queues are built."""
         options = StoreOptions()
         files = OpenFiles(self._storage, options.open_files)
-        log = Log(self._storage, files, options.segment_bytes, [0])
+        log = Log(SegmentMaker(self._storage, options.segment_bytes), files, [0])
         seals, index = Seals(_LINEAGE), QueueIndex(self._storage, files, options.queue_file_units)
         keys = KeyIndex(self._storage, files, KeyMark(options.key_sizes), None)
         derived = Derived(index, Producers(), Dispatch(log, seals, index, keys, 0), 0)

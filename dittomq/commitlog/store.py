@@ -26,8 +26,8 @@ from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.segment import FOLDER
-from dittomq.commitlog.settling import is_torn, write_again
 from dittomq.commitlog.segment_maker import SegmentMaker
+from dittomq.commitlog.settling import is_torn, write_again
 from dittomq.commitlog.storage import HeldLock, Storage
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
