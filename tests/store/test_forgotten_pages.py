@@ -56,7 +56,7 @@ def failed(machine: Machine, records: int = 12) -> Store:
     store.persist_watermark(store.flushed, store.flushed, ())
     store.stamp_boot()
     for at in range(records):
-        store.append([frame(b"%02d" % at * 1_000)], 1_000)
+        store.append([frame(b"%02d" % at * 500)], 1_000)  # all in the first segment
     machine.faults.failing_syncs = 1
     with pytest.raises(StoreFailed):
         store.sync()
