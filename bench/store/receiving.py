@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.ratios import Figure
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.dispatch import Dispatch
-from dittomq.commitlog.format import encode, scan
+from dittomq.commitlog.format import encode
 from dittomq.commitlog.key_format import KeyMark
 from dittomq.commitlog.key_index import KeyIndex
 from dittomq.commitlog.log import Log
@@ -20,8 +20,8 @@ from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.producers import Producers
 from dittomq.commitlog.queue_index import QueueIndex
-from dittomq.commitlog.receiving import Receiver, Scanner
-from dittomq.commitlog.scanning import Found, scan_bytes
+from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.scanning import Scanner, scan_bytes, scan_singly
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import path_of
 from dittomq.commitlog.segment_maker import SegmentMaker
@@ -56,11 +56,11 @@ def _figure(folder: Path, log: tuple[Sequence[bytes], int], pairs: int, what: tu
     slave = _Slave(folder)
     ours, floor = [], []
     for pair in range(pairs + 1):
-        order = (scan_bytes, _one_by_one) if pair % 2 else (_one_by_one, scan_bytes)
+        order = (scan_bytes, scan_singly) if pair % 2 else (scan_singly, scan_bytes)
         rates = {scanner: len(records) / slave.receive(chunks, scanner) / 1_000 for scanner in order}
         if pair > 0:  # the first one makes the files
             ours.append(rates[scan_bytes])
-            floor.append(rates[_one_by_one])
+            floor.append(rates[scan_singly])
     return Figure(what[0], "k/s of processor time", ours, floor, at_least=what[1])
 
 
@@ -105,8 +105,3 @@ def _records(count: int) -> list[bytes]:
         made.append(encode(draft, batch // _QUEUES * _BATCH + within, position, _BORN_MS, host))
         position += len(made[-1])
     return made
-
-
-def _one_by_one(data: bytes, base: int, segment_end: int, sealed: bool) -> Found:
-    assert sealed, "its master is one of ours"
-    return [], scan(data, base, segment_end)

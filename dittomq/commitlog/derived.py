@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from dittomq.commitlog.dispatch import Dispatch, Waiting, WaitingBatch, carried, waiting_batch_of
+from dittomq.commitlog.dispatch import Dispatch, Waiting, WaitingBatch, carried, unqueued, waiting_batch_of
 from dittomq.commitlog.format import UNIT, Scan
 from dittomq.commitlog.gathering import Batch
 from dittomq.commitlog.producers import Producers
@@ -29,7 +29,8 @@ class Derived:
         waiting: list[Waiting] = []
         store_ms, queues, pack = self.store_ms, self.index.queues, UNIT.pack
         producer, known, positions = "", 0, array("q")  # neighbours in the log that are neighbours in their producer's sequences
-        for start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed in found.entries:
+        for entry in found.entries:
+            start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed = entry
             if producer_id and start >= producers_from:
                 if producer_id != producer or sequence != known + len(positions):
                     self.producers.note(producer, known, positions)
@@ -39,7 +40,7 @@ class Derived:
                 continue
             store_ms = max(store_ms, stored_ms)
             if queue_id < 0:
-                waiting.append((stop, None, 0, b"", None))
+                waiting.append(unqueued(entry))
                 continue
             queue = queues.get((topic, queue_id)) or self.index.queue(topic, queue_id)
             keys = carried(topic, stored_ms, keyed) if keyed else None

@@ -29,7 +29,7 @@ _CARRIED_BYTES = 512
 Kept = tuple[str, int, bytes]
 """What `carried` gave for a record with keys."""
 Waiting = tuple[int, Queue | None, int, bytes, Kept | None]
-"""Record's end, its queue (None for the mark at a segment's end), its offset there, its unit, what is kept of one with keys.
+"""Record's end, its queue (None for a mark and a record that no queue knows), its offset there, its unit, what is kept of one with keys.
 
 When a batch is taken: a part's end, a queue, the first offset, neighbouring units; or no queue, a unit, and what is kept of its record.
 """
@@ -166,7 +166,7 @@ def carried(topic: str, store_ms: int, properties: bytes) -> Kept:
 def waiting_of(index: QueueIndex, entry: Entry) -> Waiting:
     """What the queues and the key index keep of a record."""
     if entry.queue < 0:
-        return entry.end, None, 0, b"", None
+        return unqueued(entry)
     unit = UNIT.pack(entry.start, entry.end - entry.start, entry.tags_code)
     keyed = carried(entry.topic, entry.store_ms, entry.keyed) if entry.keyed else None
     return entry.end, index.queue(entry.topic, entry.queue), entry.queue_offset, unit, keyed
@@ -181,3 +181,11 @@ def waiting_batch_of(index: QueueIndex, batch: Batch, start: int = 0) -> Waiting
         position, end, store_ms = int(batch.starts[row]), int(batch.ends[row]), int(batch.store_ms[row])
         named.append((row, UNIT.pack(position, end - position, 0), carried(topic, store_ms, properties)))
     return WaitingBatch(batch.ends, runs, named, low)
+
+
+def unqueued(entry: Entry) -> Waiting:
+    """The same of a record that no queue knows: a prepared transaction has keys all the same."""
+    if not entry.keyed:
+        return entry.end, None, 0, b"", None
+    unit = UNIT.pack(entry.start, entry.end - entry.start, 0)
+    return entry.end, None, 0, unit, carried(entry.topic, entry.store_ms, entry.keyed)

@@ -4,6 +4,9 @@ Nothing seals them. A record counts when its lengths add up, it names its own po
 a record CRC whose properties end in a zero byte is torn, though all that is right: the last bytes of it never came.
 Producers' sequences in them are not believed either: a redelivery of RocketMQ is a copy with all properties.
 
+RocketMQ may seal what it appends to a store of ours (enabledAppendPropCRC). It is told from ours by what we never write: a message
+that was born on another host than it is stored on.
+
 Source: Apache RocketMQ 4.9.7 and 5.3.3, CommitLog#checkMessageAndReturnSize, CommitLogDispatcherBuildConsumeQueue,
 MessageStoreConfig#messageDelayLevel.
 """
@@ -21,6 +24,7 @@ from dittomq.commitlog.format import (
     KEY_NAME,
     MAGIC_MARK,
     MARK_BYTES,
+    ROLLED_BACK,
     START,
     Entry,
     Scan,
@@ -40,9 +44,11 @@ _DELAY = "DELAY"
 _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 _TRANSACTION = 0xC
 _PREPARED = 0x4
-_ROLLED_BACK = 0xC
 _TAGS_NAME = b"TAGS\x01"
 _LMQ_NAME = b"INNER_MULTI_QUEUE_OFFSET\x01"
+# system flag, born host, store host, reconsume times, prepared offset: of a record whose hosts are IPv4
+_ORIGIN = struct.Struct(">36xi8x8s8x8siq")
+ORIGIN_BYTES = _ORIGIN.size
 # body CRC, queue, queue offset, position, system flag
 _FRONT = struct.Struct(">8xIi4xqqi")
 
@@ -93,9 +99,18 @@ def carries_seal(record: bytes) -> bool:
     return record.startswith(CRC_NAME, len(record) - CRC_BYTES)
 
 
+def by_another_hand(record: bytes) -> bool:
+    """Whether no node of ours made the record, sealed or not, from its first 84 bytes.
+
+    Ours name one host as the one that bore and stored the message, and have no flag, no other try, no transaction.
+    """
+    system_flag, born_host, store_host, reconsume_times, prepared_offset = _ORIGIN.unpack_from(record)
+    return bool(system_flag or reconsume_times or prepared_offset) or born_host != store_host
+
+
 def in_queues(system_flag: int) -> bool:
     """Whether a consume queue has a unit for the record: not while its transaction is open, and not when it was rolled back."""
-    return system_flag & _TRANSACTION not in {_PREPARED, _ROLLED_BACK}
+    return system_flag & _TRANSACTION not in {_PREPARED, ROLLED_BACK}
 
 
 def code_of(topic: str, values: dict[str, str], store_ms: int) -> int:
@@ -124,8 +139,9 @@ def _entry(record: bytes, position: int) -> Entry | str:
         raise NotRead(position, "LMQ queues")
     store_ms = store_ms_of(record)
     end = position + len(record)
+    keyed = properties if KEY_NAME in properties and system_flag & ROLLED_BACK != ROLLED_BACK else b""
     if not in_queues(system_flag):
-        return Entry(position, end, "", -1, -1, 0, store_ms, "", -1, b"")
+        return Entry(position, end, topic, -1, -1, 0, store_ms, "", -1, keyed)
     coded = _TAGS_NAME in properties or topic == SCHEDULE_TOPIC
     code = code_of(topic, decode_properties(properties), store_ms) if coded else 0
-    return Entry(position, end, topic, queue, queue_offset, code, store_ms, "", -1, properties if KEY_NAME in properties else b"")
+    return Entry(position, end, topic, queue, queue_offset, code, store_ms, "", -1, keyed)

@@ -61,9 +61,9 @@ _SEQ_NAME = b"SEQ\x01"
 
 
 class Entry(NamedTuple):
-    """What a store keeps of a whole record; `queue` is -1 for the mark at a segment's end. `producer_id` is empty for none.
+    """What a store keeps of a whole record; `queue` is -1 for one that no queue knows and for the mark at a segment's end.
 
-    `keyed` are the properties of a record that the key index may have to know, empty for others.
+    `producer_id` is empty for none. `keyed` are the properties of a record that the key index may have to know, empty for others.
     """
 
     start: int

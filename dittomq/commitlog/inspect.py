@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dittomq.commitlog import identity, lineage_file, watermark
 from dittomq.commitlog.decoding import Record, decode
-from dittomq.commitlog.foreign import carries_seal
+from dittomq.commitlog.foreign import by_another_hand, carries_seal
 from dittomq.commitlog.format import MAX_RECORD_BYTES, START, start_problem
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import FOLDER, path_of, starts_of
@@ -115,7 +115,7 @@ def _segment_items(store: StoreOnDisk, start: int) -> Iterator[Item]:
     with contextlib.closing(store.storage.open(path_of(start), readonly=True)) as file:
         for span, view in _stretches(file, start, stop):
             problem = problem_of(view, span, sealed=store.seals.at(span.start).sealed)
-            if problem and span.start >= store.flushed and _begins_anothers(view, span):
+            if span.start >= store.flushed and store.seals.at(span.start).sealed and _begins_anothers(view, span):
                 store.seals.end_at(span.start)
                 problem = ""
             record = None
@@ -127,9 +127,11 @@ def _segment_items(store: StoreOnDisk, start: int) -> Iterator[Item]:
 
 
 def _begins_anothers(view: View, span: Span) -> bool:
-    """Whether this is a whole record of someone who does not seal them."""
+    """Whether this is a whole record of someone who does not seal them, or seals others than we write."""
+    if span.sort is not Sort.RECORD or problem_of(view, span, sealed=False):
+        return False
     record = view.data[span.start - view.base : span.end - view.base]
-    return span.sort is Sort.RECORD and not carries_seal(record) and not problem_of(view, span, sealed=False)
+    return by_another_hand(record) or not carries_seal(record)
 
 
 def _stretches(file: File, start: int, stop: int) -> Iterator[tuple[Span, View]]:

@@ -3,16 +3,12 @@
 A chunk may end inside a record. Its bytes are written at once; the record counts when its last byte has come.
 """
 
-from collections.abc import Callable
-
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.format import MARK_BYTES, MAX_RECORD_BYTES
 from dittomq.commitlog.log import Log
-from dittomq.commitlog.scanning import Found, scan_bytes
+from dittomq.commitlog.scanning import Scanner, scan_bytes
 from dittomq.commitlog.seals import Seals
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
-
-Scanner = Callable[[bytes, int, int, bool], Found]
 
 
 class Receiver:

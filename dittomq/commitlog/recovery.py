@@ -17,7 +17,7 @@ from dittomq.commitlog.key_format import KeyMark, KeySizes
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.queue_index import Queue, QueueIndex, folder_of, keys_on_disk, path_of, remove_all
-from dittomq.commitlog.scanning import WINDOW_BYTES, scan_at, skip_damage
+from dittomq.commitlog.scanning import WINDOW_BYTES, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import FOLDER, check_sizes, starts_of
 from dittomq.commitlog.segment import path_of as segment_path
@@ -112,7 +112,10 @@ def _absorb(found: Recovered, visits: Visits, *, dispatched: int, covered: int) 
     at = max(log.min_offset, min(dispatched, covered, flushed))
     while True:
         below = at < flushed
-        batches, scan = scan_at(log, found.seals, at, flushed if below else log.stop)
+        if not below and found.seals.at(at).sealed:
+            batches, scan = visits.ours(scan_at(log, found.seals, at, log.stop, scan_singly))
+        else:
+            batches, scan = scan_at(log, found.seals, at, flushed if below else log.stop)
         found.derived.absorb(batches, scan, queues_from=dispatched, producers_from=covered)
         if scan.end == at and not below:
             if not visits.begin_at(at):

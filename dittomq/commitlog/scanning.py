@@ -1,5 +1,7 @@
 """Reads a log record by record, in windows; finds its feet again behind damage."""
 
+from collections.abc import Callable
+
 from dittomq.commitlog import foreign
 from dittomq.commitlog.format import MAX_RECORD_BYTES, Scan, scan
 from dittomq.commitlog.gathering import Batch, gather
@@ -12,17 +14,23 @@ WINDOW_BYTES = 2 * MAX_RECORD_BYTES
 
 Found = tuple[list[Batch], Scan]
 """Whole records: ordinary ones, many at once, and what comes behind them."""
+Scanner = Callable[[bytes, int, int, bool], Found]
 
 
 def scan_bytes(data: bytes, base: int, segment_end: int, sealed: bool) -> Found:
     """Whole records and marks in `data`, by the rule of those who wrote them."""
     if not sealed:
-        return [], foreign.scan(data, base, segment_end)
+        return scan_singly(data, base, segment_end, sealed)
     batches, at = gather(data, base, segment_end)
     return batches, scan(data, base, segment_end, at)
 
 
-def scan_at(log: Log, seals: Seals, start: int, limit: int) -> Found:
+def scan_singly(data: bytes, base: int, segment_end: int, sealed: bool) -> Found:
+    """The same, each record by itself."""
+    return [], scan(data, base, segment_end) if sealed else foreign.scan(data, base, segment_end)
+
+
+def scan_at(log: Log, seals: Seals, start: int, limit: int, scanner: Scanner = scan_bytes) -> Found:
     """Whole records and marks of one stretch from `start`, where one begins, that end at or below `limit`; a window full at most.
 
     When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem.
@@ -30,7 +38,7 @@ def scan_at(log: Log, seals: Seals, start: int, limit: int) -> Found:
     stretch = seals.at(start)
     border = min(limit, stretch.end)
     data = log.read(start, WINDOW_BYTES, border)
-    batches, found = scan_bytes(data, start, log.segment_of(start)[1], stretch.sealed)
+    batches, found = scanner(data, start, log.segment_of(start)[1], stretch.sealed)
     if found.end > start or found.problem:
         return batches, found
     if len(data) == WINDOW_BYTES:

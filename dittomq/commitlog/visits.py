@@ -1,16 +1,18 @@
 """Finds out whether someone else wrote behind our last stop. What they wrote becomes a stretch of its own in the lineage.
 
 RocketMQ opens our stores, appends, and leaves. After a clean stop everything behind the end that we stamped is theirs. After a
-kill our own last records have no such border: whole ones carry the record CRC, so the first whole record without one is theirs.
-A record that carries one which is wrong is a torn one of ours, unless RocketMQ's own marks say that it was here.
+kill our own last records have no such border. There the first whole record is theirs that carries no record CRC, or that names
+two hosts as ours never do. One that carries a wrong CRC, and nothing else strange, is a torn one of ours, unless RocketMQ's own
+marks say that it was here.
 """
 
 import xxhash
 
 from dittomq.commitlog import checkpoint, lineage_file
-from dittomq.commitlog.foreign import carries_seal
-from dittomq.commitlog.format import problem_of
+from dittomq.commitlog.foreign import ORIGIN_BYTES, by_another_hand, carries_seal
+from dittomq.commitlog.format import Scan, problem_of
 from dittomq.commitlog.log import Log
+from dittomq.commitlog.scanning import Found
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.storage import Storage
 from dittomq.commitlog.walk import HEADER_BYTES, Sort, View, span_at
@@ -35,13 +37,23 @@ class Visits:
         """Whether someone else's records begin at `position`, where no whole one of ours does. From there on nothing is ours."""
         return self.seals.at(position).sealed and self._note(position, sure=self._sure)
 
+    def ours(self, found: Found) -> Found:
+        """What of these sealed records behind our watermark, scanned singly, is ours: all up to the first one of another hand."""
+        batches, scan = found
+        assert not batches, "each record is looked at"
+        newest = self._lineage[-1].start if self._lineage else 0
+        for number, entry in enumerate(scan.entries):
+            if entry.topic and entry.start >= newest and by_another_hand(self._log.read(entry.start, ORIGIN_BYTES, self._log.stop)):
+                return [], Scan(scan.entries[:number], entry.start, "")
+        return found
+
     def _note(self, position: int, *, sure: bool) -> bool:
         """Durably begin a foreign stretch at `position`, if one is there. `sure`: nothing of ours can be."""
         lineage = self._lineage
         if not lineage or lineage[-1].start > position or (lineage[-1].start == position and lineage[-1].opener_id == FOREIGN):
             return False
         first = first_record(self._log, position)
-        if first is None or (not sure and carries_seal(first)):
+        if first is None or not (sure or by_another_hand(first) or not carries_seal(first)):
             return False
         entry = LineageEntry(newest_epoch(lineage), FOREIGN, xxhash.xxh3_64_intdigest(first), PhysicalOffset(position))
         self._lineage = (*cut_lineage(lineage, entry.start), entry)

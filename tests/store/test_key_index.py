@@ -19,6 +19,7 @@ from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.message import Draft
 from tests.simulation.life import SimCrashed
+from tests.support.foreign_records import foreign_record, put_log
 from tests.support.stores import SMALL, Machine, draft, open_epoch, queues_of, whole_log
 
 SIZES = KeySizes(slots=7, entries=12)
@@ -80,6 +81,19 @@ def test_it_holds_nothing_that_is_not_readable_yet(machine: Machine) -> None:
     store.checkpoint()
 
     assert on_disk(machine) == from_the_log(whole_log(store)[:readable])
+
+
+def test_what_rocketmq_prepared_is_in_it_and_what_it_rolled_back_is_not(machine: Machine) -> None:
+    log = b""
+    for number, system_flag in enumerate((0x0, 0x4, 0x8, 0xC)):
+        log += foreign_record(keyed(f"flag-{number}"), 0, len(log), 5, system_flag)
+    put_log(machine, log, 0)
+    store = machine.open()
+
+    kept(store)
+
+    assert hashes(on_disk(machine)) == [key_hash(TOPIC, f"flag-{number}") for number in range(3)]
+    assert store.queue_range(TOPIC, 0) == (0, 1)
 
 
 def test_messages_without_keys_leave_no_file(machine: Machine) -> None:

@@ -12,7 +12,7 @@ from dittomq.errors import CorruptRecord
 from dittomq.lineage import FOREIGN
 from tests.simulation.life import SimCrashed
 from tests.store.test_adopting import bodies
-from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log
+from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log, sealed_by_rocketmq
 from tests.support.stores import SMALL, Machine, draft, filled, frame, open_epoch, whole_log
 
 SEGMENT = SMALL.segment_bytes
@@ -94,6 +94,49 @@ def test_a_torn_record_of_ours_is_still_cut_after_a_kill(machine: Machine) -> No
     assert again.end == end
     assert again.recovery_cut is not None
     assert stretches(again) == [(1, False, 0)]
+
+
+def test_records_that_rocketmq_sealed_behind_a_kill_of_ours_are_told_by_where_they_were_born(machine: Machine) -> None:
+    end, log = left(machine, clean=False)
+    theirs = b""
+    for at in range(10):
+        theirs += sealed_by_rocketmq(draft(body=b"theirs %d" % at, identity=("p", 60 + at)), 20 + at, end + len(theirs))
+    put_log(machine, theirs, end)
+    assert machine.files()["abort"] == b"dittomq\n"
+    report = verify(open_on_disk(machine.storage(), "store"))
+
+    store = machine.open()
+
+    assert (report.whole, report.end) == (True, end + len(theirs))
+    assert whole_log(store) == log + theirs
+    assert stretches(store) == [(1, False, 0), (1, True, end)]
+    assert store.find_sequence("p", 60) is None, "a producer's sequence in a copy of RocketMQ is not believed"
+    assert bodies(machine.open())[-10:] == [b"theirs %d" % at for at in range(10)]
+
+
+def test_what_we_wrote_behind_the_watermark_stays_ours(machine: Machine) -> None:
+    store = filled(machine)
+    flushed = store.flushed
+    store.append([frame(b"ours", producer="q", first=0)], 99)
+    machine.kill()
+
+    again = machine.open()
+
+    assert again.end > flushed
+    assert stretches(again) == [(1, False, 0)]
+    assert again.find_sequence("q", 0) is not None
+
+
+def test_a_redelivery_with_a_stale_seal_behind_a_kill_of_ours_is_kept(machine: Machine) -> None:
+    end, _ = left(machine, clean=False)
+    record = sealed_by_rocketmq(draft(body=b"a redelivery"), 20, end)
+    stale = record[:-20] + sealed_crc(1)
+    put_log(machine, stale, end)
+
+    store = machine.open()
+
+    assert (store.end, store.recovery_cut) == (end + len(stale), None)
+    assert stretches(store) == [(1, False, 0), (1, True, end)]
 
 
 def test_where_rocketmqs_own_mark_is_a_copied_seal_is_no_sign_of_ours(machine: Machine) -> None:

@@ -1,8 +1,9 @@
 """Records as RocketMQ writes them, and what it leaves beside a log of them."""
 
 import struct
+import zlib
 
-from dittomq.commitlog.format import CRC_BYTES, FIXED_BYTES, Host, encode, mark
+from dittomq.commitlog.format import CRC_BYTES, FIXED_BYTES, Host, encode, mark, sealed_crc
 from dittomq.message import Draft
 from tests.support.stores import Machine
 
@@ -19,6 +20,13 @@ def foreign_record(draft: Draft, queue_offset: int, position: int, store_ms: int
     at = len(record) - properties - 2
     record[at : at + 2] = struct.pack(">h", properties)
     return bytes(record)
+
+
+def sealed_by_rocketmq(draft: Draft, queue_offset: int, position: int) -> bytes:
+    """A record of RocketMQ with enabledAppendPropCRC, born at a client."""
+    unsealed = bytearray(encode(draft, queue_offset, position, 5, HOST)[:-CRC_BYTES])
+    unsealed[48:56] = bytes((10, 0, 0, 9)) + struct.pack(">i", 51_234)
+    return bytes(unsealed) + sealed_crc(zlib.crc32(unsealed))
 
 
 def foreign_log(drafts: list[Draft], start: int, segment_bytes: int, next_offsets: dict[tuple[str, int], int] | None = None) -> bytes:
