@@ -28,10 +28,19 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """A queue of a deleted topic holds nothing below `low`; said when the log ended at `end`."""
+    """A queue of a deleted topic holds nothing below `low`; said when the log ended at `end`.
+
+    `anew`: RocketMQ began the queue anew with the record at byte `end`, so that minimums up to `low` hide nothing any more.
+    """
 
     low: int
     end: int
+    anew: bool = False
+
+    @property
+    def hidden(self) -> int:
+        """How many messages it hides."""
+        return 0 if self.anew else self.low
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +91,12 @@ def remove(storage: Storage) -> None:
 def load_minimums(storage: Storage) -> dict[QueueKey, Minimum]:
     """Raises DamagedSideFile."""
     rows = side_file.load_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND) or []
-    return {(topic, queue): Minimum(low, end) for topic, queue, low, end in rows}
+    return {(topic, queue): Minimum(abs(low), end, low < 0) for topic, queue, low, end in rows}
 
 
 def save_minimums(storage: Storage, minimums: Mapping[QueueKey, Minimum]) -> None:
     """Durably replace them."""
-    rows = [[topic, queue, minimum.low, minimum.end] for (topic, queue), minimum in minimums.items()]
+    rows = [[*key, -minimum.low if minimum.anew else minimum.low, minimum.end] for key, minimum in minimums.items()]
     side_file.save_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, rows)
 
 

@@ -131,7 +131,9 @@ def _ends_below(storage: Storage, held: checkpoint.Checkpoint, to: int) -> dict[
     ends = {}
     for key, (low, high) in held.ranges.items():
         minimum = minimums.get(key, checkpoint.Minimum(0, 0))
-        first = max(low, minimum.low)
+        if minimum.anew and minimum.end >= to:
+            return None
+        first = max(low, minimum.hidden)
         ends[key] = _units_below(storage, held, key, (first, high), to)
         # The units below the minimum are gone; they belong to records below the log's end at the time of the deletion.
         if first > 0 and ends[key] == first and minimum.end > to:

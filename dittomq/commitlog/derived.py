@@ -48,7 +48,7 @@ class Derived:
             if queue_offset == queue.next:
                 queue.next = queue_offset + 1
             else:
-                queue.extend(queue_offset, queue_offset + 1)
+                queue.extend(queue_offset, queue_offset + 1, start)
         self.producers.note(producer, known, positions)
         self.store_ms = store_ms
         self.dispatch.collect(waiting, found.end, many)
@@ -59,6 +59,6 @@ class Derived:
             self.producers.note(producer_id, first + known, positions[known:])
         waiting = waiting_batch_of(self.index, batch, queues_from)
         for queue, run in waiting.runs:
-            queue.extend(run.first, run.first + len(run.rows))
+            queue.extend(run.first, run.first + len(run.rows), int(batch.starts[run.rows[0]]))
         self.store_ms = max(self.store_ms, int(batch.store_ms[waiting.taken :].max(initial=0)))
         return waiting

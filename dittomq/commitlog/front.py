@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from dittomq.commitlog import checkpoint, dropping
+from dittomq.commitlog import anew, checkpoint, dropping
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.queue_index import Queue
 from dittomq.commitlog.retention import DiskUse, Segment
 from dittomq.commitlog.storage import Storage
 from dittomq.commitlog.watermark import Watermark
@@ -59,6 +60,7 @@ class Front(ABC):
             # A deletion that a cut may still undo needs the records before it, to know where its queues go on.
             if log is not self._log or any(each.end > self._mark.confirmed for each in checkpoint.load_minimums(self._storage).values()):
                 return self.min_offset
+            self._note_begun_anew()
             lows = {**dropping.load(self._storage).lows, **lows}
             dropping.save(self._storage, dropping.Dropped(to, lows))
             with gate.looking():
@@ -74,22 +76,26 @@ class Front(ABC):
         return self.min_offset
 
     def next_offsets(self, topic: str) -> dict[tuple[str, int], int]:
-        """Of each queue of the topic that ever held a message, the offset that the next one gets."""
+        """Of each queue of the topic that ever held a message, the offset that the next one gets once the topic is deleted."""
         with self._gate.looking():
-            return {key: queue.next for key, queue in self._derived.index.queues.items() if queue.topic == topic}
+            queues = [each for each in self._derived.index.queues.items() if each[1].topic == topic]
+            return {key: max(queue.next, queue.outlived + 1 if queue.outlived else 0) for key, queue in queues}
 
     def minimums(self) -> dict[tuple[str, int], int]:
         """What `hide` was told, as far as no cut has taken the records that it spoke of."""
         with self._gate.filing:
-            return {key: minimum.low for key, minimum in checkpoint.load_minimums(self._storage).items()}
+            return {key: minimum.low for key, minimum in checkpoint.load_minimums(self._storage).items() if not minimum.anew}
 
     def hide(self, minimums: Mapping[tuple[str, int], int]) -> None:
-        """Durably let each queue begin at its minimum at least, also when its records are still to come; none goes back."""
+        """Durably let each queue begin at its minimum at least, also when its records are still to come; none goes back.
+
+        A minimum of a topic that RocketMQ has made again since hides nothing.
+        """
         gate, index = self._gate, self._derived.index
-        if all(key in index.queues and index.queues[key].min >= low for key, low in minimums.items()):
+        if all(key in index.queues and _hides(index.queues[key], low) for key, low in minimums.items()):
             return
         with gate.filing, gate.dispatching, gate.writing("hide"):
-            higher = {key: low for key, low in minimums.items() if index.queue(*key).min < low}
+            higher = {key: low for key, low in minimums.items() if not _hides(index.queue(*key), low)}
             kept = checkpoint.load_minimums(self._storage)
             checkpoint.save_minimums(self._storage, kept | {key: checkpoint.Minimum(low, self.end) for key, low in higher.items()})
             for key, low in higher.items():
@@ -105,6 +111,9 @@ class Front(ABC):
             dropping.empty_from(self._storage, self._files, offset)
             self._reload()
 
+    def _note_begun_anew(self) -> None:
+        anew.note(self._storage, self._derived.index)
+
     @property
     @abstractmethod
     def end(self) -> PhysicalOffset:
@@ -117,3 +126,8 @@ class Front(ABC):
     @abstractmethod
     def _reload(self) -> None:
         """Read the store anew from its disk. Every lock is held."""
+
+
+def _hides(queue: Queue, low: int) -> bool:
+    """Whether the queue shows nothing that this minimum speaks of."""
+    return max(queue.min, queue.outlived) >= low

@@ -20,9 +20,13 @@ _BLANK_UNIT = UNIT.pack(0, BLANK_UNIT_BYTES, 0)
 
 
 class Queue:
-    """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none."""
+    """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none.
 
-    __slots__ = ("folder", "max", "min", "next", "queue", "ready", "ready_number", "topic")
+    `raised` is a `next` that only a minimum gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
+    record where it did, until that is noted, else -1.
+    """
+
+    __slots__ = ("anew_at", "folder", "max", "min", "next", "outlived", "queue", "raised", "ready", "ready_number", "topic")
 
     def __init__(self, topic: str, queue: int, low: int, high: int) -> None:
         self.topic = topic
@@ -31,6 +35,8 @@ class Queue:
         self.min = low
         self.max = high
         self.next = high
+        self.raised = self.outlived = 0
+        self.anew_at = -1
         self.ready = ""
         self.ready_number = -1
 
@@ -39,12 +45,17 @@ class Queue:
         """What can be read: [min, max)."""
         return self.min, max(self.min, self.max)
 
-    def extend(self, first: int, stop: int) -> None:
-        """Neighbouring messages [first, stop) are in the log, behind all that came before."""
-        if first == 0 < self.next:  # a topic that RocketMQ deleted and that was made again
-            self.next = max(stop, self.min)
-        elif stop > self.next:
-            self.next = stop
+    def extend(self, first: int, stop: int, position: int) -> None:
+        """Neighbouring messages [first, stop), the first of them at `position`, are in the log, behind all that came before."""
+        if first == 0 < self.next:
+            self._begin_anew(position)
+        self.next = max(self.next, stop)
+
+    def _begin_anew(self, position: int) -> None:
+        """A message 0 behind others, seen when it is taken in: the topic is another one for RocketMQ."""
+        if self.next > self.raised:
+            self.outlived, self.anew_at = max(self.outlived, self.next), position
+        self.next = 1 if self.min <= self.outlived else self.min
 
 
 class QueueIndex:
@@ -71,7 +82,9 @@ class QueueIndex:
     def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
         stop = first + len(units) // UNIT_BYTES
-        if first == 0 < queue.max:  # a topic that RocketMQ deleted and that was made again
+        if first == 0 < queue.max:  # RocketMQ made the topic again
+            queue.outlived, queue.anew_at = max(queue.outlived, queue.max), UNIT.unpack_from(units)[0]
+            queue.min = queue.min if queue.min > queue.outlived else 0
             queue.max = 0
             self._remove(queue)
         elif queue.max == queue.min == 0 and self._begins_late:
@@ -112,7 +125,8 @@ class QueueIndex:
     def raise_minimum(self, queue: Queue, low: int) -> None:
         """The queue holds nothing below `low` any more; when that is all of it, its files go."""
         queue.min = max(queue.min, low)
-        queue.next = max(queue.next, low)
+        if queue.next < low:
+            queue.next = queue.raised = low
         if queue.max <= low:
             self._remove(queue)
 

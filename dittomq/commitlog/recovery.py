@@ -7,7 +7,7 @@ a whole record ends the log; what follows it goes to a side file. May be killed 
 import contextlib
 from dataclasses import dataclass, field, replace
 
-from dittomq.commitlog import checkpoint, dropping, key_index, producers, watermark
+from dittomq.commitlog import anew, checkpoint, dropping, key_index, producers, watermark
 from dittomq.commitlog.checkpoint import Checkpoint
 from dittomq.commitlog.derived import Derived
 from dittomq.commitlog.dispatch import Dispatch
@@ -86,7 +86,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     except NotRead as problem:
         raise UnreadableStore(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
-    _apply_minimums(layout.storage, index, end)
+    anew.apply_minimums(layout.storage, index, end)
     _begin_queues(layout, index, log.min_offset)
     return found
 
@@ -145,7 +145,7 @@ def _load_checkpoint(layout: Layout, notes: list[str]) -> Checkpoint | None:
         return None
     minimums, dropped = checkpoint.load_minimums(layout.storage), dropping.load(layout.storage).lows
     for key, (low, high) in held.ranges.items():
-        begin = max(low, minimums[key].low if key in minimums else 0, dropped.get(key, 0))  # files below may have gone since
+        begin = max(low, minimums[key].hidden if key in minimums else 0, dropped.get(key, 0))  # files below may have gone since
         if begin < high and not _ends_as_told(layout, held, key):
             notes.append(f"queue {key[1]} of {key[0]} does not hold what the checkpoint says; all queues are built again from the log")
             return None
@@ -185,18 +185,6 @@ def _load_producers(storage: Storage, notes: list[str]) -> tuple[producers.Produ
         notes.append(f"{damage}; it is built again from the log")
         producers.remove(storage)
         return producers.Producers(), 0
-
-
-def _apply_minimums(storage: Storage, index: QueueIndex, end: int) -> None:
-    """Hide what deleted topics held; a deletion that was said of records now cut must not hide their successors."""
-    minimums = checkpoint.load_minimums(storage)
-    kept = {}
-    for key, minimum in minimums.items():
-        queue = index.queue(*key)
-        kept[key] = minimum if minimum.end <= end else checkpoint.Minimum(min(minimum.low, queue.next), end)
-        index.raise_minimum(queue, kept[key].low)
-    if kept != minimums:
-        checkpoint.save_minimums(storage, kept)
 
 
 def _begin_queues(layout: Layout, index: QueueIndex, begin: int) -> None:

@@ -268,6 +268,7 @@ class Store(Front):
                 now = (self.applied, self.end)
                 if now == self._checkpointed:
                     return
+                self._note_begun_anew()
                 ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self._derived.index.queues.items()}
                 keys = self._derived.dispatch.keys
                 held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, self._options.queue_file_units, ranges, keys.mark)

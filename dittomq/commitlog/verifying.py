@@ -115,10 +115,14 @@ def _kind_of(item: Item) -> Kind:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the log has said of one queue. `missing` are offsets without a unit, of which no later one had one yet."""
+    """What the log has said of one queue. `missing` are offsets without a unit, of which no later one had one yet.
+
+    `replaced` are messages whose units name later records: right if RocketMQ made the topic again behind them.
+    """
 
     next: int
     missing: list[tuple[int, int]] = field(default_factory=list)
+    replaced: list[Finding] = field(default_factory=list)
 
 
 class _Queues:
@@ -144,12 +148,13 @@ class _Queues:
         seen = self._seen.get(key)
         if seen is None:
             seen = self._seen[key] = _Seen(0 if self._store.starts[0] == 0 else offset)
-        restarted = offset == 0 and not sealed  # a topic of RocketMQ that was deleted and made again
-        if offset != seen.next and not restarted:
+        if offset == 0 and seen.next > 0 and not sealed:
+            self._begin_anew(key, seen)
+        elif offset != seen.next:
             self._note(Kind.QUEUE_GAP, record, f"it is message {offset:,} of its queue and {seen.next:,} was next")
         seen.next = offset + 1
         minimum = self._minimums.get(key)
-        if minimum is not None and offset < minimum.low:
+        if minimum is not None and (record.physical_offset < minimum.end if minimum.anew else offset < minimum.low):
             self._report.hidden += 1
         else:
             self._compare(key, seen, record)
@@ -158,10 +163,21 @@ class _Queues:
         """Say what is left open at the end of the log."""
         for (topic, queue), seen in self._seen.items():
             self._report.undispatched += len(seen.missing)
+            for finding in seen.replaced:
+                self._report.note(finding)
             unit = self._units.at((topic, queue), seen.next)
             if unit is not None and unit[1] > 0:
                 problem = f"the queue has a message {seen.next:,} at {unit[0]:,}, which the log does not have"
                 self._report.note(Finding(Kind.UNIT_SURPLUS, unit[0], topic, queue, seen.next, problem))
+
+    def _begin_anew(self, key: QueueKey, seen: _Seen) -> None:
+        """RocketMQ has made the topic again: its queue holds what comes now, and a minimum spoke of what came before."""
+        minimum = self._minimums.get(key)
+        if minimum is not None and minimum.low <= seen.next and not minimum.anew:
+            del self._minimums[key]
+        self._report.hidden += len(seen.missing) + len(seen.replaced)
+        seen.missing.clear()
+        seen.replaced.clear()
 
     def _compare(self, key: QueueKey, seen: _Seen, record: Record) -> None:
         if not self._units.has(key):
@@ -179,12 +195,20 @@ class _Queues:
         seen.missing.clear()
         position, size, code = unit
         if (position, size) != (record.physical_offset, record.size):
-            self._note(Kind.UNIT_DIFFERS, record, f"its queue says {size:,} bytes at {position:,}")
+            finding = _finding_of(Kind.UNIT_DIFFERS, record, f"its queue says {size:,} bytes at {position:,}")
+            if position > record.physical_offset and len(seen.replaced) < MAX_FINDINGS:
+                seen.replaced.append(finding)
+            else:
+                self._report.note(finding)
         elif not _code_fits(record, code):
             self._note(Kind.UNIT_DIFFERS, record, f"its queue says tags code {code}")
 
     def _note(self, kind: Kind, record: Record, problem: str) -> None:
-        self._report.note(Finding(kind, record.physical_offset, record.topic, record.queue, record.queue_offset, problem))
+        self._report.note(_finding_of(kind, record, problem))
+
+
+def _finding_of(kind: Kind, record: Record, problem: str) -> Finding:
+    return Finding(kind, record.physical_offset, record.topic, record.queue, record.queue_offset, problem)
 
 
 def _code_fits(record: Record, code: int) -> bool:

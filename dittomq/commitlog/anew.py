@@ -1,0 +1,48 @@
+"""Queues that RocketMQ began anew: it counts the messages of a topic from 0 again after it deleted it, or after we did.
+
+What was said of the messages before then, that they are deleted or dropped, does not hold for those behind. A minimum that is not
+higher than the number of messages that the queue had had speaks of those before; whoever deletes the topic later says a higher one.
+"""
+
+from dataclasses import replace
+
+from dittomq.commitlog import checkpoint, dropping
+from dittomq.commitlog.checkpoint import Minimum
+from dittomq.commitlog.queue_index import QueueIndex
+from dittomq.commitlog.storage import Storage
+
+
+def note(storage: Storage, index: QueueIndex) -> None:
+    """Durably take back what was said of the queues that have begun anew since this was last called. Nobody dispatches meanwhile."""
+    fresh = {key: queue for key, queue in index.queues.items() if queue.anew_at >= 0}
+    if not fresh:
+        return
+    minimums = checkpoint.load_minimums(storage)
+    kept = dict(minimums)
+    for key, queue in fresh.items():
+        if key not in kept or kept[key].low <= queue.outlived:
+            kept[key] = Minimum(queue.outlived, queue.anew_at, anew=True)
+    if kept != minimums:
+        checkpoint.save_minimums(storage, kept)
+    dropped = dropping.load(storage)
+    if fresh.keys() & dropped.lows.keys():
+        dropping.save(storage, replace(dropped, lows={key: low for key, low in dropped.lows.items() if key not in fresh}))
+    for queue in fresh.values():
+        queue.anew_at = -1
+
+
+def apply_minimums(storage: Storage, index: QueueIndex, end: int) -> None:
+    """Hide what deleted topics held; what was said of records that are now cut must not hide their successors."""
+    note(storage, index)
+    minimums = checkpoint.load_minimums(storage)
+    kept = {}
+    for key, minimum in minimums.items():
+        queue = index.queue(*key)
+        if minimum.anew and minimum.end < end:
+            kept[key] = minimum
+            queue.outlived = max(queue.outlived, minimum.low)
+        elif not minimum.anew:
+            kept[key] = minimum if minimum.end <= end else Minimum(min(minimum.low, queue.next), end)
+            index.raise_minimum(queue, kept[key].low)
+    if kept != minimums:
+        checkpoint.save_minimums(storage, kept)
