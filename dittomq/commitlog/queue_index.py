@@ -14,9 +14,8 @@ from dittomq.commitlog.storage import Storage
 from dittomq.offsets import PhysicalOffset
 
 FOLDER = "consumequeue"
-# What RocketMQ puts where a queue does not begin at the beginning of its first file.
+# The size in the units that fill a queue's first file up to where the queue begins.
 BLANK_UNIT_BYTES = 0x7FFFFFFF
-_BLANK_UNIT = UNIT.pack(0, BLANK_UNIT_BYTES, 0)
 
 
 class Queue:
@@ -61,12 +60,13 @@ class Queue:
 class QueueIndex:
     """All queues of a store."""
 
-    def __init__(self, storage: Storage, files: OpenFiles, file_units: int, *, begins_late: bool = False) -> None:
+    def __init__(self, storage: Storage, files: OpenFiles, file_units: int, segment_bytes: int, *, begins_late: bool = False) -> None:
         """`begins_late`: the log's first segments are gone, so a queue begins with the first message of it that is found."""
         self.queues: dict[QueueKey, Queue] = {}
         self.file_units = file_units
         self._storage = storage
         self._files = files
+        self._segment_bytes = segment_bytes
         self._begins_late = begins_late
         self._unsynced: dict[str, None] = {}
         self._new_folders: dict[str, None] = {}
@@ -155,17 +155,26 @@ class QueueIndex:
             self._make_folder(queue)
         with self._files.borrow(path, create=True) as file:
             if not ready:
-                self._make_ready(queue, path, first)
+                self._make_ready(queue, path, first, UNIT.unpack_from(data)[0])
             file.pwrite(data, first % self.file_units * UNIT_BYTES)
         self._unsynced[path] = None
 
-    def _make_ready(self, queue: Queue, path: str, first: int) -> None:
+    def _make_ready(self, queue: Queue, path: str, first: int, position: int) -> None:
         with self._files.borrow(path) as file:
             if file.size() < self.file_units * UNIT_BYTES:
                 file.truncate(self.file_units * UNIT_BYTES)
             if queue.max <= queue.min and first % self.file_units:
-                file.pwrite(_BLANK_UNIT * (first % self.file_units), 0)
+                file.pwrite(self._blank_unit(position) * (first % self.file_units), 0)
         queue.ready, queue.ready_number = path, first // self.file_units
+
+    def _blank_unit(self, position: int) -> bytes:
+        """A unit for what lies before the queue's first message, which lies at `position`.
+
+        RocketMQ's own names byte 0, and a reader of RocketMQ that meets it goes on behind that segment. Where the log still holds byte 0
+        we name the segment before the message's, so that no message is passed over; the first segment has none before it.
+        """
+        before = 0 if self._begins_late else max(0, position // self._segment_bytes - 1) * self._segment_bytes
+        return UNIT.pack(before, BLANK_UNIT_BYTES, 0)
 
     def _make_folder(self, queue: Queue) -> None:
         self._storage.make_folder(queue.folder)

@@ -94,9 +94,13 @@ class Peer:
         """Make a topic that messages can be sent to."""
         self._ask({"do": "create", "topic": topic, "queues": queues})
 
-    def read(self, topic: str) -> list[Line]:
-        """Every message of a topic that the Java client gets, queue by queue."""
-        return [_with_body(line) for line in self._ask({"do": "read", "topic": topic})]
+    def read(self, topic: str, start: int | None = None) -> list[Line]:
+        """Every message of a topic that the Java client gets, queue by queue: from RocketMQ's minimum on, or from `start`."""
+        return [_with_body(line) for line in self._ask({"do": "read", "topic": topic, "from": start})]
+
+    def store_records(self, records: Sequence[Line]) -> list[Line]:
+        """Records with any fields, written by the broker's store; what it then reads of each."""
+        return [_with_body(line) for line in self._ask({"do": "store", "records": list(records)})]
 
     def find(self, topic: str, key: str) -> list[Line]:
         """The messages that RocketMQ's index names for a key."""

@@ -10,6 +10,7 @@ from dittomq.commitlog.inspect import open_on_disk
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.verifying import verify
 from dittomq.errors import StoreLocked
+from dittomq.lineage import FOREIGN
 from dittomq.testing import LocalCluster
 from tests.interop.peer import RETRY, Peer
 from tests.interop.release import Release
@@ -22,9 +23,19 @@ from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC
 SLAVE = "a/1"
 
 
-@pytest.fixture(scope="module", params=VISITS)
+BEHIND_A_KILL = ["5.3.3-killed", "5.3.3-with-record-checksums", "4.9.7"]
+
+
+@pytest.fixture(scope="module", params=[*(("clean", name) for name in VISITS), *(("killed", name) for name in BEHIND_A_KILL)], ids="-".join)
 def visited(request: pytest.FixtureRequest, written: Written, tmp_path_factory: pytest.TempPathFactory) -> Visited:
-    return pay(VISITS[request.param], copy(written.clean.folder, tmp_path_factory.mktemp("visited") / "store"))
+    """Our stop, clean or a kill, and the visit behind it."""
+    stop, name = request.param
+    return pay(VISITS[name], copy(written.left(stop).folder, tmp_path_factory.mktemp("visited") / "store"))
+
+
+def ours(visited: Visited, written: Written) -> tuple[Seen, ...]:
+    """What was in the store before the visit."""
+    return next(left.messages for left in (written.killed, written.clean) if left.end == visited.before)
 
 
 def test_everything_that_rocketmq_appended_is_read_here(visited: Visited, written: Written, tmp_path: Path) -> None:
@@ -33,7 +44,7 @@ def test_everything_that_rocketmq_appended_is_read_here(visited: Visited, writte
     found = read_all(store)
     store.close(clean=True)
 
-    assert first_difference([each for each in found if each.topic in {*TOPICS, RETRY}], [*written.clean.messages, *visited.messages]) == ""
+    assert first_difference([each for each in found if each.topic in {*TOPICS, RETRY}], [*ours(visited, written), *visited.messages]) == ""
 
 
 def test_what_we_wrote_before_is_read_as_before(visited: Visited, written: Written, tmp_path: Path) -> None:
@@ -42,7 +53,7 @@ def test_what_we_wrote_before_is_read_as_before(visited: Visited, written: Writt
     found = read_all(store)
     store.close(clean=True)
 
-    assert first_difference([each for each in found if each.position < visited.before], written.clean.messages) == ""
+    assert first_difference([each for each in found if each.position < visited.before], ours(visited, written)) == ""
 
 
 def test_no_byte_that_rocketmq_appended_is_thrown_away(visited: Visited, tmp_path: Path) -> None:
@@ -65,7 +76,15 @@ def test_verify_finds_nothing_wrong(visited: Visited) -> None:
     assert report.end == visited.end
 
 
-@pytest.mark.parametrize("visited", ["5.3.3", "5.3.3-with-record-checksums"], indirect=True)
+def test_what_rocketmq_appended_has_a_stretch_of_its_own(visited: Visited, tmp_path: Path) -> None:
+    store = open_store(copy(visited.folder, tmp_path / "store"))
+    lineage = store.lineage
+    store.close(clean=True)
+
+    assert [(entry.opener_id == FOREIGN, entry.start) for entry in lineage][-1] == (True, visited.before)
+
+
+@pytest.mark.parametrize("visited", [("clean", "5.3.3"), ("clean", "5.3.3-with-record-checksums")], indirect=True, ids="-".join)
 def test_bytes_of_another_hand_have_an_epoch_of_their_own_and_reach_the_slave(visited: Visited, written: Written, tmp_path: Path) -> None:
     cluster = LocalCluster(copy(written.cluster, tmp_path / "cluster"))
     shutil.rmtree(cluster.data_dir(MASTER))

@@ -68,17 +68,20 @@ final class Client {
         }
     }
 
-    /** Every message of a topic, queue after queue. */
-    void read(String topic, Consumer<Map<String, Object>> out) throws Exception {
+    /** Every message of a topic from the minimum of each queue on, or from `from`, as a consumer gets them: where it finds none it goes on. */
+    void read(String topic, Long from, Consumer<Map<String, Object>> out) throws Exception {
         for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
-            long at = consumer.minOffset(queue);
+            long at = from == null ? consumer.minOffset(queue) : from;
             long end = consumer.maxOffset(queue);
             while (at < end) {
                 PullResult page = consumer.pull(queue, "*", at, 32);
-                if (page.getPullStatus() != PullStatus.FOUND) {
+                boolean found = page.getPullStatus() == PullStatus.FOUND;
+                if (!found && (page.getPullStatus() != PullStatus.NO_MATCHED_MSG || page.getNextBeginOffset() <= at)) {
                     throw new IllegalStateException(queue + " at " + at + " of " + end + ": " + page);
                 }
-                page.getMsgFoundList().forEach(message -> out.accept(told(message)));
+                if (found) {
+                    page.getMsgFoundList().forEach(message -> out.accept(told(message)));
+                }
                 at = page.getNextBeginOffset();
             }
         }
@@ -133,7 +136,7 @@ final class Client {
         return line;
     }
 
-    private static Map<String, Object> told(MessageExt message) {
+    static Map<String, Object> told(MessageExt message) {
         Map<String, Object> line = new LinkedHashMap<>();
         byte[] body = message.getBody();
         line.put("topic", message.getTopic());
@@ -148,6 +151,7 @@ final class Client {
         line.put("storeMs", message.getStoreTimestamp());
         line.put("storeHost", told(message.getStoreHost()));
         line.put("reconsumeTimes", message.getReconsumeTimes());
+        line.put("preparedOffset", message.getPreparedTransactionOffset());
         line.put("tag", message.getTags());
         line.put("keys", message.getKeys());
         line.put("properties", message.getProperties());

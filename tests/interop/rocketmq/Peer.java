@@ -18,9 +18,10 @@ import org.apache.rocketmq.store.MessageStore;
  * Arguments: the store's folder, then RocketMQ's own broker properties as name=value. Answers are JSON objects, a line each on standard
  * output; the last one of each answer holds "done", or "error" with the reason. The first answer comes unasked, when the store is open.
  *
- * {"do":"topics"}, {"do":"create","topic":T,"queues":N}, {"do":"read","topic":T}, {"do":"find","topic":T,"key":K},
+ * {"do":"topics"}, {"do":"create","topic":T,"queues":N}, {"do":"read","topic":T,"from":null}, {"do":"find","topic":T,"key":K},
  * {"do":"sendBack","topic":T,"queue":Q,"queueOffset":O}, {"do":"close"}: a clean shutdown,
  * {"do":"produce","topic":T,"queue":Q,"batch":false,"messages":[{"body":base64,"tag":…,"keys":…,"flag":0,"properties":{…},"delayLevel":0}]}
+ * {"do":"store","records":[…]}: hands them to the broker's store itself, and tells of each what the store reads at its place
  */
 public final class Peer {
     private static PrintStream answers;
@@ -69,7 +70,12 @@ public final class Peer {
         String topic = asked.getString("topic");
         switch (asked.getString("do")) {
             case "topics" -> client.topics(broker.address(), Peer::answer);
-            case "read" -> client.read(topic, Peer::answer);
+            case "read" -> client.read(topic, asked.getLong("from"), Peer::answer);
+            case "store" -> {
+                for (JSONObject record : asked.getJSONArray("records").toJavaList(JSONObject.class)) {
+                    answer(Stored.put(broker.store(), record));
+                }
+            }
             case "create" -> client.create(broker.address(), topic, asked.getIntValue("queues"));
             case "sendBack" -> client.sendBack(topic, asked.getIntValue("queue"), asked.getLongValue("queueOffset"));
             case "find" -> client.find(topic, asked.getString("key"), Peer::answer);
