@@ -79,7 +79,7 @@ class _Slave:
         options = StoreOptions()
         files = OpenFiles(self._storage, options.open_files)
         log = Log(SegmentMaker(self._storage, options.segment_bytes), files, [0])
-        seals, index = Seals(_LINEAGE), QueueIndex(self._storage, files, options.queue_file_units)
+        seals, index = Seals(_LINEAGE), QueueIndex(self._storage, files, options.queue_file_units, options.segment_bytes)
         keys = KeyIndex(self._storage, files, KeyMark(options.key_sizes), None)
         derived = Derived(index, Producers(), Dispatch(log, seals, index, keys, 0), 0)
         receiver = Receiver(log, seals, derived, "this node", scan=scanner)

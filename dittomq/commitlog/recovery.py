@@ -71,7 +71,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         raise UnreadableStore(layout.name, _lost(flushed, log.stop))
     mark = replace(mark, flushed=flushed)
     visits = Visits(layout.storage, log, mark)
-    index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, layout.segment_bytes, begins_late=log.min_offset > 0)
+    index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=log.min_offset > 0)
     if held is None:
         checkpoint.remove(layout.storage)
         remove_all(layout.storage, keys_on_disk(layout.storage))

@@ -3,13 +3,16 @@
 from collections.abc import Callable
 
 from dittomq.commitlog import foreign
-from dittomq.commitlog.format import MAX_RECORD_BYTES, Scan, scan
+from dittomq.commitlog.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
 from dittomq.commitlog.gathering import Batch, gather
 from dittomq.commitlog.log import Log
 from dittomq.commitlog.seals import Seals
-from dittomq.commitlog.walk import HEADER_BYTES, View, next_start
+from dittomq.commitlog.walk import HEADER_BYTES, View, next_start, span_at
+from dittomq.message import MAX_BODY_BYTES
 
 WINDOW_BYTES = 2 * MAX_RECORD_BYTES
+# Records of RocketMQ up to this size are told from damage, and refused by name.
+_LARGEST_BYTES = 64 * 1024 * 1024
 
 
 Found = tuple[list[Batch], Scan]
@@ -33,12 +36,14 @@ def scan_singly(data: bytes, base: int, segment_end: int, sealed: bool) -> Found
 def scan_at(log: Log, seals: Seals, start: int, limit: int, scanner: Scanner = scan_bytes) -> Found:
     """Whole records and marks of one stretch from `start`, where one begins, that end at or below `limit`; a window full at most.
 
-    When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem.
+    When nothing is left but bytes of a record that `limit` cuts off, `end` is `start` and there is no problem. Raises NotRead.
     """
     stretch = seals.at(start)
     border = min(limit, stretch.end)
     data = log.read(start, WINDOW_BYTES, border)
     batches, found = scanner(data, start, log.segment_of(start)[1], stretch.sealed)
+    if found.problem and not stretch.sealed:
+        _refuse_larger(log, found.end, border)
     if found.end > start or found.problem:
         return batches, found
     if len(data) == WINDOW_BYTES:
@@ -60,3 +65,15 @@ def skip_damage(log: Log, start: int, limit: int) -> int:
             break
         at += len(data) - HEADER_BYTES
     return stop
+
+
+def _refuse_larger(log: Log, start: int, limit: int) -> None:
+    """Raise NotRead for a whole record that only a larger maxMessageSize than RocketMQ's own makes possible."""
+    head = log.read(start, HEADER_BYTES, limit)
+    if span_at(View(head, start, log.segment_of(start)[1]), start) is None:
+        return
+    size, _ = START.unpack_from(head)
+    if MAX_RECORD_BYTES < size <= _LARGEST_BYTES:
+        record = log.read(start, size, limit)
+        if len(record) == size and not problem_of(record, start, sealed=False):
+            raise foreign.NotRead(start, f"a queue with messages of more than {MAX_BODY_BYTES:,} bytes")

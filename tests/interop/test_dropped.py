@@ -1,12 +1,13 @@
 """A store of ours whose first segments were dropped, and RocketMQ: it opens, reads and appends to what is left, and we read on."""
 
+import shutil
 from pathlib import Path
 
 from tests.interop.peer import Outgoing, Peer
 from tests.interop.release import Release
 from tests.interop.seen import Seen, in_log_order
 from tests.interop.written import EVENTS, LONG, TOPICS, Written, copy, open_store, read_all
-from tests.support.real_group import SEGMENT_BYTES
+from tests.support.real_group import QUEUES, SEGMENT_BYTES, TOPIC
 from tests.support.stores import frame, open_epoch
 
 
@@ -24,6 +25,36 @@ def drop_the_only_message_of(topic: str, folder: Path) -> tuple[int, list[Seen]]
     assert store.queue_range(topic, 0) == (1, 1)
     store.close(clean=True)
     return begin, [each for each in held if each.position >= begin and each.topic in TOPICS]
+
+
+def test_what_fills_a_queues_first_file_up_to_its_first_message_is_rocketmqs_byte_for_byte(
+    rocketmq: Release, written: Written, tmp_path: Path
+) -> None:
+    folder = copy(written.clean.folder, tmp_path / "store")
+    for name in ("consumequeue", "index", "dittomq"):
+        shutil.rmtree(folder / name)
+    (folder / "checkpoint").unlink()
+    (folder / "commitlog" / f"{0:020d}").unlink()
+    (tmp_path / "ours").mkdir()
+    ours = copy(folder / "commitlog", tmp_path / "ours" / "commitlog").parent
+
+    store = open_store(ours)
+    read_all(store)
+    store.close(clean=True)
+    with Peer(rocketmq, folder, SEGMENT_BYTES) as peer:
+        peer.read(TOPIC)
+        peer.close()
+
+    found, theirs = (queue_files(each) for each in (ours, folder))
+    assert found.keys() == theirs.keys() >= {f"{TOPIC}/{queue}/{0:020d}" for queue in range(QUEUES)}
+    assert [path for path in found if found[path] != theirs[path]] == []
+    assert b"\0\0\0\0\0\0\0\0\x7f\xff\xff\xff" in found[f"{TOPIC}/0/{0:020d}"]
+
+
+def queue_files(store: Path) -> dict[str, bytes]:
+    """Of each queue that a producer of ours wrote; RocketMQ makes topics of its own."""
+    queues = store / "consumequeue"
+    return {str(path.relative_to(queues)): path.read_bytes() for topic in TOPICS for path in (queues / topic).rglob("*") if path.is_file()}
 
 
 def test_what_is_left_is_read_there_and_what_is_appended_there_is_read_here(rocketmq: Release, written: Written, tmp_path: Path) -> None:

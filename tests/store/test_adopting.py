@@ -2,6 +2,7 @@
 
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -242,6 +243,29 @@ def test_a_batch_in_the_log_is_refused_by_name_before_anything_is_changed(machin
         machine.open()
 
     assert machine.files().keys() - {"lock"} == before.keys() - {"lock"}
+
+
+@pytest.mark.parametrize("behind", [0, 3], ids=["the last one", "others behind it"])
+def test_a_message_larger_than_ours_may_be_is_refused_by_name_and_not_called_damaged(behind: int) -> None:
+    machine = Machine(random.Random(3), replace(SMALL, segment_bytes=8 * 1024 * 1024))
+    drafts = [draft(body=b"one"), draft(body=bytes(5 * 1024 * 1024)), *(draft(body=b"behind") for _ in range(behind))]
+    put_log(machine, foreign_log(drafts, 0, machine.options.segment_bytes), 0)
+
+    with pytest.raises(UnreadableStore, match="belongs to a queue with messages of more than 4,194,304 bytes, which this version does not"):
+        machine.open()
+
+
+def test_a_size_that_is_damaged_is_no_message_that_is_too_large() -> None:
+    machine = Machine(random.Random(3), replace(SMALL, segment_bytes=8 * 1024 * 1024))
+    log = bytearray(foreign_log([draft(body=b"%d" % at) for at in range(4)], 0, machine.options.segment_bytes))
+    second = len(log) // 4
+    log[second : second + 4] = struct.pack(">i", 5 * 1024 * 1024)
+    put_log(machine, bytes(log), 0)
+
+    store = machine.open()
+
+    assert store.damaged == [(second, 2 * second)]
+    assert store.end == len(log)
 
 
 def test_an_identity_that_was_lost_does_not_make_a_store_of_ours_rocketmqs(machine: Machine) -> None:
