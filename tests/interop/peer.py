@@ -115,6 +115,11 @@ class Peer:
         """Hand a message back as not consumed; the broker stores a copy under RETRY, a second later."""
         self._ask({"do": "sendBack", "topic": topic, "queue": from_queue, "queueOffset": queue_offset})
 
+    def config(self) -> dict[str, str]:
+        """The broker's tables, "topics", "groups" and "offsets", each as the text that it would write into its file."""
+        [tables] = self._ask({"do": "config"})
+        return tables
+
     def close(self) -> None:
         """Shut the broker down cleanly, and wait for its end."""
         self._ask({"do": "close"})

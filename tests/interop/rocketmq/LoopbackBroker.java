@@ -2,6 +2,7 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Path;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -45,6 +46,14 @@ final class LoopbackBroker {
 
     String address() {
         return broker.getBrokerAddr();
+    }
+
+    /** The tables of topics, groups and consumer offsets, each as the text of its file. */
+    Map<String, Object> config() {
+        return Map.of(
+            "topics", broker.getTopicConfigManager().encode(),
+            "groups", broker.getSubscriptionGroupManager().encode(),
+            "offsets", broker.getConsumerOffsetManager().encode());
     }
 
     /** A clean shutdown of the broker; the nameserver, which holds nothing, ends with the process. */

@@ -21,6 +21,7 @@ import org.apache.rocketmq.store.MessageStore;
  * {"do":"topics"}, {"do":"create","topic":T,"queues":N}, {"do":"read","topic":T,"from":null}, {"do":"find","topic":T,"key":K},
  * {"do":"sendBack","topic":T,"queue":Q,"queueOffset":O}, {"do":"close"}: a clean shutdown,
  * {"do":"produce","topic":T,"queue":Q,"batch":false,"messages":[{"body":base64,"tag":…,"keys":…,"flag":0,"properties":{…},"delayLevel":0}]}
+ * {"do":"config"}: what the broker's tables would write into their files
  * {"do":"store","records":[…]}: hands them to the broker's store itself, and tells of each what the store reads at its place
  */
 public final class Peer {
@@ -71,6 +72,7 @@ public final class Peer {
         switch (asked.getString("do")) {
             case "topics" -> client.topics(broker.address(), Peer::answer);
             case "read" -> client.read(topic, asked.getLong("from"), Peer::answer);
+            case "config" -> answer(broker.config());
             case "store" -> {
                 for (JSONObject record : asked.getJSONArray("records").toJavaList(JSONObject.class)) {
                     answer(Stored.put(broker.store(), record));
