@@ -32,6 +32,8 @@ _UNREAD = {
     "rocksdbstore": "RocksDB queues",
     "tieredStore": "a tiered store",
 }
+# Where the rest of a tiered store lies, its settings say; this it always leaves.
+_TIERED_FILE = "config/tieredStoreMetadata.json"
 _LMQ_PREFIX = "%LMQ%"
 # A file of every RocksDB database; RocketMQ puts that of its queues where others have a folder for each topic.
 _ROCKSDB_FILE = "CURRENT"
@@ -48,6 +50,8 @@ def refuse_unread(storage: Storage, name: str, *, ours: bool) -> None:
     for folder, what in _UNREAD.items():
         if storage.list_folder(folder):
             raise UnreadableStore(name, f"{folder}/ holds {what}, which this version does not read; use another data_dir")
+    if storage.exists(_TIERED_FILE):
+        raise UnreadableStore(name, f"{_TIERED_FILE} belongs to a tiered store, which this version does not read; use another data_dir")
     queues = storage.list_folder(QUEUES_FOLDER)
     kinds = {"RocksDB queues": _ROCKSDB_FILE in queues, "LMQ queues": not ours and any(each.startswith(_LMQ_PREFIX) for each in queues)}
     for what, found in kinds.items():

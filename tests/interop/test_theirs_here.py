@@ -12,13 +12,15 @@ import pytest
 
 from dittomq.cli.app import run
 from dittomq.client import Client
+from dittomq.errors import UnreadableStore
 from dittomq.testing import LocalCluster
-from tests.interop.peer import RETRY
+from tests.interop.peer import RETRY, Outgoing, Peer
+from tests.interop.release import release
 from tests.interop.seen import Seen, in_log_order
 from tests.interop.visits import TOPICS, VISITS, Visited, pay
 from tests.interop.written import Written, copy, open_store, read_all
 from tests.support.differing import first_difference
-from tests.support.real_group import MASTER, TOPIC
+from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC
 
 COMPRESSED = 0x1
 SLAVE = "a/1"
@@ -76,6 +78,29 @@ def test_a_group_goes_on_with_it_and_the_slave_gets_its_whole_history(theirs: Vi
     assert first_difference(found[:-1], [each for each in theirs.messages if each.topic == TOPIC]) == ""
     assert (found[-1].body, found[-1].position) == (b"ours", receipt.physical_offset)
     assert lineage[0].start == theirs.end
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"storeType": "defaultRocksDB"}, "holds RocksDB queues, which this version does not read"),
+        (
+            {"messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore"},
+            "belongs to a tiered store, which this version does",
+        ),
+    ],
+    ids=["RocksDB queues", "tiered store"],
+)
+def test_a_store_of_another_kind_is_refused_by_name(settings: dict[str, str], said: str, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with Peer(release("5.3.3"), folder, SEGMENT_BYTES, **settings) as peer:
+        peer.create(TOPIC, 1)
+        peer.produce(TOPIC, 0, [Outgoing(b"in a store of another kind")])
+        peer.close()
+
+    with pytest.raises(UnreadableStore, match=said):
+        open_store(folder)
 
 
 def dumped(lines: list[dict[str, Any]]) -> Iterator[Seen]:

@@ -235,6 +235,24 @@ def test_what_is_not_read_is_refused_by_name_before_anything_is_changed(machine:
     assert machine.files().keys() - {"lock"} == before.keys() - {"lock"}
 
 
+@pytest.mark.parametrize(
+    ("folder", "what"),
+    [
+        ("batchconsumequeue", "batch queues"),
+        ("consumequeue_ext", "queue extensions"),
+        ("consumequeue_rocksdb", "RocksDB queues"),
+        ("rocksdbstore", "RocksDB queues"),
+        ("tieredStore", "a tiered store"),
+    ],
+)
+def test_every_kind_of_store_that_is_not_read_is_refused_by_name(machine: Machine, folder: str, what: str) -> None:
+    machine.storage().make_folder(folder)
+    put_file(machine, f"{folder}/any", b"")
+
+    with pytest.raises(UnreadableStore, match=f"{folder}/ holds {what}, which this version does not read"):
+        machine.open()
+
+
 def test_a_batch_in_the_log_is_refused_by_name_before_anything_is_changed(machine: Machine) -> None:
     put_log(machine, foreign_record(draft(), 20, len(LOG), system_flag=0x80), len(LOG))
     before = machine.files()

@@ -29,7 +29,7 @@ final class LoopbackBroker {
         naming = new NamesrvController(new NamesrvConfig(), namingServer);
         naming.initialize();
         naming.start();
-        broker = new BrokerController(identity(), server(freeBrokerPort()), new NettyClientConfig(), storeConfig(store, settings));
+        broker = new BrokerController(identity(settings), server(freeBrokerPort()), new NettyClientConfig(), storeConfig(store, settings));
         if (!broker.initialize()) {
             throw new IllegalStateException("RocketMQ does not load the store; its log says why");
         }
@@ -61,8 +61,9 @@ final class LoopbackBroker {
         broker.shutdown();
     }
 
-    private BrokerConfig identity() {
+    private BrokerConfig identity(Properties settings) {
         BrokerConfig config = new BrokerConfig();
+        MixAll.properties2Object(settings, config);
         config.setBrokerClusterName("interop");
         config.setBrokerName(NAME);
         config.setBrokerId(MixAll.MASTER_ID);
