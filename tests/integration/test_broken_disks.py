@@ -1,11 +1,8 @@
 """Real disks that do not take what is written: too short, full, or failing a sync. Nothing that was called flushed is lost."""
 
 import contextlib
-import os
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +12,10 @@ from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
 from tests.simulation.parser import ParsedLog, parse_log
+from tests.support.harming import act, harming
 from tests.support.mounts import ext4_device, mounted_ext4, small_tmpfs
 from tests.support.store_process import FAILED, FLUSHED, QUEUES, body, fill, middle, open_store
 from tests.support.stores import open_epoch
-from tests.support.tree import ROOT
 
 DISK_BYTES = 4 * 1024 * 1024
 IMAGE_BYTES = 32 * 1024 * 1024
@@ -158,7 +155,9 @@ def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_lose
     for nth in range(1, 20):
         root = tmp_path / f"{nth}"
         shutil.copytree(tmp_path / "before", root)
-        status, said = do(deed, root, failing_fdatasync(shim, root / folder, tmp_path / f"{nth}.switch", nth))
+        switch = tmp_path / f"{nth}.switch"
+        harm = harming(shim, root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
+        status, said = act(deed, root, harm, switch)
         again, log = reopened(root)
         again.close(clean=True)
         assert len(log.records) == FLUSHED + 100
@@ -166,7 +165,7 @@ def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_lose
             assert nth > 1, "no fdatasync was there to fail"
             return
         assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
-        assert f"fdatasync of {root}/{folder}/" in said
+        assert said[-1].startswith(f"fdatasync of {root}/{folder}/")
     pytest.fail("the checkpoint never ran to its end")
 
 
@@ -179,7 +178,9 @@ def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut
     for nth in range(1, 40):
         root = tmp_path / f"{nth}"
         shutil.copytree(tmp_path / "before", root)
-        status, said = do("cut", root, failing_fdatasync(shim, root / folder, tmp_path / f"{nth}.switch", nth))
+        switch = tmp_path / f"{nth}.switch"
+        harm = harming(shim, root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
+        status, said = act("cut", root, harm, switch)
         again, log = reopened(root)
         again.close(clean=True)
         assert log.end in {end, to}
@@ -188,18 +189,5 @@ def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut
             assert nth > 1, "no fdatasync was there to fail"
             return
         assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)
-        assert f"fdatasync of {root}/{folder}/" in said
+        assert said[-1].startswith(f"fdatasync of {root}/{folder}/")
     pytest.fail("the cut never ran to its end")
-
-
-def failing_fdatasync(shim: Path, folder: Path, switch: Path, nth: int) -> dict[str, str]:
-    """The environment of a process whose n-th fdatasync under that folder fails, once it has made the switch."""
-    return {**os.environ, "LD_PRELOAD": f"{shim}", "FAIL_UNDER": f"{folder}", "FAIL_WHEN": f"{switch}", "FAIL_NTH": f"{nth}"}
-
-
-def do(deed: str, root: Path, environment: dict[str, str]) -> tuple[int, str]:
-    """Let a process do it; its status and what it said last."""
-    command = [sys.executable, "-m", "tests.support.store_process", deed, f"{root}", environment["FAIL_WHEN"]]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode in {0, FAILED}, done.stderr
-    return done.returncode, done.stdout

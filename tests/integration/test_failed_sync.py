@@ -8,6 +8,7 @@ import pytest
 
 from dittomq.client import Message
 from dittomq.client.sync_client import SyncProducer
+from tests.support.harming import calls_in, harming
 from tests.support.real_group import MASTER, RealGroup, real_group
 from tests.support.told import Fate, Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
@@ -32,12 +33,22 @@ class Bench:
         self.group.cluster.stop_node(name)
         self.switch = self.switch.with_suffix(f".{len(self.told.outcomes)}")
         with monkeypatch.context() as environment:
-            environment.setenv("LD_PRELOAD", str(self.shim))
-            environment.setenv("FAIL_UNDER", str(self.group.cluster.data_dir(name) / "commitlog"))
-            environment.setenv("FAIL_WHEN", str(self.switch))
-            environment.setenv("FAIL_NTH", f"{nth}")
+            log = self.group.cluster.data_dir(name) / "commitlog"
+            harm = harming(self.shim, log, when=self.switch, nth=nth, kind="eio", calls="fdatasync", trace=self.trace)
+            for key, value in harm.items():
+                environment.setenv(key, value)
             self.group.cluster.start_node(name)
         self.group.cluster.wait_in_sync()
+
+    @property
+    def trace(self) -> Path:
+        """What the node asked of that disk since it broke."""
+        return self.switch.with_suffix(f"{self.switch.suffix}.trace")
+
+    def nothing_is_tried_again(self) -> bool:
+        """Whether the fdatasync that failed was the last call that the node made on its log."""
+        harmed = [call.harmed for call in calls_in(self.trace)]
+        return harmed.count(True) == 1 and harmed[-1]
 
     def publish_and_break(self, producer: SyncProducer) -> Publishing:
         """Publish what was not published yet; the disk breaks in the middle."""
@@ -81,6 +92,7 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
         assert sentence.startswith(f"dittomq serve master: fdatasync of {group.cluster.data_dir(MASTER)}/commitlog/")
         assert sentence.endswith("failed: [Errno 5] Input/output error; the node stops, check its disk and start it again")
         assert group.events(MASTER, "broke") == []
+        assert bench.nothing_is_tried_again()
         assert not (own / "boot").exists()
         assert set(told.outcomes.values()) & set(Fate)
 
@@ -126,6 +138,7 @@ def test_a_failed_fdatasync_stops_a_slave_and_the_group_goes_on(bench: Bench, mo
     assert group.exit_status("a/1") == INTERNAL
     assert f"fdatasync of {group.cluster.data_dir('a/1')}/commitlog/" in group.last_words("a/1")
     assert not (group.cluster.data_dir("a/1") / "dittomq" / "boot").exists()
+    assert bench.nothing_is_tried_again()
     assert not [told for told in list(bench.told.outcomes.values())[first:] if isinstance(told, Fate)]
     assert group.status().degraded_bytes == degraded
     group.cluster.start_node("a/1")
