@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harming import build_shim
+from tests.support.harming import Actors, actors, build_shim
 from tests.support.real_group import RealGroup, real_group
 
 
@@ -19,3 +19,10 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """To be preloaded into a process."""
     return build_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="session")
+def harmed(shim: Path) -> Iterator[Actors]:
+    """Processes that use a store while their disk harms them."""
+    with actors(shim) as made:
+        yield made

@@ -1,6 +1,7 @@
 """Real disks that do not take what is written: too short, full, or failing a sync. Nothing that was called flushed is lost."""
 
 import contextlib
+import os
 import resource
 import shutil
 from collections.abc import Callable
@@ -11,46 +12,15 @@ import pytest
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
-from tests.simulation.parser import ParsedLog, parse_log
-from tests.support.harming import act, harming
-from tests.support.mounts import ext4_device, mounted_ext4, small_tmpfs
-from tests.support.store_process import FAILED, FLUSHED, QUEUES, body, fill, middle, open_store
-from tests.support.stores import open_epoch
+from tests.support.harming import Actors, harming
+from tests.support.mounts import ThinDisk, loop_device, mounted_ext4, new_image, small_tmpfs
+from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
+from tests.support.store_process import FAILED, FLUSHED, fill, log_of, middle, open_store
 
 DISK_BYTES = 4 * 1024 * 1024
 IMAGE_BYTES = 32 * 1024 * 1024
+THIN_BYTES = 16 * 1024 * 1024
 READ_ONLY = "Read-only file system|Input/output error"
-
-
-def filled(root: Path) -> Store:
-    """A store in use, with some segments of flushed messages."""
-    store = open_store(OsStorage(root))
-    open_epoch(store)
-    store.stamp_boot()
-    for number in range(0, FLUSHED, 50):
-        fill(store, range(number, number + 50))
-    store.sync()
-    store.dispatch(store.end)
-    store.checkpoint()
-    return store
-
-
-def log_of(root: Path) -> ParsedLog:
-    return parse_log({f"commitlog/{path.name}": path.read_bytes() for path in sorted((root / "commitlog").iterdir())})
-
-
-def reopened(root: Path) -> tuple[Store, ParsedLog]:
-    """The store as the next start finds it, with its queues built, and its log by other code."""
-    store = open_store(OsStorage(root))
-    store.dispatch(store.end)
-    log = log_of(root)
-    assert log.end == store.end
-    assert [record.body for record in log.records[:FLUSHED]] == [body(number) for number in range(min(FLUSHED, len(log.records)))]
-    for queue in range(QUEUES):
-        mine = [record.queue_offset for record in log.records if record.queue == queue]
-        assert mine == list(range(len(mine)))
-        assert store.queue_range("orders", queue) == (0, len(mine))
-    return store, log
 
 
 def breaks(store: Store) -> None:
@@ -62,7 +32,7 @@ def breaks(store: Store) -> None:
 
 def test_a_disk_that_turns_read_only_fails_the_store_and_is_refused_until_it_can_be_written(tmp_path: Path) -> None:
     disk, root = tmp_path / "disk", tmp_path / "disk" / "store"
-    with ext4_device(tmp_path / "image", IMAGE_BYTES) as device:
+    with loop_device(new_image(tmp_path / "image", IMAGE_BYTES)) as device:
         with mounted_ext4(device, disk):
             store = filled(root)
             fill(store, range(FLUSHED, FLUSHED + 1))
@@ -78,7 +48,7 @@ def test_a_disk_that_turns_read_only_fails_the_store_and_is_refused_until_it_can
 
         with mounted_ext4(device, disk):
             again, log = reopened(root)
-            assert len(log.records) in {FLUSHED, FLUSHED + 1}
+            assert numbers_in(log) in (list(range(FLUSHED)), list(range(FLUSHED + 1)))
             again.close(clean=True)
 
 
@@ -97,7 +67,7 @@ def test_a_process_without_descriptors_fails_its_store_with_the_reason_and_loses
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     again, log = reopened(tmp_path)
-    assert (log.end, len(log.records)) == (end, FLUSHED)
+    assert (log.end, numbers_in(log)) == (end, list(range(FLUSHED)))
     again.close(clean=True)
 
 
@@ -142,12 +112,49 @@ def test_a_full_disk_loses_nothing_whatever_it_interrupts(tmp_path: Path, room: 
         again, log = reopened(root)
         assert interrupted or log.end == to
         assert log.end >= end or (deed is cuts and log.end == to)
+        assert numbers_in(log) == list(range(len(log.records)))
         again.close(clean=True)
+
+
+def streams(store: Store) -> None:
+    for number in range(FLUSHED, THIN_BYTES, 25):  # for some time: the file system has set blocks aside
+        fill(store, range(number, number + 25))
+        store.sync()
+
+
+def sync_again(root: Path) -> None:
+    """Whoever tries again is told that all is well."""
+    for path in (root / "commitlog").iterdir():
+        with path.open("r+b") as file:
+            os.fdatasync(file.fileno())
+
+
+def test_a_disk_that_loses_what_it_could_not_write_back_costs_nothing_that_was_called_flushed(tmp_path: Path) -> None:
+    thin, root = ThinDisk(tmp_path, THIN_BYTES), tmp_path / "disk" / "store"
+    with thin.made():
+        with thin.mounted():
+            store = filled(root)
+            thin.runs_out()
+
+            with pytest.raises(StoreFailed, match=rf"fdatasync of {root}/commitlog/\d+ failed"):
+                streams(store)
+            breaks(store)
+            shown = log_of(root).end
+            sync_again(root)
+        thin.has_room()
+
+        with thin.mounted():
+            again, log = reopened(root)
+            again.close(clean=True)
+            assert shown > log.end, "nothing was lost, so nothing is proven"
+            assert log.end >= store.flushed
+            assert numbers_in(log) == list(range(len(log.records)))
+            assert again.stopped in {StopKind.FAILED_SYNC, StopKind.POWER_LOSS}
 
 
 @pytest.mark.parametrize(("deed", "folder"), [("checkpoint", "commitlog"), ("checkpoint", "consumequeue"), ("checkpoint", "dittomq")])
 def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_loses_nothing(
-    tmp_path: Path, shim: Path, deed: str, folder: str
+    tmp_path: Path, harmed: Actors, deed: str, folder: str
 ) -> None:
     store = filled(tmp_path / "before")
     store.close(clean=True)
@@ -156,11 +163,11 @@ def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_lose
         root = tmp_path / f"{nth}"
         shutil.copytree(tmp_path / "before", root)
         switch = tmp_path / f"{nth}.switch"
-        harm = harming(shim, root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
-        status, said = act(deed, root, harm, switch)
+        harm = harming(root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
+        status, said = harmed.act(deed, root, harm, switch)
         again, log = reopened(root)
         again.close(clean=True)
-        assert len(log.records) == FLUSHED + 100
+        assert numbers_in(log) == list(range(FLUSHED + 100))
         if status == 0:
             assert nth > 1, "no fdatasync was there to fail"
             return
@@ -170,22 +177,21 @@ def test_a_failed_fdatasync_of_any_file_of_a_checkpoint_fails_the_store_and_lose
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "dittomq"])
-def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, shim: Path, folder: str) -> None:
+def test_a_failed_fdatasync_of_any_file_of_a_cut_leaves_the_log_as_it_was_or_cut(tmp_path: Path, harmed: Actors, folder: str) -> None:
     store = filled(tmp_path / "before")
-    end, to = store.end, middle(store)
     store.close(clean=True)
 
     for nth in range(1, 40):
         root = tmp_path / f"{nth}"
         shutil.copytree(tmp_path / "before", root)
         switch = tmp_path / f"{nth}.switch"
-        harm = harming(shim, root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
-        status, said = act("cut", root, harm, switch)
+        harm = harming(root / folder, calls="fdatasync", nth=nth, kind="eio", when=switch)
+        status, said = harmed.act("cut", root, harm, switch)
         again, log = reopened(root)
         again.close(clean=True)
-        assert log.end in {end, to}
+        assert is_whole_or_cut(log)
         if status == 0:
-            assert log.end == to
+            assert len(log.records) == int(said[-1])
             assert nth > 1, "no fdatasync was there to fail"
             return
         assert (status, again.stopped) == (FAILED, StopKind.FAILED_SYNC)

@@ -34,7 +34,8 @@ class Bench:
         self.switch = self.switch.with_suffix(f".{len(self.told.outcomes)}")
         with monkeypatch.context() as environment:
             log = self.group.cluster.data_dir(name) / "commitlog"
-            harm = harming(self.shim, log, when=self.switch, nth=nth, kind="eio", calls="fdatasync", trace=self.trace)
+            environment.setenv("LD_PRELOAD", str(self.shim))
+            harm = harming(log, when=self.switch, nth=nth, kind="eio", calls="fdatasync", trace=self.trace)
             for key, value in harm.items():
                 environment.setenv(key, value)
             self.group.cluster.start_node(name)

@@ -1,9 +1,12 @@
 """Real processes on disks that harm them: what is preloaded into them (`harmed_disk.c`), and what that wrote down."""
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -45,9 +48,9 @@ def build_shim(folder: Path) -> Path:
     return library
 
 
-def harming(shim: Path, under: Path, **what: str | int | Path) -> dict[str, str]:
-    """What a process needs in its environment for that: `when`, `calls`, `nth`, `kind` and `trace` of the library."""
-    return {"LD_PRELOAD": f"{shim}", "HARM_UNDER": f"{under}/"} | {f"HARM_{name.upper()}": f"{value}" for name, value in what.items()}
+def harming(under: Path, **what: str | int | Path) -> dict[str, str]:
+    """What the library finds in a process's environment: `when`, `calls`, `nth`, `kind` and `trace`."""
+    return {"HARM_UNDER": f"{under}/"} | {f"HARM_{name.upper()}": f"{value}" for name, value in what.items()}
 
 
 def calls_in(trace: Path) -> list[Call]:
@@ -55,9 +58,35 @@ def calls_in(trace: Path) -> list[Call]:
     return [Call.parse(line) for line in trace.read_text().splitlines()] if trace.exists() else []
 
 
-def act(deed: str, root: Path, harm: dict[str, str], *arguments: str | Path) -> Ended:
-    """Let a process do a deed of `store_process` on a disk that harms it."""
-    command = [sys.executable, "-m", "tests.support.store_process", deed, root, *arguments]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **harm}, capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr, done.stderr
-    return Ended(done.returncode, done.stdout.splitlines())
+class Actors:
+    """Processes with the library preloaded that do the deeds of `store_process`: forked from one, so that each starts at once."""
+
+    def __init__(self, shim: Path) -> None:
+        command = [sys.executable, "-m", "tests.support.store_process"]
+        environment = {**os.environ, "LD_PRELOAD": f"{shim}"}
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def act(self, deed: str, root: Path, harm: Mapping[str, str], switch: Path | None = None) -> Ended:
+        """Let a new process do the deed; `harm` as from `harming`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        json.dump([deed, f"{root}", f"{switch}", dict(harm)], self._process.stdin)
+        self._process.stdin.write("\n")
+        status, said = json.loads(self._process.stdout.readline())
+        return Ended(status, said)
+
+    def end(self) -> None:
+        """No more of them."""
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def actors(shim: Path) -> Iterator[Actors]:
+    """They are there while the block runs."""
+    made = Actors(shim)
+    try:
+        yield made
+    finally:
+        made.end()

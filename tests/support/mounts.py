@@ -1,5 +1,6 @@
 """Small disks of a test's own, mounted for a block. They need root; elsewhere the test is skipped with the reason."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -41,14 +42,13 @@ def loop_device(image: Path) -> Iterator[Path]:
         subprocess.run(["losetup", "--detach", device], check=True)
 
 
-@contextmanager
-def ext4_device(image: Path, size_bytes: int) -> Iterator[Path]:
-    """A block device with an empty file system, in a file that is made."""
+def new_image(image: Path, size_bytes: int) -> Path:
+    """A file with an empty file system, which takes no room yet; its path."""
     with image.open("wb") as file:
         file.truncate(size_bytes)
     with loop_device(image) as device:
         subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
-        yield device
+    return image
 
 
 @contextmanager
@@ -57,6 +57,49 @@ def mounted_ext4(device: Path, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with _mounted("-t", "ext4", "-o", "commit=600,errors=remount-ro", str(device), str(folder)):
         yield
+
+
+class ThinDisk:
+    """A disk that promises more room than there is behind it.
+
+    Once it `runs_out`, write-back to a block that held nothing fails, as on a disk that breaks: the sync of such bytes fails once, the
+    next one says that all is well, and the bytes are in the page cache only. What is mounted anew has lost them.
+    """
+
+    def __init__(self, folder: Path, size_bytes: int) -> None:
+        """The disk appears at `folder` / "disk" while it is mounted. `folder` is empty; what there is lies in it."""
+        self.path = folder / "disk"
+        self._behind = folder / "behind"
+        self._image = self._behind / "image"
+        self._filler = self._behind / "filler"
+        self._size_bytes = size_bytes
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """It is there during the block, not mounted yet."""
+        with small_tmpfs(self._behind, self._size_bytes + 1024 * 1024):
+            self._image.write_bytes(bytes(self._size_bytes))
+            with loop_device(self._image) as device:
+                subprocess.run(["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "nodiscard", device], check=True)
+            yield
+
+    @contextmanager
+    def mounted(self) -> Iterator[None]:
+        """Mounted, with an empty page cache."""
+        with loop_device(self._image) as device, mounted_ext4(device, self.path):
+            yield
+
+    def runs_out(self) -> None:
+        """Take all that no file of the disk has yet from behind it."""
+        for command in ("sync --file-system", "fstrim"):  # what was freed and not committed is not taken
+            subprocess.run([*command.split(), self.path], check=True)
+        with contextlib.suppress(OSError), self._filler.open("wb", buffering=0) as file:
+            while file.write(bytes(64 * 1024)):
+                pass
+
+    def has_room(self) -> None:
+        """Give it back."""
+        self._filler.unlink()
 
 
 @contextmanager

@@ -1,0 +1,65 @@
+"""Machines whose power goes: a disk that is an image, and its photograph, without what only the page cache holds."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dittomq.commitlog.storage import OsStorage
+from tests.support.mounts import demand_root, loop_device, mounted_ext4
+from tests.support.waiting import eventually
+
+_UNSYNCED_BYTES = b"never synced" * 1_000
+
+
+class Rebooted(OsStorage):
+    """The machine has booted since."""
+
+    def boot_id(self) -> str:
+        return "another boot"
+
+
+@contextmanager
+def fast_folder() -> Iterator[Path]:
+    """A folder in memory, if there is one: a fast disk makes many moments."""
+    demand_root()
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="dittomq-", dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def booted(image: Path, folder: Path) -> Iterator[Path]:
+    """The disk at `folder`, which is made; the device. A file on it is written and never synced."""
+    with loop_device(image) as device, mounted_ext4(device, folder):
+        unsynced = folder / f"unsynced-{image.stat().st_mtime_ns}"  # a name that it never had: ext4 syncs what replaces a file
+        unsynced.write_bytes(_UNSYNCED_BYTES)
+        yield device
+        unsynced.unlink()
+
+
+@contextmanager
+def after_power_loss(image: Path, folder: Path) -> Iterator[Path]:
+    """The disk of a photograph at `folder`, which is made; the device."""
+    with loop_device(image) as device, mounted_ext4(device, folder):
+        there = [path for path in folder.glob("unsynced-*") if path.read_bytes() == _UNSYNCED_BYTES]
+        assert not there, "this is no power loss: what was never synced is there"
+        yield device
+
+
+def photograph(image: Path, device: Path, copy: Path) -> None:
+    """Copy the disk in a moment in which nothing is written to it."""
+
+    def copied() -> bool:
+        before = _writes(device)
+        shutil.copyfile(image, copy)
+        return before[1] and _writes(device) == before
+
+    eventually(copied, "the disk is still while it is copied")
+
+
+def _writes(device: Path) -> tuple[int, bool]:
+    """How many writes the device has seen, and whether none is under way."""
+    fields = Path(f"/sys/block/{device.name}/stat").read_text().split()
+    return int(fields[4]), int(fields[8]) == 0
