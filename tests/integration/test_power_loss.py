@@ -5,21 +5,24 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pytest
+
 from dittomq.commitlog.store import StopKind
 from tests.support.mounts import new_image
-from tests.support.power import Rebooted, after_power_loss, booted, fast_folder, photograph
-from tests.support.real_store import numbers_in, reopened
-from tests.support.store_process import open_store
+from tests.support.power import SECTOR, Rebooted, after_power_loss, blocks_of, booted, fast_folder, photograph
+from tests.support.real_store import filled, numbers_in, reopened
+from tests.support.store_process import FLUSHED, OPTIONS, fill, open_store
 from tests.support.tree import ROOT
 from tests.support.waiting import eventually
 
 IMAGE_BYTES = 64 * 1024 * 1024
 MOMENTS = 6
+UNFLUSHED = 20
 
 
 @contextmanager
@@ -67,6 +70,61 @@ def test_power_loss_at_any_moment_keeps_every_message_that_was_called_flushed(tm
         for moment, flushed in enumerate(taken):
             with after_power_loss(memory / f"{moment}.img", tmp_path / "disk"):
                 judge(tmp_path / "disk" / "store", flushed)
+
+
+TEARS: dict[str, Callable[[random.Random, int], set[int]]] = {
+    "nothing but the beginning": lambda chance, count: set(range(chance.randrange(1, count))),
+    "all but the beginning": lambda chance, count: set(range(chance.randrange(1, count), count)),
+    "all but one sector": lambda chance, count: set(range(count)) - {chance.randrange(count)},
+    "all but 4 KiB": lambda chance, count: set(range(count)) - set(range(start := chance.randrange(count - 8), start + 8)),
+    "any": lambda chance, count: set(chance.sample(range(count), count // 2)),
+}
+
+
+@pytest.mark.parametrize("name", TEARS)
+def test_a_write_that_power_loss_tears_between_sectors_costs_nothing_flushed_and_its_rest_is_kept(tmp_path: Path, name: str) -> None:
+    seed = os.getpid()
+    print(f"seed {seed}")
+    disk, root = tmp_path / "disk", tmp_path / "disk" / "store"
+    segment = root / "commitlog" / f"{OPTIONS.segment_bytes:020d}"
+    with fast_folder() as memory:
+        image = new_image(memory / "image", IMAGE_BYTES // 4)
+        with booted(image, disk) as device:
+            store = filled(root)
+            while store.zero_ahead():  # its blocks are there from now on
+                pass
+            store.sync()
+            fill(store, range(FLUSHED, FLUSHED + UNFLUSHED))
+            store.close(clean=False)
+            photograph(image, device, memory / "lost")
+            written, blocks = segment.read_bytes(), blocks_of(segment)
+        first, stop = store.flushed - OPTIONS.segment_bytes, store.end - OPTIONS.segment_bytes
+        sectors = range(first // SECTOR, -(-stop // SECTOR))  # the first one holds flushed bytes too, and the disk writes it whole or not
+        with (memory / "lost").open("r+b") as lost:
+            for number in TEARS[name](random.Random(seed), len(sectors)):
+                at = sectors[number] * SECTOR
+                lost.seek(blocks.place(at))
+                lost.write(written[at : at + SECTOR])
+
+        with after_power_loss(memory / "lost", disk):
+            torn = segment.read_bytes()
+            assert torn != written
+            judge_torn(root, torn)
+
+
+def judge_torn(root: Path, torn: bytes) -> None:
+    """Whole records count; what lies behind the last one of them is told, and kept in a side file."""
+    store, log = reopened(root, Rebooted(root))
+    numbers, rest = numbers_in(log), torn[store.end - OPTIONS.segment_bytes :].rstrip(b"\0")
+    assert numbers == list(range(len(numbers)))
+    assert FLUSHED <= len(numbers) <= FLUSHED + UNFLUSHED
+    if rest:
+        assert store.recovery_cut is not None
+        assert store.recovery_cut.saved_bytes == len(rest)
+        assert (root / store.recovery_cut.side_file).read_bytes() == rest
+    else:
+        assert store.recovery_cut is None
+    store.close(clean=False)
 
 
 def judge(root: Path, flushed: int) -> None:

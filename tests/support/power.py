@@ -1,15 +1,22 @@
 """Machines whose power goes: a disk that is an image, and its photograph, without what only the page cache holds."""
 
+import fcntl
+import os
 import shutil
+import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from dittomq.commitlog.storage import OsStorage
 from tests.support.mounts import demand_root, loop_device, mounted_ext4
 from tests.support.waiting import eventually
 
+SECTOR = 512
+_FIBMAP = 1
+_BLOCK = struct.Struct("i")
 _UNSYNCED_BYTES = b"never synced" * 1_000
 
 
@@ -63,3 +70,25 @@ def _writes(device: Path) -> tuple[int, bool]:
     """How many writes the device has seen, and whether none is under way."""
     fields = Path(f"/sys/block/{device.name}/stat").read_text().split()
     return int(fields[4]), int(fields[8]) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Where the blocks of a file lie on its disk: by the number of the one the number of the other."""
+
+    size: int
+    places: Mapping[int, int]
+
+    def place(self, offset: int) -> int:
+        """Where that byte of the file lies, in bytes."""
+        number, rest = divmod(offset, self.size)
+        return self.places[number] * self.size + rest
+
+
+def blocks_of(path: Path) -> Blocks:
+    """Those of a file; holes have none."""
+    with path.open("rb") as file:
+        size = os.fstatvfs(file.fileno()).f_bsize
+        asked = (_BLOCK.pack(number) for number in range(path.stat().st_size // size))
+        places = [_BLOCK.unpack(fcntl.ioctl(file, _FIBMAP, number))[0] for number in asked]
+    return Blocks(size, {number: place for number, place in enumerate(places) if place})
