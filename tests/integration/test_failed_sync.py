@@ -8,7 +8,7 @@ import pytest
 
 from dittomq.client import Message
 from dittomq.client.sync_client import SyncProducer
-from tests.support.harming import calls_in, harming
+from tests.support.harming import calls_in, harming, preloading
 from tests.support.real_group import MASTER, RealGroup, real_group
 from tests.support.told import Fate, Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
@@ -28,16 +28,12 @@ class Bench:
     switch: Path
     told: Told = field(default_factory=Told)
 
-    def restart(self, name: str, monkeypatch: pytest.MonkeyPatch, *, nth: int) -> None:
+    def restart(self, name: str, *, nth: int) -> None:
         """Start the node anew on a disk whose n-th fdatasync of the commit log after `break_disk` fails."""
         self.group.cluster.stop_node(name)
         self.switch = self.switch.with_suffix(f".{len(self.told.outcomes)}")
-        with monkeypatch.context() as environment:
-            log = self.group.cluster.data_dir(name) / "commitlog"
-            environment.setenv("LD_PRELOAD", str(self.shim))
-            harm = harming(log, when=self.switch, nth=nth, kind="eio", calls="fdatasync", trace=self.trace)
-            for key, value in harm.items():
-                environment.setenv(key, value)
+        log = self.group.cluster.data_dir(name) / "commitlog"
+        with preloading(self.shim, harming(log, when=self.switch, nth=nth, kind="eio", calls="fdatasync", trace=self.trace)):
             self.group.cluster.start_node(name)
         self.group.cluster.wait_in_sync()
 
@@ -79,10 +75,10 @@ def bench(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benc
         yield Bench(group, shim, folder / "broken")
 
 
-def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowledged(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowledged(bench: Bench) -> None:
     group, told = bench.group, bench.told
     own = group.cluster.data_dir(MASTER) / "dittomq"
-    bench.restart(MASTER, monkeypatch, nth=3)
+    bench.restart(MASTER, nth=3)
 
     with group.mq.producer(timeout_s=1.0, retry_s=0.5, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
         publishing = bench.publish_and_break(producer)
@@ -107,11 +103,9 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
     assert (own / "boot").exists()
 
 
-def test_after_a_failed_fdatasync_the_master_waits_for_every_slave_that_may_know_more(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_failed_fdatasync_the_master_waits_for_every_slave_that_may_know_more(bench: Bench) -> None:
     group = bench.group
-    bench.restart(MASTER, monkeypatch, nth=1)
+    bench.restart(MASTER, nth=1)
     with group.mq.producer(timeout_s=1.0, retry_s=0.5, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
         publishing = bench.publish_and_break(producer)
         assert group.exit_status(MASTER) == INTERNAL
@@ -128,9 +122,9 @@ def test_after_a_failed_fdatasync_the_master_waits_for_every_slave_that_may_know
     bench.nothing_is_lost()
 
 
-def test_a_failed_fdatasync_stops_a_slave_and_the_group_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fdatasync_stops_a_slave_and_the_group_goes_on(bench: Bench) -> None:
     group = bench.group
-    bench.restart("a/1", monkeypatch, nth=3)
+    bench.restart("a/1", nth=3)
     first, degraded = len(bench.told.outcomes), group.status().degraded_bytes
 
     with group.mq.producer() as producer:

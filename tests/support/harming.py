@@ -53,6 +53,15 @@ def harming(under: Path, **what: str | int | Path) -> dict[str, str]:
     return {"HARM_UNDER": f"{under}/"} | {f"HARM_{name.upper()}": f"{value}" for name, value in what.items()}
 
 
+@contextlib.contextmanager
+def preloading(shim: Path, harm: Mapping[str, str]) -> Iterator[None]:
+    """Processes that are started by this one in the block have the library preloaded."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in {"LD_PRELOAD": f"{shim}", **harm}.items():
+            environment.setenv(name, value)
+        yield
+
+
 def calls_in(trace: Path) -> list[Call]:
     """All that was written down."""
     return [Call.parse(line) for line in trace.read_text().splitlines()] if trace.exists() else []

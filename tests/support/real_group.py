@@ -138,6 +138,17 @@ class RealGroup:
         """Every copy's log from its first byte to its end."""
         return {name: self.parsed_log(name).content for name in self.copies}
 
+    def wait_flushed(self, count: int) -> int:
+        """Wait until the master's log holds so many messages, all of them flushed; returns its end."""
+
+        def end_of_all() -> int:
+            if len(self.parsed_log(MASTER).records) < count:
+                return 0
+            status = self.status()
+            return status.end if status.flushed == status.end else 0
+
+        return eventually(end_of_all, f"the master has flushed {count} messages")
+
     def wait_equal(self, within_s: float = 20.0) -> int:
         """Wait until every copy has flushed the master's end and knows it to be confirmed; returns that end."""
 

@@ -52,6 +52,26 @@ def wrong_reads(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]]) -> 
             yield f"{body!r} was acknowledged and is not there"
 
 
+def lost_from(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]]) -> list[bytes]:
+    """Which acknowledged messages one copy does not serve, in the order of sending."""
+    there = {body for messages in read.values() for _, body in messages}
+    return [body for body, outcome in told.outcomes.items() if isinstance(outcome, Place) and body not in there]
+
+
+def wrong_losses(told: Told, lost: Sequence[bytes]) -> Iterator[str]:
+    """What is wrong with losing these at one moment: they must have been the last ones of their queues then.
+
+    What has one of their places now, or lies behind it, was sent after all of them.
+    """
+    places = [place for place in map(told.outcomes.__getitem__, lost) if isinstance(place, Place)]
+    first = {place.queue: place.queue_offset for place in sorted(places, reverse=True)}
+    older, gone = bool(lost), set(lost)
+    for body, outcome in told.outcomes.items():
+        if older and body not in gone and isinstance(outcome, Place) and outcome.queue_offset >= first.get(outcome.queue, 1 << 63):
+            yield f"{body!r} is at {outcome}, and what lay there or before it in its queue is lost"
+        older = older and body != lost[-1]
+
+
 def wrong_copies(logs: Mapping[str, bytes], confirmed: int) -> Iterator[str]:
     """What is wrong with the copies of one log: each must hold the confirmed bytes, and they must be the same bytes everywhere."""
     (first, reference), *others = logs.items()

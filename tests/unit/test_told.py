@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.told import Fate, Place, Told, wrong_copies, wrong_reads
+from tests.support.told import Fate, Place, Told, lost_from, wrong_copies, wrong_losses, wrong_reads
 
 TOLD = Told({b"a": Place(0, 0), b"b": Place(0, 1), b"c": Place(1, 0), b"u": Fate.UNKNOWN, b"n": Fate.NOT_STORED})
 READ = {0: [(0, b"a"), (1, b"b")], 1: [(0, b"c")]}
@@ -31,6 +31,18 @@ def test_an_unknown_message_may_be_there_once() -> None:
 )
 def test_every_broken_promise_of_a_read_is_named(read: dict[int, list[tuple[int, bytes]]], complaint: str) -> None:
     assert any(complaint in line for line in wrong_reads(TOLD, read))
+
+
+def test_only_what_was_last_in_its_queue_may_be_lost_at_one_moment() -> None:
+    told = Told({b"a": Place(0, 0), b"b": Place(0, 1), b"c": Place(0, 2), b"d": Place(1, 0), b"again": Place(0, 1)})
+
+    tail = lost_from(told, {0: [(0, b"a"), (1, b"again")], 1: [(0, b"d")]})
+    hole = lost_from(told, {0: [(0, b"a"), (2, b"c")], 1: [(0, b"d")]})
+
+    assert (tail, list(wrong_losses(told, tail))) == ([b"b", b"c"], [])
+    assert hole == [b"b", b"again"]
+    assert [line.partition(" is at")[0] for line in wrong_losses(told, hole)] == ["b'c'"]
+    assert list(wrong_losses(told, [])) == []
 
 
 def test_copies_may_differ_only_behind_the_confirmed_end() -> None:

@@ -1,0 +1,117 @@
+"""Power is lost under every machine of a group at once: each node has a disk of its own, and only what that disk held is left."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from dittomq.client import Message
+from dittomq.commitlog import boot
+from tests.support.mounts import new_image
+from tests.support.power import Rebooted, after_power_loss, booted, fast_folder, photograph
+from tests.support.real_group import MASTER, RealGroup, Settings, real_group, shape
+from tests.support.told import Fate, Told, lost_from, wrong_copies, wrong_losses, wrong_reads
+from tests.support.traffic import Publishing, messages, read_all
+
+IMAGE_BYTES = 48 * 1024 * 1024
+RESERVE_BYTES = 4 * 1024 * 1024
+NODES = (MASTER, "a/1", "a/2")
+FLUSHED = 1_000
+STRUCK = 6_000  # more than may wait: most of them are sent before the power goes
+COUNT = 8_000
+IN_FLIGHT_BYTES = 256 * 1024
+
+
+class Machines:
+    """Three disks, mounted where the nodes of a local cluster in that folder have their stores."""
+
+    def __init__(self, folder: Path, memory: Path, mounts: ExitStack) -> None:
+        self._memory = memory
+        self._mounts = mounts
+        self._devices = {}
+        for name in NODES:
+            image = new_image(self._image(name), IMAGE_BYTES)
+            self._devices[name] = mounts.enter_context(booted(image, folder / name.replace("/", "-")))
+
+    def lose_power(self, group: RealGroup) -> None:
+        """All of them at one moment; then they boot, with what their disks held, and the nodes are started."""
+        for name in NODES:
+            group.signal(name, signal.SIGSTOP)
+        for name in NODES:
+            photograph(self._image(name), self._devices[name], self._image(name, "lost"))
+        for name in NODES:
+            group.cluster.kill(name)
+        self._mounts.close()
+        for name in NODES:
+            root = group.cluster.data_dir(name)
+            self._mounts.enter_context(after_power_loss(self._image(name, "lost"), root))
+            boot.write_stamp(Rebooted(root), clean=False)  # another boot's than the one in which it is read
+        group.cluster.start()
+        group.cluster.wait_in_sync()
+
+    def _image(self, name: str, kind: str = "disk") -> Path:
+        return self._memory / f"{kind}-{name.replace('/', '-')}"
+
+
+@contextmanager
+def machines(folder: Path, *, master: Settings, slave: Settings) -> Iterator[tuple[Machines, RealGroup]]:
+    """A group each of whose nodes has a disk of its own."""
+    with fast_folder() as memory, ExitStack() as mounts:
+        disks = Machines(folder / "cluster", memory, mounts)
+        small: Settings = {"store.reserve_bytes": RESERVE_BYTES}
+        with real_group(folder, shape(master={**small, **master}, slave={**small, **slave})) as group:
+            yield disks, group
+
+
+def publish_through_a_power_loss(disks: Machines, publishing: Publishing, group: RealGroup) -> None:
+    """Publish, wait until all of it is on every disk, go on, and let the power go; what every disk had is there."""
+    publishing.publish(messages(0, FLUSHED, size=100))
+    flushed = group.wait_equal()
+
+    def struck() -> Iterator[Message]:
+        yield from messages(FLUSHED, STRUCK - FLUSHED, size=100)
+        disks.lose_power(group)
+        yield from messages(STRUCK, COUNT - STRUCK, size=100)
+
+    publishing.publish(struck())
+    assert [group.events(name, "store_opened")[-1]["stopped"] for name in NODES] == ["power loss"] * 3
+    assert group.events(MASTER, "epoch_opened")[-1]["epoch"] == 2
+    assert group.events(MASTER, "epoch_opened")[-1]["start"] >= flushed
+
+
+def test_power_loss_of_every_machine_at_once_costs_nothing_that_was_acknowledged_as_flushed(tmp_path: Path) -> None:
+    with machines(tmp_path, master={}, slave={}) as (disks, group):
+        with group.mq.producer(retry_s=30.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
+            publishing = Publishing(producer)
+            publish_through_a_power_loss(disks, publishing, group)
+            publishing.settle()
+
+        assert publishing.told.bodies(Fate.UNKNOWN) == []
+        end = group.wait_equal()
+        for name in NODES:
+            assert list(wrong_reads(publishing.told, read_all(group.mq, name)))[:3] == []
+        assert list(wrong_copies(group.logs(), end)) == []
+
+
+def test_power_loss_of_every_machine_at_once_costs_what_was_only_received_since_the_last_flush_and_no_more(tmp_path: Path) -> None:
+    in_memory: Settings = {"replication.flush_mode": "ASYNC_FLUSH"}
+    with machines(tmp_path, master={**in_memory, "replication.release_level": "received"}, slave=in_memory) as (disks, group):
+        with group.mq.producer(retry_s=30.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
+            publishing = Publishing(producer)
+            publish_through_a_power_loss(disks, publishing, group)
+
+        end = group.wait_equal()
+        reads = [read_all(group.mq, name) for name in NODES]
+        assert reads == reads[:1] * 3
+        assert list(wrong_copies(group.logs(), end)) == []
+        told = publishing.told
+        lost = lost_from(told, reads[0])
+        assert list(wrong_losses(told, lost))[:3] == []
+        assert lost, "nothing was lost, so nothing is proven"
+        assert {number_of(body) for body in lost} <= set(range(FLUSHED, STRUCK))
+        rest = Told({body: outcome for body, outcome in told.outcomes.items() if body not in lost})
+        assert list(wrong_reads(rest, reads[0]))[:3] == []
+
+
+def number_of(body: bytes) -> int:
+    return int(body.partition(b":")[0])
