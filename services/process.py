@@ -112,9 +112,9 @@ async def _serve(node: Node, ops: str) -> None:
 
 def _exit_status(program: str, raised: BaseException) -> int:
     """Say in one sentence why the process ends. What is not ours is a defect: its traceback is logged."""
-    error = _root(raised)
-    if not isinstance(error, DittoError):
+    if not isinstance(_root(raised), DittoError):
         log.error("broke", exc_info=raised)
+    error = _reason(raised)
     sys.stderr.write(f"{program}: {str(error) or type(error).__name__}\n")
     match error:
         case ConfigError():
@@ -125,6 +125,16 @@ def _exit_status(program: str, raised: BaseException) -> int:
             return EXIT_SUPERSEDED
         case _:
             return EXIT_INTERNAL
+
+
+def _reason(raised: BaseException) -> BaseException:
+    """The failure of ours on whose way out others came, if there is one: without descriptors not even the event loop can be closed."""
+    cause: BaseException | None = raised
+    while cause is not None:
+        if isinstance(_root(cause), DittoError):
+            return _root(cause)
+        cause = cause.__context__
+    return _root(raised)
 
 
 def _root(raised: BaseException) -> BaseException:

@@ -29,8 +29,11 @@ class ConfigFiles:
         Without a file the table is empty. Raises UnreadableStore when there is no whole copy; nothing is changed then. What is
         loaded stays: names are made durable before, or StoreFailed is raised.
         """
-        self._settle()
-        data, backup = self._bytes(kind.path), self._bytes(_backup(kind))
+        try:
+            self._settle()
+            data, backup = self._bytes(kind.path), self._bytes(_backup(kind))
+        except OSError as error:
+            raise UnreadableStore(kind.path, str(error)) from error
         if data is None and backup is None:
             return Table(), ""
         problem = "is missing"
@@ -57,7 +60,10 @@ class ConfigFiles:
         free, needed = self._storage.free_bytes(), 2 * len(data) + RESERVE_BYTES
         if free < needed:
             raise DiskFull(self._node, free, needed)
-        held = self._bytes(kind.path)
+        try:
+            held = self._bytes(kind.path)
+        except OSError as error:
+            raise StoreFailed("reading", kind.path, str(error)) from error
         if held is not None:
             self._replace(_backup(kind), held)
             yield

@@ -130,7 +130,7 @@ def sync_again(root: Path) -> None:
 
 
 def test_a_disk_that_loses_what_it_could_not_write_back_costs_nothing_that_was_called_flushed(tmp_path: Path) -> None:
-    thin, root = ThinDisk(tmp_path, THIN_BYTES), tmp_path / "disk" / "store"
+    thin, root = ThinDisk(tmp_path / "disk", tmp_path / "behind", THIN_BYTES), tmp_path / "disk" / "store"
     with thin.made():
         with thin.mounted():
             store = filled(root)

@@ -1,15 +1,17 @@
 """Config files are replaced whole: whatever the crash, the old table or the new one is read, never a mix, never none."""
 
 import contextlib
+import errno
 import itertools
+import os
 import random
 from pathlib import Path
 
 import pytest
 
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.commitlog.storage import OsStorage, Storage
-from dittomq.errors import DiskFull, UnreadableStore
+from dittomq.commitlog.storage import File, OsStorage, Storage
+from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
 from dittomq.metadata.formats import KINDS, TOPICS, encode
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
@@ -57,6 +59,34 @@ def test_what_was_saved_is_loaded_and_the_bak_is_what_was_before(tmp_path: Path)
     assert files_of(storage).load(TOPICS) == (SECOND, "")
     assert (tmp_path / "config" / "topics.json.bak").read_bytes() == encode(TOPICS, FIRST)
     assert sorted(path.name for path in (tmp_path / "config").iterdir()) == ["topics.json", "topics.json.bak"]
+
+
+class Unreadable(OsStorage):
+    """A disk that does not give the bytes of any table."""
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        if readonly:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().open(path, create=create, readonly=readonly)
+
+
+def test_a_table_that_cannot_be_read_is_refused_and_not_taken_for_an_empty_or_damaged_one(tmp_path: Path) -> None:
+    save(OsStorage(tmp_path), FIRST)
+    save(OsStorage(tmp_path), SECOND)
+
+    with pytest.raises(UnreadableStore, match=r"the store config/topics\.json cannot be opened: .*Input/output error"):
+        files_of(Unreadable(tmp_path)).load(TOPICS)
+
+    assert files_of(OsStorage(tmp_path)).load(TOPICS) == (SECOND, "")
+
+
+def test_a_table_that_cannot_be_read_when_it_is_to_be_replaced_stops_the_node(tmp_path: Path) -> None:
+    save(OsStorage(tmp_path), FIRST)
+
+    with pytest.raises(StoreFailed, match=r"reading of config/topics\.json failed: .*Input/output error"):
+        save(Unreadable(tmp_path), SECOND)
+
+    assert files_of(OsStorage(tmp_path)).load(TOPICS) == (FIRST, "")
 
 
 @pytest.mark.parametrize("history", [(EMPTY, FIRST), (FIRST, SECOND)], ids=["first save", "later save"])

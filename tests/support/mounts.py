@@ -66,10 +66,10 @@ class ThinDisk:
     next one says that all is well, and the bytes are in the page cache only. What is mounted anew has lost them.
     """
 
-    def __init__(self, folder: Path, size_bytes: int) -> None:
-        """The disk appears at `folder` / "disk" while it is mounted. `folder` is empty; what there is lies in it."""
-        self.path = folder / "disk"
-        self._behind = folder / "behind"
+    def __init__(self, path: Path, behind: Path, size_bytes: int) -> None:
+        """It appears at `path` while it is mounted; what there is of it lies in `behind`, which is made."""
+        self.path = path
+        self._behind = behind
         self._image = self._behind / "image"
         self._filler = self._behind / "filler"
         self._size_bytes = size_bytes
