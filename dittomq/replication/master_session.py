@@ -81,9 +81,12 @@ class DigestsCompared:
 
 @dataclass(frozen=True, slots=True)
 class LeavesCompared:
-    """The first record boundary at or below the first leaf that differs; `ours_whole`: our records behind it pass their checksums."""
+    """The first record boundary at or below the first leaf that differs; `ours_whole`: our records behind it pass their checksums.
 
-    cut_to: PhysicalOffset
+    None when no leaf differs, although the range did: the bytes of one copy changed in between.
+    """
+
+    cut_to: PhysicalOffset | None
     ours_whole: bool
 
 
@@ -310,6 +313,8 @@ class MasterSession:
         return commands + self._pump()
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
+        if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
+            return self._drop("the bytes of one copy changed while they were compared")
         if not event.ours_whole:
             return self._drop(f"the copies differ by content from {event.cut_to:,} and this master's bytes are damaged there")
         return self._tell_cut(event.cut_to, "the copies differ by content")

@@ -9,6 +9,7 @@ from typing import assert_never
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
+from dittomq.copies import LEAF_BYTES
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, NeedsOperator, Refused
@@ -203,23 +204,24 @@ class SlaveStream:
         return session.DigestsCompared(equal_end, None)
 
     async def _compare_leaves(self, leaves: LeafDigests) -> session.LeavesCompared:
-        store = self._parts.store
+        return await self._parts.lane.call(lambda: compare_leaves(self._parts.store, leaves))
 
-        def find() -> session.LeavesCompared:
-            ours = store.leaf_digests(leaves.start, leaves.end)
-            leaf_bytes = 1024 * 1024
-            differing = next((at for at, (mine, other) in enumerate(zip(ours, leaves.digests, strict=False)) if mine != other), None)
-            first = leaves.start if differing is None else PhysicalOffset(leaves.start + differing * leaf_bytes)
-            position = leaves.start
-            try:
-                while position < first:
-                    records = store.read_records(position, PhysicalOffset(first), CHUNK_BYTES)
-                    if not records:
-                        break
-                    position = PhysicalOffset(position + len(records))
-                store.read_records(position, PhysicalOffset(min(leaves.end, position + leaf_bytes)), 2 * leaf_bytes)
-            except CorruptRecord:
-                return session.LeavesCompared(position, ours_whole=False)
-            return session.LeavesCompared(position, ours_whole=True)
 
-        return await self._parts.lane.call(find)
+def compare_leaves(store: Store, leaves: LeafDigests) -> session.LeavesCompared:
+    """Find the first of a slave's leaves that is not ours, and whether our own records there are whole. Blocks."""
+    ours = store.leaf_digests(leaves.start, leaves.end)
+    differing = next((at for at, (mine, other) in enumerate(zip(ours, leaves.digests, strict=False)) if mine != other), None)
+    if differing is None:
+        return session.LeavesCompared(None, ours_whole=True)
+    first = PhysicalOffset(leaves.start + differing * LEAF_BYTES)
+    position = leaves.start
+    try:
+        while position < first:
+            records = store.read_records(position, first, CHUNK_BYTES)
+            if not records:
+                break
+            position = PhysicalOffset(position + len(records))
+        store.read_records(position, PhysicalOffset(min(leaves.end, position + LEAF_BYTES)), 2 * LEAF_BYTES)
+    except CorruptRecord:
+        return session.LeavesCompared(position, ours_whole=False)
+    return session.LeavesCompared(position, ours_whole=True)

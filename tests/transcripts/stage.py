@@ -40,6 +40,7 @@ _DEFAULTS: dict[str, Any] = {
     "reason": "",
     "heartbeat_ms": 5_000,
     "crc": 0,
+    "cut_to": None,
     "ours_whole": True,
     "topics": None,
 }
