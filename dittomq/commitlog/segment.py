@@ -35,6 +35,9 @@ def check_sizes(store: str, sizes: Mapping[int, int], segment_bytes: int) -> Non
             f"{path_of(expected)} does not begin at a multiple of segment_bytes ({segment_bytes:,}); configure the size it was made with",
         )
     for start, size in sizes.items():
+        if size != segment_bytes and segment_bytes in sizes.values():
+            whole = f"others have {segment_bytes:,}; bring it back whole, or empty the data_dir to copy all from the group"
+            raise UnreadableStore(store, f"{path_of(start)} has {size:,} bytes, {whole}")
         if size != segment_bytes:
             raise UnreadableStore(
                 store, f"{path_of(start)} has {size:,} bytes and segment_bytes is {segment_bytes:,}; configure the size it was made with"

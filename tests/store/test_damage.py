@@ -2,11 +2,15 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from dittomq.commitlog.format import scan
+from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Store
+from dittomq.commitlog.verifying import Kind, verify
 from dittomq.errors import CorruptRecord
 from tests.support.stores import SMALL, Machine, filled, queues_of, whole_log
 
@@ -111,6 +115,29 @@ def test_damage_below_the_watermark_costs_that_record_and_no_other(machine: Mach
     again.dispatch(again.end)
     count = sum(len(units) for units in queues_of(log, SMALL.segment_bytes).values())
     bodies, damaged = served(again)
+    assert (len(bodies), damaged) == (count - 1, 1)
+    assert {body[:1] for body in bodies} == {b"x", b"y"}
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_damage_in_real_files_is_found_by_whoever_verifies_them_and_costs_that_record_and_no_other(
+    machine: Machine, name: str, tmp_path: Path
+) -> None:
+    log, (start, end) = harmed(machine, HARMS[name])
+    for path, data in machine.files().items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    storage = OsStorage(tmp_path)
+
+    found = verify(open_on_disk(storage, "here")).findings
+    again = Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
+    again.dispatch(again.end)
+    bodies, damaged = served(again)
+    again.close(clean=True)
+
+    assert start in {finding.position for finding in found if finding.kind in {Kind.DAMAGED, Kind.UNSUPPORTED}}
+    assert (again.end, again.recovery_cut, again.damaged) == (len(log), None, [(start, end)])
+    count = sum(len(units) for units in queues_of(log, SMALL.segment_bytes).values())
     assert (len(bodies), damaged) == (count - 1, 1)
     assert {body[:1] for body in bodies} == {b"x", b"y"}
 

@@ -1,0 +1,237 @@
+"""Real nodes whose files were changed behind their back: what is damaged is named, never served and never copied; what cannot be used is
+refused, and comes back from the group when it is emptied."""
+
+import os
+import random
+import shutil
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from dittomq.client.sync_client import SyncReader
+from dittomq.commitlog import watermark
+from dittomq.commitlog.storage import OsStorage
+from dittomq.errors import CorruptRecord
+from tests.simulation.parser import ParsedRecord
+from tests.support.command_line import CommandLine
+from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
+from tests.support.told import Told, wrong_copies, wrong_reads
+from tests.support.traffic import Publishing, messages, read_all
+from tests.support.waiting import eventually
+
+COUNT = 8_000
+REFUSED = 1
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
+    with real_group(tmp_path_factory.mktemp("damaged"), shape(master={"replication.ack_timeout_ms": 500})) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def told(group: RealGroup) -> Told:
+    """Three segments, equal everywhere."""
+    with group.mq.producer() as producer:
+        publishing = Publishing(producer)
+        publishing.publish(messages(0, COUNT, size=200))
+    assert group.wait_equal() > 2 * SEGMENT_BYTES
+    return publishing.told
+
+
+def flip(root: Path, position: int) -> None:
+    """Change one bit of the log."""
+    with (root / "commitlog" / f"{position - position % SEGMENT_BYTES:020d}").open("r+b") as file:
+        file.seek(position % SEGMENT_BYTES)
+        [byte] = file.read(1)
+        file.seek(position % SEGMENT_BYTES)
+        file.write(bytes([byte ^ 4]))
+
+
+def some_records(group: RealGroup, segment: int, count: int) -> list[ParsedRecord]:
+    """As many that lie inside that segment, none beside another."""
+    seed = os.getpid()
+    print(f"seed {seed}")
+    inside = range(segment * SEGMENT_BYTES + 1, (segment + 1) * SEGMENT_BYTES)
+    found = [record for record in group.parsed_log(MASTER).records if record.physical_offset in inside][::2]
+    return sorted(random.Random(seed).sample(found, count), key=lambda record: record.physical_offset)
+
+
+def serves_all_but(group: RealGroup, told: Told, name: str, damaged: Sequence[ParsedRecord]) -> None:
+    """The node calls these damaged, and serves all the others; a/2 serves all that was told."""
+    served, said = served_around(group, name)
+    whole = read_all(group.mq, "a/2")
+    gone = {(record.queue, record.queue_offset) for record in damaged}
+    assert sorted(said) == sorted(gone)
+    assert list(wrong_reads(told, whole))[:3] == []
+    assert served == {queue: [place for place in places if (queue, place[0]) not in gone] for queue, places in whole.items()}
+
+
+def served_around(group: RealGroup, name: str) -> tuple[dict[int, list[tuple[int, bytes]]], list[tuple[int, int]]]:
+    """All that one node serves, by queue, and the places of the messages that it calls damaged."""
+    served: dict[int, list[tuple[int, bytes]]] = {queue: [] for queue in range(QUEUES)}
+    damaged = []
+    for queue, found in served.items():
+        reader, at = group.mq.reader(TOPIC, queue, node=name, max_messages=512), 0
+        while not reads_on(reader, at, found):
+            at = found[-1][0] + 1 if found else 0
+            damaged.append((queue, at))
+            at += 1
+    return served, damaged
+
+
+def reads_on(reader: SyncReader, at: int, found: list[tuple[int, bytes]]) -> bool:
+    """Read from there on; whether that came to the queue's end, and not to damage."""
+    try:
+        found += ((int(message.queue_offset), message.body) for message in reader.messages(at, until_end=True))
+    except CorruptRecord:
+        return False
+    return True
+
+
+def nothing_is_lost(group: RealGroup, told: Told) -> None:
+    end = group.wait_equal()
+    for name in group.copies:
+        assert list(wrong_reads(told, read_all(group.mq, name)))[:3] == []
+    assert list(wrong_copies(group.logs(), end)) == []
+
+
+def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_the_group_goes_on(
+    group: RealGroup, told: Told, tmp_path: Path
+) -> None:
+    root, victim = group.cluster.data_dir(MASTER), some_records(group, 0, 1)[0]
+    flip(root, victim.physical_offset + victim.size // 2)
+
+    serves_all_but(group, told, MASTER, [victim])
+    # Whoever does not insist on that node gets it from another one, and whoever looks after the group hears of it.
+    page = group.mq.reader(TOPIC, victim.queue, max_messages=1).pull(victim.queue_offset)
+    assert ([message.body for message in page.messages], page.node != MASTER) == ([victim.body], True)
+    metrics = urllib.request.urlopen(f"http://127.0.0.1:{group.cluster.node(MASTER).ports.ops}/metrics", timeout=10).read().decode()
+    assert [line for line in metrics.splitlines() if 'code="DATA_LOSS"' in line]
+    found = CommandLine(tmp_path).run("log", "verify", f"{root}")
+    assert (found.code, f"{victim.physical_offset:,}" in found.out) == (3, True)
+
+    # After a restart the slaves see it too. They are not cut, one that copies gets what lies before it, and writes go on with one copy.
+    group.cluster.stop_node(MASTER)
+    group.cluster.stop_node("a/2")
+    shutil.rmtree(group.cluster.data_dir("a/2"))
+    group.cluster.start()
+    said = "this master's bytes are damaged there"
+    eventually(lambda: said in group.status("a/1").nodes[0].last_drop_reason, "a/1 says why its master does not go on with it")
+    eventually(lambda: "is damaged at byte" in group.status("a/2").nodes[0].last_drop_reason, "a/2 says where it stops")
+    copied = group.parsed_log("a/2").content
+    assert group.parsed_log("a/1").content.startswith(copied)
+    assert len(copied) <= victim.physical_offset
+    eventually(lambda: degraded_after_one_more(group, told), "writes go on, and the group says that it is degraded")
+
+    flip(root, victim.physical_offset + victim.size // 2)  # the disk gives what it should again
+    group.cluster.wait_in_sync()
+    assert group.events("a/1", "log_cut") == []
+    nothing_is_lost(group, told)
+
+
+def degraded_after_one_more(group: RealGroup, told: Told) -> bool:
+    with group.mq.producer() as producer:
+        publishing = Publishing(producer, told)
+        publishing.publish(messages(len(told.outcomes), 1))
+    assert publishing.refusals == []
+    return group.status().degraded
+
+
+FIELDS = {"the size": 1, "the magic": 6, "the queue offset": 27, "the position": 35, "the body": 150}
+
+
+def test_bits_that_flip_in_the_last_segment_before_a_start_cost_that_copy_those_messages_and_no_other(group: RealGroup, told: Told) -> None:
+    root, end = group.cluster.data_dir("a/1"), group.wait_equal()
+    victims = some_records(group, 2, len(FIELDS))
+    eventually(lambda: flushed_as_written_down(root) == end, "a/1 has written down how much is durable")
+    for name in ("a/1", MASTER):  # without its master it serves what it has
+        group.cluster.kill(name)
+    for victim, field in zip(victims, FIELDS.values(), strict=True):
+        flip(root, victim.physical_offset + field)
+
+    group.cluster.start_node("a/1")
+    eventually(lambda: group.status("a/1").readable == end, "a/1 serves all it has")
+
+    assert group.events("a/1", "store_opened")[-1]["end"] == end
+    named = [(event["start"], event["end"]) for event in group.events("a/1", "store_damaged")]
+    assert named == [(victim.physical_offset, victim.physical_offset + victim.size) for victim in victims]
+    serves_all_but(group, told, "a/1", victims)
+    group.cluster.stop_node("a/1")
+    shutil.rmtree(root)
+    group.cluster.start()
+    group.cluster.wait_in_sync()
+    nothing_is_lost(group, told)
+
+
+def flushed_as_written_down(root: Path) -> int:
+    mark = watermark.load(OsStorage(root))
+    return mark.flushed if mark is not None else 0
+
+
+RUINS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a segment is missing in the middle": (
+        lambda root: (root / "commitlog" / f"{SEGMENT_BYTES:020d}").unlink(),
+        "is missing between others; bring it back, or empty the data_dir to copy all from the group",
+    ),
+    "a segment is cut short": (
+        lambda root: os.truncate(root / "commitlog" / f"{SEGMENT_BYTES:020d}", 5_000),
+        f"has 5,000 bytes, others have {SEGMENT_BYTES:,}; bring it back whole, or empty the data_dir to copy all from the group",
+    ),
+    "the lineage is damaged": (
+        lambda root: (root / "dittomq" / "lineage").write_bytes(b"DTMQ" + bytes(100)),
+        "dittomq/lineage is damaged: it does not begin as it should; restore it, or empty the data_dir to copy all from the group",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [MASTER, "a/2"])
+def test_a_store_that_cannot_be_used_is_refused_and_left_alone_and_its_node_comes_back_empty_with_all_that_the_group_has(
+    group: RealGroup, told: Told, name: str, tmp_path: Path
+) -> None:
+    root = group.cluster.data_dir(name)
+    end = group.wait_equal()
+    group.cluster.stop_node(name)
+    shutil.copytree(root, tmp_path / "whole")
+
+    for ruin, sentence in RUINS.values():
+        shutil.rmtree(root)
+        shutil.copytree(tmp_path / "whole", root)
+        ruin(root)
+        before = bytes_of(root)
+        group.cluster.start_node(name)
+        assert group.exit_status(name) == REFUSED
+        assert group.last_words(name).endswith(sentence)
+        assert bytes_of(root) == before
+
+    shutil.rmtree(root)
+    group.cluster.start_node(name)
+    group.cluster.wait_in_sync()
+    assert group.events(name, "store_opened")[-1]["stopped"] == "empty"
+    assert group.wait_equal() == end
+    nothing_is_lost(group, told)
+
+
+def bytes_of(root: Path) -> dict[Path, bytes]:
+    """The log, and what says whose it is."""
+    return {path: path.read_bytes() for path in [*(root / "commitlog").iterdir(), root / "dittomq/lineage", root / "dittomq/identity"]}
+
+
+def test_a_master_whose_derived_and_temporary_knowledge_is_damaged_builds_it_again_and_leads(group: RealGroup, told: Told) -> None:
+    own = group.cluster.data_dir(MASTER) / "dittomq"
+    group.wait_equal()
+    group.cluster.stop_node(MASTER)
+    for name in ("boot", "checkpoint", "producers"):
+        (own / name).write_bytes(b"rot" + (own / name).read_bytes()[3:])
+    mark = (own / "watermark").read_bytes()
+    (own / "watermark").write_bytes(b"rot" + mark[3:])  # the newer or the older one of its two slots
+
+    group.cluster.start_node(MASTER)
+    group.cluster.wait_in_sync()
+
+    noted = " ".join(event["note"] for event in group.events(MASTER, "store_note"))
+    assert all(f"dittomq/{name} is damaged" in noted for name in ("checkpoint", "producers"))
+    assert group.events(MASTER, "store_opened")[-1]["stopped"] == "power loss", "a stamp that cannot be read says nothing"
+    nothing_is_lost(group, told)
