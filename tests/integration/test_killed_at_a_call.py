@@ -2,18 +2,24 @@
 
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import grpc
 import pytest
 
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from tests.support.harming import harming, preloading
-from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import Fate, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
+from tests.support.waiting import eventually
 
+PUBLISH_STREAM = "ditto.messaging.v1.MessagingService/PublishStream"
 SOME = 500
 MANY = 30_000
 ACK_TIMEOUT_MS = 20_000
@@ -75,6 +81,56 @@ def test_a_slave_killed_at_any_kind_of_call_holds_a_prefix_and_goes_on_from_ther
     for name in group.copies:
         assert list(wrong_reads(publishing.told, read_all(group.mq, name)))[:3] == []
     assert list(wrong_copies(group.logs(), end)) == []
+
+
+@contextmanager
+def unanswered(group: RealGroup, frame: pb.PublishStreamRequest) -> Iterator[None]:
+    """The frame is sent, and during the block nobody reads an answer."""
+    over = threading.Event()
+
+    def requests() -> Iterator[pb.PublishStreamRequest]:
+        yield frame
+        over.wait()
+
+    with grpc.insecure_channel(f"127.0.0.1:{group.cluster.node(MASTER).ports.clients}") as channel:
+        calling = channel.stream_stream(
+            f"/{PUBLISH_STREAM}", pb.PublishStreamRequest.SerializeToString, pb.PublishStreamResponse.FromString
+        )
+        answers = calling(requests(), timeout=60)
+        try:
+            yield
+        finally:
+            over.set()
+            answers.cancel()
+
+
+@pytest.mark.parametrize("disk", ["its disk", "an empty disk"])
+def test_a_frame_that_a_slave_has_acknowledged_keeps_its_place_when_the_master_dies_with_the_answer_and_is_back_with(
+    group: RealGroup, disk: str
+) -> None:
+    cluster = group.cluster
+    frame = pb.PublishStreamRequest(frame_id=1, producer_id="retrying", first_sequence=0)
+    frame.messages.extend(pb.Message(topic=TOPIC, body=b"%d" % number, queue=1) for number in range(3))
+    with unanswered(group, frame):
+        end = group.wait_flushed(3)
+        eventually(lambda: {group.status(name).flushed for name in group.slaves} == {end}, "both slaves have flushed the frame")
+        cluster.kill(MASTER)
+    before = [(record.queue, record.queue_offset, record.physical_offset) for record in group.parsed_log("a/1").records]
+
+    if disk == "an empty disk":
+        shutil.rmtree(cluster.data_dir(MASTER))
+        cluster.kill("nameserver")
+    cluster.start()
+    cluster.wait_in_sync()
+    [again] = group.stream(MASTER, PUBLISH_STREAM, [frame], pb.PublishStreamResponse)
+
+    assert again.stored.duplicate
+    [run] = again.stored.runs
+    assert (run.queue, run.first_queue_offset, run.first_physical_offset) == before[0]
+    group.wait_equal()
+    for name in group.copies:
+        records = group.parsed_log(name).records
+        assert [(record.queue, record.queue_offset, record.physical_offset) for record in records] == before
 
 
 def test_what_only_a_dead_masters_disk_had_is_not_stored_after_a_failover_and_is_cut_when_that_disk_is_back(
