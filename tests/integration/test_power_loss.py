@@ -91,7 +91,7 @@ def test_a_write_that_power_loss_tears_between_sectors_costs_nothing_flushed_and
         image = new_image(memory / "image", IMAGE_BYTES // 4)
         with booted(image, disk) as device:
             store = filled(root)
-            while store.zero_ahead():  # its blocks are there from now on
+            while store.ahead.zero():  # its blocks are there from now on
                 pass
             store.sync()
             fill(store, range(FLUSHED, FLUSHED + UNFLUSHED))
