@@ -81,10 +81,7 @@ class DigestsCompared:
 
 @dataclass(frozen=True, slots=True)
 class LeavesCompared:
-    """The first record boundary at or below the first leaf that differs; `ours_whole`: our records behind it pass their checksums.
-
-    None when no leaf differs, although the range did: the bytes of one copy changed in between.
-    """
+    """The first record boundary at or below the first leaf that differs, None when none does; `ours_whole`: our records there are."""
 
     cut_to: PhysicalOffset | None
     ours_whole: bool
