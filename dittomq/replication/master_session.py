@@ -259,8 +259,7 @@ class MasterSession:
     def _greet(self, hello: Hello) -> list[Command]:
         if self.state not in (State.GREETING, State.CUTTING):
             return self._drop("a second hello")
-        problem = self._misfit(hello)
-        if problem:
+        if problem := self._misfit(hello):
             return self._drop(problem)
         self._hello = hello
         if newest_epoch(hello.lineage) > self._epoch:
@@ -299,8 +298,7 @@ class MasterSession:
         if event.differs is not None:
             self.state = State.PROBING
             return [SendProbe(LeafProbe(event.differs.start, event.differs.end))]
-        hello = self._hello
-        self.state = State.STREAMING
+        hello, self.state = self._hello, State.STREAMING
         self._sent = self._received = hello.end
         self._flushed = hello.flushed
         commands = [self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")]
