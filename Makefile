@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop sim crash bench lint proto docs lock clean
+.PHONY: help demo test interop sim crash bench bench-store lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -10,7 +10,7 @@ LOCK := .venv/bin/uv pip compile --python-version 3.11 --generate-hashes --quiet
     --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
 demo: .venv/ready ## run the main job: a cluster, a real data set, a kill -9, an audit; under 2 minutes after installation
 	@.venv/bin/dittomq demo
@@ -29,6 +29,9 @@ crash: .venv/ready ## stop or fail the disk at every call of the store, restart 
 
 bench: .venv/ready ## measure against the least code that moves and flushes the same bytes
 	@$(RUN) -m bench
+
+bench-store: .venv/ready ## measure the store by itself: append, recovery, memory at rest, against the least code for the same bytes
+	@$(RUN) -m bench.store $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/ready ## ruff, mypy, import-linter, buf: the part of `make test` that runs no code of ours
 	@$(RUN) -m pytest -n 2 -q tests/architecture/test_linters.py

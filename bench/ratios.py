@@ -7,44 +7,49 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the result. `ours` and `floor` hold one value for each pair, in `unit`; `at_least` None: the goal is `at_most`."""
+    """One line of the result. `ours` and `floor` hold one value for each pair, in `unit`; `at_least` None: the goal is `at_most`.
+
+    Without a floor the goal is about our own values, in `unit`: so much memory, so many files.
+    """
 
     name: str
     unit: str
     ours: Sequence[float]
-    floor: Sequence[float]
+    floor: Sequence[float] = ()
     at_least: float | None = None
     at_most: float | None = None
 
     @property
-    def ratios(self) -> list[float]:
-        """Ours in floors, pair by pair."""
-        return [ours / floor for ours, floor in zip(self.ours, self.floor, strict=True)]
+    def values(self) -> list[float]:
+        """What the goal is about: ours in floors, pair by pair, or ours alone."""
+        return [ours / floor for ours, floor in zip(self.ours, self.floor, strict=True)] if self.floor else list(self.ours)
 
     @property
-    def ratio(self) -> float:
-        """The median."""
-        return statistics.median(self.ratios)
+    def median(self) -> float:
+        """The value that is held against the goal."""
+        return statistics.median(self.values)
 
     @property
     def goal(self) -> str:
         """In words."""
+        unit = "" if self.floor else f" {self.unit}"
         if self.at_least is not None:
-            return f"≥ {self.at_least:g}"
-        return f"≤ {self.at_most:g}" if self.at_most is not None else "-"
+            return f"≥ {self.at_least:g}{unit}"
+        return f"≤ {self.at_most:g}{unit}" if self.at_most is not None else "-"
 
     @property
     def met(self) -> bool | None:
         """Whether the median meets the goal; None without one."""
         if self.at_least is not None:
-            return self.ratio >= self.at_least
-        return self.ratio <= self.at_most if self.at_most is not None else None
+            return self.median >= self.at_least
+        return self.median <= self.at_most if self.at_most is not None else None
 
     def document(self) -> dict[str, object]:
-        """For a program."""
+        """For a program. Under "ratio", or under "value" without a floor, is what the goal is about."""
+        values = self.values
         return {
             "name": self.name,
-            "ratio": {"min": min(self.ratios), "median": self.ratio, "max": max(self.ratios), "each": self.ratios},
+            "ratio" if self.floor else "value": {"min": min(values), "median": self.median, "max": max(values), "each": values},
             "goal": self.goal,
             "met": self.met,
             "unit": self.unit,
@@ -54,11 +59,11 @@ class Figure:
 
     def row(self) -> tuple[str, ...]:
         """For a person."""
-        low, high = min(self.ratios), max(self.ratios)
         verdict = {True: "yes", False: "no", None: ""}[self.met]
-        ours, floor = statistics.median(self.ours), statistics.median(self.floor)
-        figures = (f"{low:.2f}", f"{self.ratio:.2f}", f"{high:.2f}", self.goal, verdict)
-        return (self.name, *figures, f"{ours:,.2f} {self.unit}", f"{floor:,.2f} {self.unit}")
+        range_of = (min(self.values), self.median, max(self.values)) if self.floor else ()
+        figures = [f"{value:.2f}" for value in range_of] or ["", "", ""]
+        floor = f"{statistics.median(self.floor):,.2f} {self.unit}" if self.floor else ""
+        return (self.name, *figures, self.goal, verdict, f"{statistics.median(self.ours):,.2f} {self.unit}", floor)
 
 
 HEADINGS = ("measure", "min", "median", "max", "goal", "met", "dittomq", "floor")

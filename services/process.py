@@ -89,7 +89,7 @@ def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Nod
     return 0
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
     """Spare the path of a message needless work: what the start made is never garbage, and buffers are used again.
 
     Otherwise a collection of all objects, some 20 ms, falls into that path about once a second under load.
@@ -101,7 +101,7 @@ def _settle_memory() -> None:
 
 
 async def _serve(node: Node, ops: str) -> None:
-    _settle_memory()
+    settle_memory()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -4,13 +4,32 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+from bench.store.__main__ import MEASURES
 from dittomq.testing.processes import checkout_root
 
 
 def test_a_quick_benchmark_prints_every_ratio_and_leaves_no_file(tmp_path: Path) -> None:
+    figures = _quick_figures("bench", tmp_path)
+
+    assert {figure["goal"] for figure in figures} == {"≥ 0.4", "≥ 0.5", "≤ 2", "-"}
+    assert all(0 < figure["ratio"]["min"] <= figure["ratio"]["median"] <= figure["ratio"]["max"] for figure in figures)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_quick_benchmark_of_the_store_prints_a_figure_of_every_measure_and_leaves_no_file(tmp_path: Path) -> None:
+    figures = _quick_figures("bench.store", tmp_path)
+
+    names = [figure["name"] for figure in figures]
+    assert len(names) == len(set(names)) >= len(MEASURES)
+    assert all(min(figure["ours"]) > 0 for figure in figures)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _quick_figures(module: str, folder: Path) -> list[dict[str, Any]]:
     ran = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--json", "--dir", str(tmp_path)],
+        [sys.executable, "-m", module, "--quick", "--json", "--dir", str(folder)],
         cwd=checkout_root(),
         capture_output=True,
         text=True,
@@ -19,7 +38,5 @@ def test_a_quick_benchmark_prints_every_ratio_and_leaves_no_file(tmp_path: Path)
     )
 
     assert ran.returncode == 0, ran.stderr
-    figures = json.loads(ran.stdout)["figures"]
-    assert {figure["goal"] for figure in figures} == {"≥ 0.4", "≥ 0.5", "≤ 2", "-"}
-    assert all(0 < figure["ratio"]["min"] <= figure["ratio"]["median"] <= figure["ratio"]["max"] for figure in figures)
-    assert list(tmp_path.iterdir()) == []
+    figures: list[dict[str, Any]] = json.loads(ran.stdout)["figures"]
+    return figures

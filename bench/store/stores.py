@@ -1,0 +1,127 @@
+"""What the measures put into stores, and a store with the parts of a master that write it."""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.writer import Writer, WriterEvents, WriterLimits
+from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
+from dittomq.doors.clock import OsClock
+from dittomq.doors.workers import ThreadWorkers, Workers
+from dittomq.lineage import LineageEntry, newest_epoch
+from dittomq.message import Draft
+from dittomq.offsets import Epoch, PhysicalOffset
+
+BATCH = 256
+BODY_BYTES = 1024
+QUEUES = 8
+TOPIC = "bench"
+BORN_MS = 1_700_000_000_000
+_PRODUCER = "5d1f6a0c7b3e4f7e8a9b0c1d2e3f4a5b"
+# More than a core's caches keep, as with real traffic; what is read before it is encoded costs the same on both sides.
+_BODIES = 8_192
+
+
+def bodies() -> list[bytes]:
+    """Different ones, of the usual size."""
+    chance = random.Random(1)
+    return [chance.randbytes(BODY_BYTES) for _ in range(_BODIES)]
+
+
+def frames(count: int) -> list[Frame]:
+    """`count` batches of one producer, as a master hands them to its writer: each for one queue, without keys."""
+    filling, made = bodies(), []
+    for batch in range(count):
+        first = batch * BATCH
+        drafts = [
+            Draft(TOPIC, batch % QUEUES, 0, BORN_MS, filling[at % _BODIES], b"PID\x01%b\x02SEQ\x01%d\x02" % (_PRODUCER.encode(), at), 0)
+            for at in range(first, first + BATCH)
+        ]
+        made.append(Frame(drafts, _PRODUCER, first))
+    return made
+
+
+def open_store(folder: Path, options: StoreOptions | None = None) -> Store:
+    """A store on real files, made when it is not there."""
+    return Store.open(OsStorage(folder), options or StoreOptions(), chance=random.Random(1), wall_ms=BORN_MS)
+
+
+def lead(store: Store) -> None:
+    """Open the next epoch, as a starting master does."""
+    epoch = Epoch(newest_epoch(store.lineage) + 1)
+    store.begin_epoch(LineageEntry(epoch, 0, epoch, store.end))
+    store.stamp_boot()
+
+
+class Leader:
+    """The writer and the dispatcher of a master without slaves; readable is what it has flushed, or written if it never syncs."""
+
+    def __init__(self, store: Store, workers: Workers, *, syncs: bool) -> None:
+        self.group_bytes: list[int] = []
+        self._store = store
+        self._syncs = syncs
+        self._writer = Writer(store, workers.lane("store"), OsClock(), WriterLimits(), sync_each_group=syncs)
+        self._dispatcher = Dispatcher(store, workers.lane("dispatch"))
+        self._waiting: deque[tuple[int, asyncio.Event]] = deque()
+        self._reached = 0
+
+    async def publish(self, frames: Sequence[Frame], tasks: int) -> float:
+        """`tasks` hand over one frame after the other, each waiting until its frame is safe; the seconds until all queues are built."""
+        share = [frames[at::tasks] for at in range(tasks)]
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for mine in share:
+                group.create_task(self._publish(mine))
+        while self._dispatcher.applied < self._store.end:
+            grown = self._dispatcher.pulse()
+            if self._dispatcher.applied < self._store.end:
+                await grown.wait()
+        return time.perf_counter() - began
+
+    async def run(self) -> None:
+        """Write and dispatch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._writer.run(WriterEvents(self._written, self._flushed)))
+            tasks.create_task(self._dispatcher.run())
+
+    async def _publish(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            written = await (await self._writer.submit(frame))
+            if written.end > self._reached:
+                safe = asyncio.Event()
+                self._waiting.append((written.end, safe))
+                await safe.wait()
+
+    def _written(self, group: Group) -> None:
+        self.group_bytes.append(group.end - group.start)
+        if not self._syncs:
+            self._move(group.end)
+
+    def _flushed(self, end: PhysicalOffset) -> None:
+        self._move(end)
+
+    def _move(self, end: PhysicalOffset) -> None:
+        self._reached = end
+        self._dispatcher.readable_to(end)
+        while self._waiting and self._waiting[0][0] <= end:
+            self._waiting.popleft()[1].set()
+
+
+@asynccontextmanager
+async def leader_of(store: Store, *, syncs: bool) -> AsyncIterator[Leader]:
+    """At work until left."""
+    workers = ThreadWorkers()
+    leader = Leader(store, workers, syncs=syncs)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            work = tasks.create_task(leader.run())
+            yield leader
+            work.cancel()
+    finally:
+        workers.close()
