@@ -75,7 +75,7 @@ class Writer:
 
         The future's Refused means that nothing of it is in the log, its StoreFailed that nobody knows.
         """
-        size = sum(len(draft.body) + len(draft.properties) + 128 for draft in frame.drafts)
+        size = sum(len(body) + len(properties) + 128 for _, _, _, _, body, properties, _ in frame.drafts)
         while self._waiting_bytes and self._waiting_bytes + size > self._limits.queue_bytes:
             self._room.clear()
             await self._room.wait()

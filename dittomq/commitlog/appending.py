@@ -1,17 +1,20 @@
 """② A master's appends: gives every message its offsets and its store time, encodes a whole group, writes each stretch at once.
 
-The hot path. A message costs one header, two checksums and a few lookups; the bytes are joined once for each piece.
+The hot path. A message costs one header, two checksums and a few lookups; the bytes are joined once for each piece. Large frames
+are encoded by columns, see `dittomq.commitlog.bulk`; what this module does for one message and that one for many is the same.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from dittomq.commitlog.bulk import LEAST_MESSAGES, Bulk, Stamp
 from dittomq.commitlog.derived import Derived
-from dittomq.commitlog.dispatch import Waiting, carried
+from dittomq.commitlog.dispatch import Kept, Waiting, carried
 from dittomq.commitlog.format import (
     CRC_BYTES,
     CRC_MASK,
@@ -40,6 +43,8 @@ from dittomq.properties import RECORD_CRC
 # Below these, and with a topic that was seen before, a message needs no closer look. Every segment holds such a record.
 _EASY_BODY_BYTES = 2_048
 _EASY_PROPERTIES_BYTES = 1_024
+# A frame of so many bytes is a piece by itself: its bytes are copied once less.
+_LARGE_BYTES = 128 * 1024
 _SEPARATOR = b"\x02"
 _RECORD_CRC = RECORD_CRC.encode()
 
@@ -82,7 +87,7 @@ class _Stretch:
     position: int
     segment_end: int
     start: int
-    parts: list[bytes]
+    parts: list[bytes | bytearray]
     done: list[tuple[bytes, int]]
     waiting: list[Waiting]
 
@@ -106,23 +111,27 @@ class Appender:
         stretch = _Stretch(start, log.segment_of(start)[1], start, [], [], [])
         placed: list[list[Placed] | Refused] = []
         for frame in frames:
+            drafts, identified = frame.drafts, bool(frame.producer_id)
+            bulk = Bulk.of(drafts, self._topics, identified=identified) if len(drafts) >= LEAST_MESSAGES else None
             try:
-                answer = self._known(frame, start, placed)
+                if bulk is None:
+                    self._look_closer(frame)
+                answer = self._known(frame, start, placed) if identified else []
             except Refused as refused:
                 placed.append(refused)
                 continue
-            self._encode(frame, len(answer), stretch, answer)
+            if bulk is not None and not answer and stretch.position + bulk.size + MARK_BYTES <= stretch.segment_end:
+                self._encode_bulk(frame, bulk, stretch, answer)
+            else:
+                self._encode(frame, len(answer), stretch, answer)
             placed.append(answer)
         _close(stretch, 0)
         pieces = self._write(start, stretch)
         derived.dispatch.collect(stretch.waiting, log.end)
         return Group(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
 
-    def _known(self, frame: Frame, start: int, placed: Sequence[list[Placed] | Refused]) -> list[Placed]:
-        """Places of the frame's leading messages that are stored already: below `start` in the log, behind it as `placed` in this group.
-
-        Raises Refused for a frame that cannot be stored.
-        """
+    def _look_closer(self, frame: Frame) -> None:
+        """Raise Refused for a frame that cannot be stored; learn its topics."""
         topics, idempotent = self._topics, bool(frame.producer_id)
         for draft in frame.drafts:
             topic, queue, _, _, body, properties, _ = draft
@@ -130,8 +139,12 @@ class Appender:
                 self._check(draft)
             if not idempotent and properties.startswith(b"PID\x01"):
                 raise InvalidField("properties", '"PID" is reserved; use another name')
-        if not frame.producer_id:
-            return []
+
+    def _known(self, frame: Frame, start: int, placed: Sequence[list[Placed] | Refused]) -> list[Placed]:
+        """Places of the frame's leading messages that are stored already: below `start` in the log, behind it as `placed` in this group.
+
+        Raises Refused when its sequences do not follow.
+        """
         assert sequence_of(frame.drafts[0].properties) == (frame.producer_id, frame.first_sequence), "drafts carry their frame's sequence"
         positions = self._derived.producers.known(frame.producer_id, frame.first_sequence, len(frame.drafts))
         if isinstance(positions, Refused):
@@ -197,6 +210,28 @@ class Appender:
         if frame.producer_id:
             positions = [each.physical_offset for each in placed[skip:]]
             self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions)
+
+    def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[Placed]) -> None:
+        """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
+        index, store_ms, place = self._derived.index, self._derived.store_ms, tuple.__new__
+        held, offsets = [], []
+        for key in zip(bulk.topics, bulk.queues, strict=True):
+            queue = index.queues.get(key) or index.queue(*key)
+            held.append(queue)
+            offsets.append(queue.next)
+            queue.next += 1
+        found = bulk.encode(stretch.position, offsets, Stamp(store_ms, self._host))
+        placed += [place(Placed, each) for each in zip(offsets, found.positions, found.sizes, repeat(False))]
+        kept: Iterable[Kept | None] = repeat(None)
+        if bulk.keyed:
+            pairs = zip(bulk.topics, bulk.properties, strict=True)
+            kept = [carried(topic, store_ms, each) if each.find(KEY_NAME) >= 0 else None for topic, each in pairs]
+        stretch.waiting += zip(found.ends, held, offsets, found.units, kept, strict=False)
+        stretch.parts.append(found.data)
+        stretch.position += bulk.size
+        self._derived.producers.note(frame.producer_id, frame.first_sequence, found.positions if frame.producer_id else ())
+        if bulk.size >= _LARGE_BYTES:
+            _close(stretch, 0)
 
     def _roll(self, stretch: _Stretch) -> None:
         """End the segment with its mark; the group goes on in the next one."""

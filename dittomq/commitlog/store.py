@@ -17,7 +17,7 @@ from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
 from dittomq.commitlog.boot import StopKind
 from dittomq.commitlog.cut import CutReport
 from dittomq.commitlog.decoding import message_of
-from dittomq.commitlog.format import FIXED_BYTES
+from dittomq.commitlog.format import FIXED_BYTES, MAX_RECORD_BYTES
 from dittomq.commitlog.front import Front
 from dittomq.commitlog.gate import Gate, confessed, reported
 from dittomq.commitlog.open_files import OpenFiles
@@ -144,7 +144,7 @@ class Store(Front):
         with self._gate.writing("append"):
             assert self.lineage, "a master opens its epoch before it appends"
             assert not self._receiver.partial, "a log that ends inside a record is recovered before it is appended to"
-            self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
+            self._check_room_for(frames)
             group = self._appender.append(frames, now_ms)
             self._receiver.end = group.end
             return group
@@ -291,6 +291,10 @@ class Store(Front):
         """Durably take that back after a failed write or sync: the next start is told so. Raises StoreFailed."""
         with reported("clear_boot_stamp"):
             boot.mark_failed(self._storage)
+
+    def _check_room_for(self, frames: Sequence[Frame]) -> None:
+        if self._storage.free_bytes() < self._options.reserve_bytes + MAX_RECORD_BYTES * sum(len(frame.drafts) for frame in frames):
+            self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
 
     def _recover(self, chance: random.Random) -> None:
         storage = self._storage

@@ -71,6 +71,48 @@ def test_a_record_fills_a_segment_up_to_the_mark(store: Store) -> None:
     assert isinstance(store.append([frame(b"y" * (body + 1))], 1).placed[0], MessageTooLarge)
 
 
+@pytest.mark.parametrize("producer", ["", "p"])
+def test_a_large_frame_is_stored_as_its_messages_one_by_one(producer: str) -> None:
+    chance = random.Random(11)
+    bodies = [chance.randbytes(chance.randrange(600)) for _ in range(200)]
+    identities = [(producer, at) if producer else None for at in range(len(bodies))]
+    drafts = [
+        draft(chance.choice(("orders", "events")), chance.randrange(3), body, chance.choice(("", "a")), identity)
+        for body, identity in zip(bodies, identities, strict=True)
+    ]
+    drafts = [each._replace(properties=each.properties + b"KEYS\x01k%d\x02" % chance.randrange(9)) for each in drafts]
+    large, small = Machine(random.Random(1)).open(), Machine(random.Random(1)).open()
+    for store in (large, small):
+        open_epoch(store)
+        store.append([Frame([draft("orders"), draft("events")])], 1_000)  # the topics are known
+
+    answers = large.append([Frame(drafts[at : at + 50], producer, at if producer else -1) for at in range(0, 200, 50)], 1_000).placed
+    singles = [Frame([each], producer, at if producer else -1) for at, each in enumerate(drafts)]
+
+    assert [place for answer in answers for place in places(answer)] == [
+        place for answer in small.append(singles, 1_000).placed for place in places(answer)
+    ]
+    assert whole_log(large) == whole_log(small)
+    for store in (large, small):
+        store.dispatch(store.end)
+    assert large.queues() == small.queues()
+    for topic, queue in large.queues():
+        assert large.read_queue(topic, queue, 0, 300, 1 << 20) == small.read_queue(topic, queue, 0, 300, 1 << 20)
+    assert [large.find_sequence("p", at) for at in range(200)] == [small.find_sequence("p", at) for at in range(200)]
+
+
+def test_a_large_frame_with_one_bad_message_leaves_nothing(store: Store) -> None:
+    good = [draft(body=b"%d" % at) for at in range(50)]
+    store.append([Frame(good)], 1)
+    end = store.end
+
+    answer = store.append([Frame([*good, draft(body=b"x" * (MAX_BODY_BYTES + 1))])], 1).placed[0]
+
+    assert isinstance(answer, MessageTooLarge)
+    assert store.end == end
+    assert places(store.append([Frame(good)], 1).placed[0])[0].queue_offset == 50
+
+
 def test_store_time_never_goes_back_not_even_over_a_restart(machine: Machine, store: Store) -> None:
     assert store.append([frame(b"a")], 5_000).store_ms == 5_000
     assert store.append([frame(b"b")], 3_000).store_ms == 5_000
