@@ -24,12 +24,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The threads of one broker. `store` is the only lane that writes the log; `files` writes the side files and tables.
+    """The threads of one broker. `store` is the only lane that writes the log, `sync` syncs it meanwhile.
 
-    `retention` drops what is too old, `ahead` makes segments before they are needed.
+    `files` writes the side files and tables, `retention` drops what is too old, `ahead` makes segments before they are needed.
     """
 
     store: Lane
+    sync: Lane
     reads: Lane
     dispatch: Lane
     audit: Lane
@@ -42,6 +43,7 @@ class Lanes:
         """Make them."""
         return cls(
             workers.lane("store"),
+            workers.lane("sync"),
             workers.lane("reads", _READ_THREADS),
             workers.lane("dispatch"),
             workers.lane("audit"),

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dittomq.broker.dispatching import Dispatcher
-from dittomq.broker.writer import Writer, WriterEvents, WriterLimits
+from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
 from dittomq.doors.clock import OsClock
@@ -66,7 +66,9 @@ class Leader:
         self.group_bytes: list[int] = []
         self._store = store
         self._syncs = syncs
-        self._writer = Writer(store, workers.lane("store"), OsClock(), WriterLimits(), sync_each_group=syncs)
+        self._writer = Writer(
+            store, WriterLanes(workers.lane("store"), workers.lane("sync")), OsClock(), WriterLimits(), sync_each_group=syncs
+        )
         self._dispatcher = Dispatcher(store, workers.lane("dispatch"))
         self._waiting: deque[tuple[int, asyncio.Event]] = deque()
         self._reached = 0

@@ -4,12 +4,16 @@ The loop hands frames over in one bounded queue; the writer's lane runs the step
 
     take ▶ encode and write ▶ (written: slaves may have it, MASTER_RECEIVED is true) ▶ sync ▶ (flushed)
 
+A group is synced where it was written, which is the shortest way, unless more frames wait already: then it is synced on a lane of
+its own, while the next group is encoded, and one sync covers all groups that were written before it.
+
 A StoreFailed ends the writer: every frame that is not answered becomes unknown, nothing is tried again.
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from dittomq.commitlog.store import Frame, Group, Placed, Store
@@ -21,10 +25,13 @@ from dittomq.offsets import PhysicalOffset
 
 @dataclass(frozen=True, slots=True)
 class WriterLimits:
-    """Bytes. `queue_bytes` may wait for the writer; callers wait when it is full. A group ends at `group_bytes`."""
+    """Bytes. `queue_bytes` may wait for the writer; callers wait when it is full. A group ends at `group_bytes`.
+
+    Groups of a megabyte let the next one be encoded while the last is synced; larger ones win nothing from the disk.
+    """
 
     queue_bytes: int = 64 * 1024 * 1024
-    group_bytes: int = 4 * 1024 * 1024
+    group_bytes: int = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,14 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class WriterLanes:
+    """`write` is the only lane that writes the log; `sync` syncs it meanwhile."""
+
+    write: Lane
+    sync: Lane
+
+
+@dataclass(frozen=True, slots=True)
 class WriterEvents:
     """Called on the loop. `flushed` comes after `written` of the same group."""
 
@@ -54,10 +69,10 @@ class WriterEvents:
 class Writer:
     """Appends frames in the order of the calls."""
 
-    def __init__(self, store: Store, lane: Lane, clock: Clock, limits: WriterLimits, *, sync_each_group: bool) -> None:
+    def __init__(self, store: Store, lanes: WriterLanes, clock: Clock, limits: WriterLimits, *, sync_each_group: bool) -> None:
         """Without `sync_each_group` (ASYNC_FLUSH) somebody else calls `flush` from time to time."""
         self._store = store
-        self._lane = lane
+        self._lanes = lanes
         self._clock = clock
         self._limits = limits
         self._sync_each_group = sync_each_group
@@ -68,6 +83,9 @@ class Writer:
         self._room.set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._must_sync = asyncio.Event()
+        self._writing = self._syncing = False
+        self._written = store.end
         self._failed: StoreFailed | None = None
 
     async def submit(self, frame: Frame) -> "asyncio.Future[WrittenFrame]":
@@ -89,25 +107,14 @@ class Writer:
         return waiting.done
 
     async def run(self, events: WriterEvents) -> None:
-        """Write until cancelled; raises StoreFailed when the disk fails."""
-        try:
-            while True:
-                await self._arrived.wait()
-                batch = self._take()
-                await self._write(batch, events)
-                if not self._waiting:
-                    self._arrived.clear()
-                    self._idle.set()
-        except StoreFailed as failure:
-            self._failed = failure
-            self._room.set()
-            for waiting in self._waiting:
-                _fail(waiting, failure)
-            raise
+        """Write until cancelled; raises StoreFailed, in a group, when the disk fails."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_groups(events))
+            tasks.create_task(self._sync_behind(events))
 
     async def flush(self, events: WriterEvents) -> None:
         """Sync what is written, in the order of the groups."""
-        events.flushed(await self._lane.call(self._store.sync))
+        events.flushed(await self._lanes.write.call(self._store.sync))
 
     @property
     def is_idle(self) -> bool:
@@ -117,6 +124,32 @@ class Writer:
     async def drained(self) -> None:
         """Return when nothing waits and no group is under way."""
         await self._idle.wait()
+
+    async def _write_groups(self, events: WriterEvents) -> None:
+        while True:
+            await self._arrived.wait()
+            batch = self._take()
+            with self._failing(batch):
+                await self._write(batch, events)
+            if not self._waiting:
+                self._arrived.clear()
+            self._rest()
+
+    async def _sync_behind(self, events: WriterEvents) -> None:
+        """Sync, beside what is being written, the groups that were not synced where they were written."""
+        while True:
+            await self._must_sync.wait()
+            self._must_sync.clear()
+            self._syncing = True
+            with self._failing(()):
+                flushed = await self._lanes.sync.call(self._store.sync)
+            self._syncing = False
+            events.flushed(min(flushed, self._written))  # of a group that is written only just now nobody has been told
+            self._rest()
+
+    def _rest(self) -> None:
+        if not (self._waiting or self._writing or self._syncing or self._must_sync.is_set()):
+            self._idle.set()
 
     def _take(self) -> list[_Waiting]:
         batch, size = [self._waiting.popleft()], 0
@@ -130,26 +163,41 @@ class Writer:
 
     async def _write(self, batch: list[_Waiting], events: WriterEvents) -> None:
         def on_written(group: Group) -> None:
+            self._written = group.end
             events.written(group)
             _answer(batch, group)
 
+        self._writing = True
         try:
-            flushed = await self._lane.run(self._steps(batch), on_written)
+            flushed = await self._lanes.write.run(self._steps(batch), on_written)
         except Refused as refused:
             for waiting in batch:
                 _fail(waiting, refused)
             return
-        except StoreFailed as failure:
-            for waiting in batch:
-                _fail(waiting, failure)
-            raise
+        finally:
+            self._writing = False
         if flushed is not None:
             events.flushed(flushed)
+        elif self._sync_each_group:
+            self._must_sync.set()
 
     def _steps(self, batch: list[_Waiting]) -> Generator[Group, None, PhysicalOffset | None]:
         group = self._store.append([waiting.frame for waiting in batch], self._clock.wall_ms())
         yield group
-        return self._store.sync() if self._sync_each_group else None
+        elsewhere = self._syncing or self._waiting
+        return self._store.sync() if self._sync_each_group and not elsewhere else None
+
+    @contextlib.contextmanager
+    def _failing(self, batch: Sequence[_Waiting]) -> Iterator[None]:
+        """After a StoreFailed nobody is answered any more but with it."""
+        try:
+            yield
+        except StoreFailed as failure:
+            self._failed = failure
+            self._room.set()
+            for waiting in (*batch, *self._waiting):
+                _fail(waiting, failure)
+            raise
 
 
 def _answer(batch: list[_Waiting], group: Group) -> None:

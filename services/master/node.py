@@ -13,7 +13,7 @@ from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.reading import Readable
 from dittomq.broker.registration import Identity, registration
-from dittomq.broker.writer import Writer, WriterLimits
+from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
 from dittomq.commitlog.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
@@ -44,12 +44,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What a master is made of before it leads. `store_lane` is the only lane that writes the log."""
+    """What a master is made of before it leads. `store_lane` is the only lane that writes the log, `sync_lane` syncs it meanwhile."""
 
     loaded: Loaded[MasterConfig]
     storage: Storage
     store: Store
     store_lane: Lane
+    sync_lane: Lane
     metadata: Metadata
     dispatcher: Dispatcher
     recovery: Recovery
@@ -127,7 +128,8 @@ class MasterNode:
         confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, opened.start))
         confirm = Confirm(confirm_rules(table), end=opened.start, confirmed=confirmed, members=parts.store.in_sync_at_start, now=now)
         sync_each_group = table.flush_mode is FlushMode.SYNC_FLUSH
-        writer = Writer(parts.store, parts.store_lane, parts.clock, WriterLimits(), sync_each_group=sync_each_group)
+        lanes = WriterLanes(parts.store_lane, parts.sync_lane)
+        writer = Writer(parts.store, lanes, parts.clock, WriterLimits(), sync_each_group=sync_each_group)
         return Term(opened, confirm, writer, parts.dispatcher, parts.clock)
 
     async def save_degraded(self, ranges: DegradedRanges) -> None:

@@ -108,7 +108,9 @@ class Master:
         dispatcher = Dispatcher(store, lanes.dispatch)
         recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, clock))
         replication = Replication(self._config, store, lanes.reads, clock, recovery)
-        parts = NodeParts(self._loaded, doors.storage, store, lanes.store, metadata, dispatcher, recovery, replication, clock, doors.chance)
+        parts = NodeParts(
+            self._loaded, doors.storage, store, lanes.store, lanes.sync, metadata, dispatcher, recovery, replication, clock, doors.chance
+        )
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))

@@ -1,0 +1,121 @@
+"""The writer's steps: what may happen beside a sync, and in which order callers hear of it."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+
+from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
+from dittomq.commitlog.store import Group, Store
+from dittomq.doors.clock import OsClock
+from dittomq.errors import StoreFailed
+from dittomq.offsets import PhysicalOffset
+from tests.support.lanes import InlineLane
+from tests.support.stores import Machine, frame, open_epoch
+
+R = TypeVar("R")
+
+
+class HeldLane(InlineLane):
+    """Begins nothing before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def call(self, work: Callable[[], R]) -> R:
+        self.asked.set()
+        await self.let.wait()
+        return await super().call(work)
+
+
+@dataclass
+class Told:
+    """A writer, each of whose groups is one frame, and what it told."""
+
+    machine: Machine
+    store: Store
+    sync: HeldLane = field(default_factory=HeldLane)
+    written: list[PhysicalOffset] = field(default_factory=list)
+    flushed: list[PhysicalOffset] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        lanes, limits = WriterLanes(InlineLane(), self.sync), WriterLimits(group_bytes=1)
+        self.writer = Writer(self.store, lanes, OsClock(), limits, sync_each_group=True)
+
+    def events(self) -> WriterEvents:
+        return WriterEvents(self._on_written, self._on_flushed)
+
+    def _on_written(self, group: Group) -> None:
+        self.written.append(group.end)
+
+    def _on_flushed(self, end: PhysicalOffset) -> None:
+        assert self.written, "flushed comes after written"
+        assert end <= self.written[-1]
+        self.flushed.append(end)
+
+
+def play(story: Callable[[Told], Coroutine[None, None, None]]) -> None:
+    """Let the story happen while the writer runs."""
+
+    async def run() -> None:
+        machine = Machine(random.Random(7))
+        store = machine.open()
+        open_epoch(store)
+        told = Told(machine, store)
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(told.writer.run(told.events()))
+            await story(told)
+            running.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_frame_by_itself_is_synced_where_it_was_written() -> None:
+    async def story(told: Told) -> None:
+        written = await (await told.writer.submit(frame(b"one")))
+        await told.writer.drained()
+
+        assert told.flushed == [written.end]
+        assert not told.sync.asked.is_set()
+
+    play(story)
+
+
+def test_the_next_groups_are_written_while_the_one_before_is_synced_and_one_sync_covers_them() -> None:
+    async def story(told: Told) -> None:
+        futures = [await told.writer.submit(frame(body)) for body in (b"one", b"two", b"three")]
+
+        ends = [(await future).end for future in futures]
+        await told.sync.asked.wait()
+        assert (told.written, told.flushed) == (ends, [])
+        assert not told.writer.is_idle, "not before all is flushed"
+        told.sync.let.set()
+        await told.writer.drained()
+
+        assert told.flushed[-1] == told.store.flushed == ends[-1]
+
+    play(story)
+
+
+def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothing_more() -> None:
+    async def story(told: Told) -> None:
+        futures = [await told.writer.submit(frame(body)) for body in (b"one", b"two")]
+        await futures[1]
+        told.machine.faults.failing_syncs = 1
+        told.sync.let.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with pytest.raises(StoreFailed):
+                await told.writer.submit(frame(b"three"))
+            assert not told.flushed
+
+    with pytest.raises(ExceptionGroup) as raised:
+        play(story)
+
+    assert raised.group_contains(StoreFailed)
