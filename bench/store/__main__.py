@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.ratios import Figure
 from bench.reporting import answer, bar, parser_of
-from bench.store import appending, encoding
+from bench.store import appending, encoding, recovering
 from services.process import settle_memory
 
 Measure = Callable[[Path, bool], list[Figure]]
@@ -16,6 +16,7 @@ Measure = Callable[[Path, bool], list[Figure]]
 MEASURES: dict[str, Measure] = {
     "appending": appending.measure,
     "encoding": encoding.measure,
+    "recovering": recovering.measure,
 }
 
 

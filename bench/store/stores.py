@@ -4,8 +4,9 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import count, islice
 from pathlib import Path
 
 from dittomq.broker.dispatching import Dispatcher
@@ -34,17 +35,19 @@ def bodies() -> list[bytes]:
     return [chance.randbytes(BODY_BYTES) for _ in range(_BODIES)]
 
 
-def frames(count: int) -> list[Frame]:
-    """`count` batches of one producer, as a master hands them to its writer: each for one queue, without keys."""
-    filling, made = bodies(), []
-    for batch in range(count):
+def stream() -> Iterator[Frame]:
+    """Batches of one producer without end, as a master hands them to its writer: each for one queue, without keys."""
+    filling, identity = bodies(), b"PID\x01%b\x02SEQ\x01%%d\x02" % _PRODUCER.encode()
+    for batch in count():
         first = batch * BATCH
-        drafts = [
-            Draft(TOPIC, batch % QUEUES, 0, BORN_MS, filling[at % _BODIES], b"PID\x01%b\x02SEQ\x01%d\x02" % (_PRODUCER.encode(), at), 0)
-            for at in range(first, first + BATCH)
-        ]
-        made.append(Frame(drafts, _PRODUCER, first))
-    return made
+        sequences = range(first, first + BATCH)
+        drafts = [Draft(TOPIC, batch % QUEUES, 0, BORN_MS, filling[at % _BODIES], identity % at, 0) for at in sequences]
+        yield Frame(drafts, _PRODUCER, first)
+
+
+def frames(batches: int) -> list[Frame]:
+    """The first ones of such a stream."""
+    return list(islice(stream(), batches))
 
 
 def open_store(folder: Path, options: StoreOptions | None = None) -> Store:

@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from dittomq.commitlog.storage import File, Storage
 
@@ -58,8 +59,8 @@ class OpenFiles:
         self.forget("")
 
     def _shrink(self) -> None:
-        surplus = len(self._files) - self._limit
-        for path in [path for path, entry in self._files.items() if entry.users == 0][: max(0, surplus)]:
+        surplus = max(0, len(self._files) - self._limit)
+        for path in list(islice((path for path, entry in self._files.items() if entry.users == 0), surplus)):
             self._drop(path)
 
     def _drop(self, path: str) -> None:

@@ -14,6 +14,8 @@ from dittomq.commitlog.storage import Storage
 from dittomq.offsets import PhysicalOffset
 
 FOLDER = "consumequeue"
+SYNCED_ONE_BY_ONE = 128
+"""So many files and folders are synced one by one; of more the whole disk is, once."""
 # The size in the units that fill a queue's first file up to where the queue begins.
 BLANK_UNIT_BYTES = 0x7FFFFFFF
 
@@ -110,15 +112,20 @@ class QueueIndex:
 
     def sync(self) -> None:
         """Make all units written so far survive power loss, with their files' names, or raise StoreFailed."""
-        for path in list(self._unsynced):
+        paths, folders = list(self._unsynced), list(self._new_folders)
+        for path in paths:
             del self._unsynced[path]
+        for folder in folders:
+            del self._new_folders[folder]
+        if len(paths) + len(folders) > SYNCED_ONE_BY_ONE and self._storage.sync_below(FOLDER):
+            paths, folders = [], [""]
+        for path in paths:
             try:
                 with self._files.borrow(path) as file:
                     file.fdatasync()
             except FileNotFoundError:  # the topic was deleted meanwhile
                 continue
-        for folder in list(self._new_folders):
-            del self._new_folders[folder]
+        for folder in folders:
             if self._storage.exists(folder):
                 self._storage.sync_folder(folder)
 

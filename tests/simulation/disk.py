@@ -219,6 +219,15 @@ class Disk:
                 rest.append(operation)
         self._journal = rest
 
+    def sync_below(self, path: str) -> None:
+        """Make the changes of the names of a folder, and of all folders below it, durable."""
+        for folder in [folder for folder in self.names.folders if f"{folder}/".startswith(f"{path}/")]:
+            self.sync_folder(folder)
+
+    def inodes_below(self, path: str) -> list[Inode]:
+        """The files that have a name below a folder."""
+        return [inode for name, inode in self.names.files.items() if name.startswith(f"{path}/")]
+
     def inodes(self) -> list[Inode]:
         """Every file that has a name or may get its name back, once."""
         found: dict[int, Inode] = {}

@@ -107,6 +107,23 @@ class SimulatedStorage:
             raise FileNotFoundError(2, "No such file or directory", path)
         self.sync("fsync", path or ".", lambda: self.disk.sync_folder(path))
 
+    def sync_below(self, path: str) -> bool:
+        self.begin()
+        inodes = self.disk.inodes_below(path)
+
+        def sync() -> None:
+            for inode in inodes:
+                inode.sync()
+            self.disk.sync_below(path)
+
+        try:
+            self.sync("syncfs", path, sync)
+        except StoreFailed:
+            for inode in inodes:
+                inode.fail_sync()
+            raise
+        return True
+
     def free_bytes(self) -> int:
         self.begin()
         return max(0, self.disk.capacity_bytes - self.disk.used_bytes())

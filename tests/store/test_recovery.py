@@ -2,12 +2,14 @@ import random
 
 import pytest
 
-from dittomq.commitlog.store import StopKind, Store
+from dittomq.commitlog.queue_index import SYNCED_ONE_BY_ONE
+from dittomq.commitlog.store import Frame, StopKind, Store
 from dittomq.errors import CorruptRecord, OffsetOutOfRange, StoreFailed, UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
-from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.failing_storage import CrashingStorage
+from tests.support.stores import SMALL, Machine, dies, draft, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT_0 = "commitlog/00000000000000000000"
 
@@ -327,3 +329,38 @@ def test_what_recovery_counts_as_durable_after_a_failed_fsync_survives_the_next_
 
     assert stopped is StopKind.FAILED_SYNC
     assert whole_log(machine.open())[: len(log)] == log
+
+
+def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> None:
+    queues = SYNCED_ONE_BY_ONE
+    store = machine.open()
+    open_epoch(store)
+    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
+    store.dispatch(store.end)
+    store.checkpoint()
+    machine.lose_power(all_unsynced=True)
+
+    again = machine.open()
+
+    assert again.notes == [], "nothing had to be built again"
+    assert [again.queue_range("orders", queue) for queue in range(queues)] == [(0, 1)] * queues
+    assert all(len(again.read_queue("orders", queue, 0, 1, 1_000).messages) == 1 for queue in range(queues))
+
+
+def test_a_checkpoint_whose_sync_of_many_queue_files_fails_vouches_for_none_of_them(machine: Machine) -> None:
+    queues = SYNCED_ONE_BY_ONE
+    storage = CrashingStorage(machine.storage())
+    store = Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
+    open_epoch(store)
+    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
+    store.sync()
+    store.dispatch(store.end)
+    storage.failing = "syncfs"
+    with pytest.raises(StoreFailed):
+        store.checkpoint()
+    machine.lose_power(all_unsynced=True)
+
+    again = machine.open()
+    again.dispatch(again.end)
+
+    assert [again.queue_range("orders", queue) for queue in range(queues)] == [(0, 1)] * queues

@@ -170,6 +170,12 @@ class CrashingStorage:
         self.fail_if_asked("fsync")
         self._storage.sync_folder(path)
 
+    def sync_below(self, path: str) -> bool:
+        with self.reported("syncfs", path):
+            self.count(f"syncfs {path}")
+        self.fail_if_asked("syncfs")
+        return self._storage.sync_below(path)
+
     def free_bytes(self) -> int:
         return self._storage.free_bytes() if self.free is None else self.free
 

@@ -1,0 +1,121 @@
+"""The start after a SIGKILL, against reading the bytes that it has to look at: those behind the last checkpoint.
+
+4 GiB of log are written by a process of its own, which checkpoints at 3 GiB, goes on, and is killed. Then the store is opened again and
+again, each time by a new process that is killed too, so that the checkpoint stays where it is. In between the same bytes are read.
+Once both find the log in the page cache, once on the disk alone: its pages are dropped by `posix_fadvise`, so those of a virtual
+machine's host may still be there.
+
+`python -m bench.store.recovering write|open FOLDER SEGMENT_BYTES` is such a process; it says when it may be killed.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.ratios import Figure
+from bench.store.stores import BORN_MS, lead, open_store, stream
+from dittomq.commitlog.store import StopKind, StoreOptions
+from services.process import settle_memory
+
+_SEGMENTS = 4
+_MARGIN = 0.01
+_READ_BYTES = 1024 * 1024
+_DISPATCHED_BYTES = 16 * 1024 * 1024
+
+
+def measure(folder: Path, quick: bool) -> list[Figure]:
+    """Seconds to open, and to read."""
+    pairs, segment_bytes = (1, 4 * 1024 * 1024) if quick else (5, StoreOptions().segment_bytes)
+    store = folder / "store"
+    with _process("write", store, segment_bytes) as said:
+        held, end = (int(word) for word in said.split())
+    figures = []
+    for name, cold in (("from the page cache", False), ("from the disk", True)):
+        ours, floor = [], []
+        for _ in range(pairs):
+            _settle(store, held, end, cold=cold)
+            with _process("open", store, segment_bytes) as said:
+                ours.append(float(said))
+            _settle(store, held, end, cold=cold)
+            floor.append(_read(store, held, end))
+        size = (end - held) / 2**20
+        figures.append(Figure(f"start after a kill, {size:,.0f} MiB behind the checkpoint, {name}", "s", ours, floor, at_most=2.0))
+    return figures
+
+
+@contextmanager
+def _process(deed: str, store: Path, segment_bytes: int) -> Iterator[str]:
+    """What a new process said when it had done the deed; killed on leaving."""
+    command = [sys.executable, "-m", "bench.store.recovering", deed, str(store), str(segment_bytes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.kill()
+        if not said:
+            raise RuntimeError("a process that should use the store ended; see what it wrote above")
+        yield said
+
+
+def _settle(store: Path, start: int, end: int, *, cold: bool) -> None:
+    """Have these bytes in the page cache, or no byte of the log."""
+    _read(store, start, end)
+    for path in (store / "commitlog").iterdir() if cold else ():
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fdatasync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def _read(store: Path, start: int, end: int) -> float:
+    """The seconds it takes to read these bytes of the log."""
+    began = time.perf_counter()
+    for path in sorted((store / "commitlog").iterdir()):
+        first = int(path.name)
+        at, stop = max(0, start - first), min(path.stat().st_size, end - first)
+        descriptor = os.open(path, os.O_RDONLY)
+        while at < stop:
+            at += len(os.pread(descriptor, min(_READ_BYTES, stop - at), at))
+        os.close(descriptor)
+    return time.perf_counter() - began
+
+
+def _open(folder: Path, options: StoreOptions) -> str:
+    began = time.perf_counter()
+    store = open_store(folder, options)
+    seconds = time.perf_counter() - began
+    assert store.stopped is StopKind.KILLED, store.stopped
+    assert not store.notes, store.notes
+    store.stamp_boot()
+    return str(seconds)
+
+
+def _write(folder: Path, options: StoreOptions) -> str:
+    """Fill four segments, with a checkpoint behind three; everything is flushed, confirmed and in the queues, as half a second later."""
+    store, held = open_store(folder, options), 0
+    lead(store)
+    for frame in stream():
+        if store.end > (_SEGMENTS - _MARGIN) * store.segment_bytes:
+            break
+        store.append([frame], BORN_MS)
+        if not held and store.end > (_SEGMENTS - 1) * store.segment_bytes:
+            store.sync()
+            store.dispatch(store.end)
+            store.checkpoint()
+            held = store.applied
+        elif store.end - store.applied > _DISPATCHED_BYTES:
+            store.dispatch(store.end)
+    store.sync()
+    store.persist_watermark(store.end, store.end, ())
+    store.dispatch(store.end)
+    return f"{held} {store.end}"
+
+
+if __name__ == "__main__":
+    settle_memory()
+    print({"write": _write, "open": _open}[sys.argv[1]](Path(sys.argv[2]), StoreOptions(segment_bytes=int(sys.argv[3]))), flush=True)
+    signal.pause()
