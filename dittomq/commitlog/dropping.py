@@ -102,15 +102,28 @@ def survey(storage: Storage, log: Log, start: int) -> Segment:
 
 def _first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
     low, high = queue.range
-    if low < high and _position_from(index, queue, low, low + 1) >= offset:
-        return low
-    while low < high:
+    while high - low > _UNITS_AT_ONCE:
         middle = (low + high) // 2
         if _position_from(index, queue, middle, high) < offset:
             low = middle + 1
         else:
             high = middle
-    return low
+    return _first_of(index, queue, (low, high), offset)
+
+
+def _first_of(index: QueueIndex, queue: Queue, units: tuple[int, int], offset: int) -> int:
+    """Of a few units, the first whose message, or the next one that has a unit, lies at or behind `offset`; their end if none does."""
+    first, stop = units
+    at = first
+    while at < stop:
+        found = index.units(queue, at, stop - at)
+        for number, (position, size, _) in enumerate(found, at):
+            if size > 0 and position >= offset:
+                return first
+            if size > 0:
+                first = number + 1
+        at += len(found) or index.file_units - at % index.file_units
+    return stop
 
 
 def _position_from(index: QueueIndex, queue: Queue, unit: int, stop: int) -> int:

@@ -156,10 +156,11 @@ def _ends_as_told(layout: Layout, held: Checkpoint, key: checkpoint.QueueKey) ->
     """Whether the last unit that the checkpoint vouches for is there."""
     last = held.ranges[key][1] - 1
     path = path_of(folder_of(*key), last, held.file_units)
-    if not layout.storage.exists(path):
+    try:
+        with contextlib.closing(layout.storage.open(path, readonly=True)) as file:
+            data = file.pread(UNIT_BYTES, last % held.file_units * UNIT_BYTES)
+    except FileNotFoundError:
         return False
-    with contextlib.closing(layout.storage.open(path, readonly=True)) as file:
-        data = file.pread(UNIT_BYTES, last % held.file_units * UNIT_BYTES)
     if len(data) < UNIT_BYTES:
         return False
     position, size, _ = UNIT.unpack(data)

@@ -201,49 +201,50 @@ class OsStorage:
     """A folder of the operating system. Linux only: open-file-description locks and boot ids."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root = os.fspath(root)
         self._lock: OsLock | None = None
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         flags = os.O_RDONLY if readonly else os.O_RDWR | (os.O_CREAT if create else 0)
-        return OsFile(os.open(self._root / path, flags | os.O_CLOEXEC, 0o640), str(self._root / path))
+        name = self._at(path)
+        return OsFile(os.open(name, flags | os.O_CLOEXEC, 0o640), name)
 
     def exists(self, path: str) -> bool:
-        return (self._root / path).exists()
+        return os.path.exists(self._at(path))
 
     def list_folder(self, path: str) -> list[str]:
         try:
-            return sorted(os.listdir(self._root / path))
+            return sorted(os.listdir(self._at(path)))
         except FileNotFoundError:
             return []
 
     def make_folder(self, path: str) -> None:
         if not path:
             self._name_root()
-        (self._root / path).mkdir(parents=True, exist_ok=True)
+        os.makedirs(self._at(path), exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(self._root / old, self._root / new)
+        os.rename(self._at(old), self._at(new))
 
     def unlink(self, path: str) -> None:
-        os.unlink(self._root / path)
+        os.unlink(self._at(path))
 
     def remove_folder(self, path: str) -> None:
-        os.rmdir(self._root / path)
+        os.rmdir(self._at(path))
 
     def sync_folder(self, path: str) -> None:
-        with self._folder(path) as descriptor:
+        with _opened_folder(self._at(path)) as descriptor:
             try:
                 os.fsync(descriptor)
             except OSError as error:
-                raise StoreFailed("fsync", str(self._root / path), str(error)) from error
+                raise StoreFailed("fsync", self._at(path), str(error)) from error
 
     def sync_below(self, path: str) -> bool:
         since = self._lock.descriptor if self._lock is not None else None  # it is told of failures since that was opened
-        if since is None or not _syncfs_tells() or os.stat(self._root / path).st_dev != os.fstat(since).st_dev:
+        if since is None or not _syncfs_tells() or os.stat(self._at(path)).st_dev != os.fstat(since).st_dev:
             return False
         if ctypes.CDLL(None, use_errno=True).syncfs(since) != 0:
-            raise StoreFailed("syncfs", str(self._root), os.strerror(ctypes.get_errno()))
+            raise StoreFailed("syncfs", self._root, os.strerror(ctypes.get_errno()))
         return True
 
     def free_bytes(self) -> int:
@@ -258,13 +259,13 @@ class OsStorage:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
     def lock(self, path: str) -> HeldLock:
-        descriptor = os.open(self._root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.fcntl(descriptor, _F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise StoreLocked(str(self._root)) from error
+                raise StoreLocked(self._root) from error
             raise
         self._lock = OsLock(descriptor)
         return self._lock
@@ -277,22 +278,27 @@ class OsStorage:
             folder = folder.parent
         if not folder.is_mount():  # who made it may have been killed before its name was durable
             with contextlib.suppress(PermissionError):
-                self._sync_name(folder)
+                _sync_name(folder)
         for each in reversed(missing):
             each.mkdir(exist_ok=True)
-            self._sync_name(each)
+            _sync_name(each)
 
-    def _sync_name(self, folder: Path) -> None:
-        with self._folder(str(folder.parent)) as descriptor:
-            os.fsync(descriptor)
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
 
-    @contextlib.contextmanager
-    def _folder(self, path: str) -> Iterator[int]:
-        descriptor = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+
+@contextlib.contextmanager
+def _opened_folder(path: str | Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _sync_name(folder: Path) -> None:
+    with _opened_folder(folder.parent) as descriptor:
+        os.fsync(descriptor)
 
 
 def _syncfs_tells() -> bool:
