@@ -85,8 +85,8 @@ def _resident(pid: int) -> int:
 
 
 def _disk_use(folder: Path) -> tuple[int, int]:
-    """Bytes in blocks, and the sizes of the files."""
-    found = [Path(parent, name).stat() for parent, _, names in os.walk(folder) for name in names]
+    """Bytes in blocks, and the sizes of files and folders."""
+    found = [Path(parent, name).stat() for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     return sum(each.st_blocks for each in found) * 512, sum(each.st_size for each in found)
 
 

@@ -6,6 +6,7 @@ a whole record ends the log; what follows it goes to a side file. May be killed 
 
 import contextlib
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dittomq.commitlog import anew, checkpoint, dropping, key_index, producers, watermark
 from dittomq.commitlog.checkpoint import Checkpoint
@@ -54,6 +55,14 @@ class Recovered:
     notes: list[str] = field(default_factory=list)
 
 
+class _Known(NamedTuple):
+    """Up to where the side files speak: queues, producers; and up to where queues may be built in any case."""
+
+    dispatched: int
+    covered: int
+    readable: int
+
+
 def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     """Read what is there; changes only what is derived, and the lineage when someone else wrote behind our last stop.
 
@@ -81,13 +90,14 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     keys = key_index.recover(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
     found = Recovered(log, derived, mark, visits.seals, notes=notes)
+    _begin_queues(layout, index, log.min_offset)
+    readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
-        end = _absorb(found, visits, dispatched=held.end, covered=covered)
+        end = _absorb(found, visits, _Known(held.end, covered, readable))
     except NotRead as problem:
         raise UnreadableStore(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
     anew.apply_minimums(layout.storage, index, end)
-    _begin_queues(layout, index, log.min_offset)
     return found
 
 
@@ -106,17 +116,19 @@ def open_log(layout: Layout) -> Log:
     return Log(layout.maker, layout.files, starts, begin)
 
 
-def _absorb(found: Recovered, visits: Visits, *, dispatched: int, covered: int) -> int:
+def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:
     """Take in all records from where the side files stop; returns where the log ends."""
     log, flushed = found.log, found.mark.flushed
-    at = max(log.min_offset, min(dispatched, covered, flushed))
+    at = max(log.min_offset, min(known.dispatched, known.covered, flushed))
     while True:
         below = at < flushed
         if not below and found.seals.at(at).sealed:
             batches, scan = visits.ours(scan_at(log, found.seals, at, log.stop, scan_singly))
         else:
             batches, scan = scan_at(log, found.seals, at, flushed if below else log.stop)
-        found.derived.absorb(batches, scan, queues_from=dispatched, producers_from=covered)
+        found.derived.absorb(batches, scan, queues_from=known.dispatched, producers_from=known.covered)
+        log.end = max(log.end, scan.end)
+        found.derived.dispatch.run(min(scan.end, known.readable))  # while its units are at hand
         if scan.end == at and not below:
             if not visits.begin_at(at):
                 return at
@@ -186,6 +198,12 @@ def _load_producers(storage: Storage, notes: list[str]) -> tuple[producers.Produ
         notes.append(f"{damage}; it is built again from the log")
         producers.remove(storage)
         return producers.Producers(), 0
+
+
+def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
+    """Whether every deletion of a topic is in the queues as the checkpoint knows them: then they can grow before the log is read whole."""
+    minimums = checkpoint.load_minimums(storage)
+    return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
 def _begin_queues(layout: Layout, index: QueueIndex, begin: int) -> None:

@@ -272,7 +272,7 @@ class OsStorage:
 
     def _name_root(self) -> None:
         """Make the data directory, each folder above it durable before the next: nobody syncs them later."""
-        missing, folder = [], self._root.absolute()
+        missing, folder = [], Path(self._root).absolute()
         while not folder.exists():
             missing.append(folder)
             folder = folder.parent
