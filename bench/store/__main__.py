@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.ratios import Figure
 from bench.reporting import answer, bar, parser_of
-from bench.store import appending, at_rest, encoding, recovering
+from bench.store import appending, at_rest, encoding, receiving, recovering
 from services.process import settle_memory
 
 Measure = Callable[[Path, bool], list[Figure]]
@@ -17,6 +17,7 @@ MEASURES: dict[str, Measure] = {
     "appending": appending.measure,
     "encoding": encoding.measure,
     "recovering": recovering.measure,
+    "receiving": receiving.measure,
     "at-rest": at_rest.measure,
 }
 
