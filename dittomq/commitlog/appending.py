@@ -5,16 +5,17 @@ are encoded by columns, see `dittomq.commitlog.bulk`; what this module does for 
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
+import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.commitlog.bulk import LEAST_MESSAGES, Bulk, Stamp
+from dittomq.commitlog.bulk import LEAST_MESSAGES, Bulk, Numbers, Stamp
 from dittomq.commitlog.derived import Derived
-from dittomq.commitlog.dispatch import Kept, Waiting, carried
+from dittomq.commitlog.dispatch import Waiting, WaitingBatch, carried
 from dittomq.commitlog.format import (
     CRC_BYTES,
     CRC_MASK,
@@ -34,7 +35,9 @@ from dittomq.commitlog.format import (
     sequence_of,
     strip_crc,
 )
+from dittomq.commitlog.gathering import Run
 from dittomq.commitlog.log import Log
+from dittomq.commitlog.queue_index import Queue
 from dittomq.errors import InvalidField, MessageTooLarge, Refused
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -89,7 +92,8 @@ class _Stretch:
     start: int
     parts: list[bytes | bytearray]
     done: list[tuple[bytes, int]]
-    waiting: list[Waiting]
+    waiting: list[Waiting | WaitingBatch]
+    in_batches: int = 0
 
 
 class Appender:
@@ -127,7 +131,7 @@ class Appender:
             placed.append(answer)
         _close(stretch, 0)
         pieces = self._write(start, stretch)
-        derived.dispatch.collect(stretch.waiting, log.end)
+        derived.dispatch.collect(stretch.waiting, log.end, stretch.in_batches)
         return Group(PhysicalOffset(start), PhysicalOffset(log.end), pieces, placed, derived.store_ms)
 
     def _look_closer(self, frame: Frame) -> None:
@@ -213,25 +217,39 @@ class Appender:
 
     def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[Placed]) -> None:
         """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
-        index, store_ms, place = self._derived.index, self._derived.store_ms, tuple.__new__
-        held, offsets = [], []
-        for key in zip(bulk.topics, bulk.queues, strict=True):
-            queue = index.queues.get(key) or index.queue(*key)
-            held.append(queue)
-            offsets.append(queue.next)
-            queue.next += 1
+        store_ms, place = self._derived.store_ms, tuple.__new__
+        offsets, rows = self._assign(bulk)
         found = bulk.encode(stretch.position, offsets, Stamp(store_ms, self._host))
         placed += [place(Placed, each) for each in zip(offsets, found.positions, found.sizes, repeat(False))]
-        kept: Iterable[Kept | None] = repeat(None)
-        if bulk.keyed:
-            pairs = zip(bulk.topics, bulk.properties, strict=True)
-            kept = [carried(topic, store_ms, each) if each.find(KEY_NAME) >= 0 else None for topic, each in pairs]
-        stretch.waiting += zip(found.ends, held, offsets, found.units, kept, strict=False)
+        runs = [(queue, Run(queue.topic, queue.queue, offsets[mine[0]], mine, found.units[mine].tobytes())) for queue, mine in rows]
+        named = []
+        for row, properties in enumerate(bulk.properties) if bulk.keyed else ():
+            if properties.find(KEY_NAME) >= 0:
+                named.append((row, found.units[row].tobytes(), carried(bulk.topics[row], store_ms, properties)))
+        stretch.waiting.append(WaitingBatch(found.ends, runs, named, 0))
+        stretch.in_batches += len(offsets)
         stretch.parts.append(found.data)
         stretch.position += bulk.size
         self._derived.producers.note(frame.producer_id, frame.first_sequence, found.positions if frame.producer_id else ())
         if bulk.size >= _LARGE_BYTES:
             _close(stretch, 0)
+
+    def _assign(self, bulk: Bulk) -> tuple[Sequence[int], list[tuple[Queue, Numbers]]]:
+        """Give each message the next offset of its queue; also says which messages each queue gets."""
+        index = self._derived.index
+        keys = list(zip(bulk.topics, bulk.queues, strict=True))
+        if keys.count(keys[0]) == len(keys):
+            queue = index.queue(*keys[0])
+            first, queue.next = queue.next, queue.next + len(keys)
+            return range(first, queue.next), [(queue, np.arange(len(keys)))]
+        offsets: list[int] = []
+        rows: dict[Queue, list[int]] = {}
+        for row, key in enumerate(keys):
+            queue = index.queues.get(key) or index.queue(*key)
+            offsets.append(queue.next)
+            queue.next += 1
+            rows.setdefault(queue, []).append(row)
+        return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()]
 
     def _roll(self, stretch: _Stretch) -> None:
         """End the segment with its mark; the group goes on in the next one."""

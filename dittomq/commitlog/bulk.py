@@ -28,7 +28,7 @@ _HEADER = np.dtype([
     ("store_port", ">i4"), ("reconsumed", ">i4"), ("prepared_offset", ">i8"), ("body_bytes", ">i4"),
 ])  # fmt: skip
 _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-_HEADER_ITEM, _UNIT_ITEM, _LENGTH_ITEM = (np.dtype((np.void, count)) for count in (_HEADER.itemsize, _UNIT.itemsize, 2))
+_HEADER_ITEM, _LENGTH_ITEM = (np.dtype((np.void, count)) for count in (_HEADER.itemsize, 2))
 _UNSEALED = sealed_crc(0)
 _DIGITS = 10
 # A CRC is written with its lowest digit first.
@@ -47,13 +47,13 @@ class Stamp(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Records one behind the other. Of each: where it begins and how long it is, where it ends, its unit for the consume queue."""
+    """Records one behind the other. Of each: where it begins, how long it is, where it ends, its unit for the consume queue."""
 
     data: bytearray
     positions: list[int]
     sizes: list[int]
-    ends: list[int]
-    units: list[bytes]
+    ends: Numbers
+    units: NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +111,7 @@ class Bulk:
         _seal(data, starts - position, ends - position)
         units = np.empty(len(heads), _UNIT)
         units["position"], units["size"], units["tags_code"] = starts, self._sizes, self._tags_codes
-        return Encoded(data, starts.tolist(), self._sizes.tolist(), ends.tolist(), _items(units, _UNIT_ITEM))
+        return Encoded(data, starts.tolist(), self._sizes.tolist(), ends, units)
 
     def _headers(self, starts: Numbers, queue_offsets: Sequence[int], stamp: Stamp) -> NDArray[np.void]:
         header = np.zeros(len(starts), _HEADER)

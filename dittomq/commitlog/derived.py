@@ -51,7 +51,7 @@ class Derived:
                 queue.extend(queue_offset, queue_offset + 1, start)
         self.producers.note(producer, known, positions)
         self.store_ms = store_ms
-        self.dispatch.collect(waiting, found.end, many)
+        self.dispatch.collect([*many, *waiting] if many else waiting, found.end, sum(map(len, many)))
 
     def _take(self, batch: Batch, queues_from: int, producers_from: int) -> WaitingBatch:
         for producer_id, first, positions in batch.sequences:

@@ -7,7 +7,7 @@ What was just written waits in memory as ready units, a bounded number of them; 
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,13 +73,11 @@ class Dispatch:
         self._in_batches = 0
         self._lock = threading.Lock()
 
-    def collect(self, waiting: Iterable[Waiting], end: int, batches: Sequence[WaitingBatch] = ()) -> None:
-        """Remember what was written up to `end`, first the batches, behind all that was collected before."""
+    def collect(self, waiting: Sequence[Waiting | WaitingBatch], end: int, in_batches: int = 0) -> None:
+        """Remember what was written up to `end`, behind all that was collected before; so many records of it are in batches."""
         with self._lock:
-            if batches:
-                self._waiting.extend(batches)
-                self._in_batches += sum(map(len, batches))
             self._waiting.extend(waiting)
+            self._in_batches += in_batches
             if len(self._waiting) + self._in_batches > MAX_WAITING_UNITS:
                 self._waiting.clear()
                 self._in_batches = 0

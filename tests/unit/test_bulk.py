@@ -34,7 +34,7 @@ def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], positi
         record = encode(each, offsets[index], at, STAMP.store_ms, STAMP.host)
         expected += record
         assert (found.positions[index], found.sizes[index], found.ends[index]) == (at, len(record), at + len(record))
-        assert found.units[index] == UNIT.pack(at, len(record), each.tags_code)
+        assert found.units[index].tobytes() == UNIT.pack(at, len(record), each.tags_code)
         at += len(record)
     assert bytes(found.data) == expected
     assert bulk.size == len(expected)
