@@ -1,11 +1,11 @@
 """The start after a SIGKILL, against reading the bytes that it has to look at: those behind the last checkpoint.
 
 4 GiB of log are written by a process of its own, which checkpoints at 3 GiB, goes on, and is killed. Then the store is opened again and
-again, each time by a new process that is killed too, so that the checkpoint stays where it is. In between the same bytes are read.
-Once both find the log in the page cache, once on the disk alone: its pages are dropped by `posix_fadvise`, so those of a virtual
-machine's host may still be there.
+again, each time by a new process that is killed too, so that the checkpoint stays where it is. In between another new process reads
+the same bytes: what a process pays for its first pages, and for pages that a host took back meanwhile, both pay. Once both find the log
+in the page cache, once on the disk alone: its pages are dropped by `posix_fadvise`, those of a virtual machine's host may still be there.
 
-`python -m bench.store.recovering write|open FOLDER SEGMENT_BYTES` is such a process; it says when it may be killed.
+`python -m bench.store.recovering write|open|read FOLDER SEGMENT_BYTES START END` is such a process; it says when it may be killed.
 """
 
 import os
@@ -32,26 +32,28 @@ def measure(folder: Path, quick: bool) -> list[Figure]:
     """Seconds to open, and to read."""
     pairs, segment_bytes = (1, 4 * 1024 * 1024) if quick else (5, StoreOptions().segment_bytes)
     store = folder / "store"
-    with _process("write", store, segment_bytes) as said:
+    with _process("write", store, segment_bytes, (0, 0)) as said:
         held, end = (int(word) for word in said.split())
     figures = []
     for name, cold in (("from the page cache", False), ("from the disk", True)):
-        ours, floor = [], []
-        for _ in range(pairs):
-            _settle(store, held, end, cold=cold)
-            with _process("open", store, segment_bytes) as said:
-                ours.append(float(said))
-            _settle(store, held, end, cold=cold)
-            floor.append(_read(store, held, end))
+        pair = [[_seconds(deed, (store, segment_bytes, held, end), cold=cold) for deed in ("open", "read")] for _ in range(pairs)]
+        ours, floor = zip(*pair, strict=True)
         size = (end - held) / 2**20
         figures.append(Figure(f"start after a kill, {size:,.0f} MiB behind the checkpoint, {name}", "s", ours, floor, at_most=2.0))
     return figures
 
 
+def _seconds(deed: str, where: tuple[Path, int, int, int], *, cold: bool) -> float:
+    store, segment_bytes, held, end = where
+    _settle(store, held, end, cold=cold)
+    with _process(deed, store, segment_bytes, (held, end)) as said:
+        return float(said)
+
+
 @contextmanager
-def _process(deed: str, store: Path, segment_bytes: int) -> Iterator[str]:
+def _process(deed: str, store: Path, segment_bytes: int, behind: tuple[int, int]) -> Iterator[str]:
     """What a new process said when it had done the deed; killed on leaving."""
-    command = [sys.executable, "-m", "bench.store.recovering", deed, str(store), str(segment_bytes)]
+    command = [sys.executable, "-m", "bench.store.recovering", deed, *map(str, (store, segment_bytes, *behind))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.readline()
@@ -115,7 +117,16 @@ def _write(folder: Path, options: StoreOptions) -> str:
     return f"{held} {store.end}"
 
 
+def main() -> str:
+    """Do what the command line says."""
+    deed, place, *numbers = sys.argv[1:]
+    segment_bytes, start, end = map(int, numbers)
+    if deed == "read":
+        return str(_read(Path(place), start, end))
+    return {"write": _write, "open": _open}[deed](Path(place), StoreOptions(segment_bytes=segment_bytes))
+
+
 if __name__ == "__main__":
     settle_memory()
-    print({"write": _write, "open": _open}[sys.argv[1]](Path(sys.argv[2]), StoreOptions(segment_bytes=int(sys.argv[3]))), flush=True)
+    print(main(), flush=True)
     signal.pause()
