@@ -2,16 +2,12 @@ import random
 
 import pytest
 
-from dittomq.commitlog.queue_index import SYNCED_ONE_BY_ONE
-from dittomq.commitlog.storage import File
-from dittomq.commitlog.store import Frame, StopKind, Store
+from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import CorruptRecord, OffsetOutOfRange, StoreFailed, UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
-from tests.simulation.storage import SimulatedStorage
-from tests.support.failing_storage import CrashingFile, CrashingStorage
-from tests.support.stores import SMALL, Machine, dies, draft, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT_0 = "commitlog/00000000000000000000"
 
@@ -331,83 +327,3 @@ def test_what_recovery_counts_as_durable_after_a_failed_fsync_survives_the_next_
 
     assert stopped is StopKind.FAILED_SYNC
     assert whole_log(machine.open())[: len(log)] == log
-
-
-def test_many_queue_files_are_durable_at_a_checkpoint_too(machine: Machine) -> None:
-    queues = SYNCED_ONE_BY_ONE
-    store = machine.open()
-    open_epoch(store)
-    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
-    store.dispatch(store.end)
-    store.checkpoint()
-    machine.lose_power(all_unsynced=True)
-
-    again = machine.open()
-
-    assert again.notes == [], "nothing had to be built again"
-    assert [again.queue_range("orders", queue) for queue in range(queues)] == [(0, 1)] * queues
-    assert all(len(again.read_queue("orders", queue, 0, 1, 1_000).messages) == 1 for queue in range(queues))
-
-
-def test_a_checkpoint_whose_sync_of_many_queue_files_fails_vouches_for_none_of_them(machine: Machine) -> None:
-    queues = SYNCED_ONE_BY_ONE
-    storage = CrashingStorage(machine.storage())
-    store = Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
-    open_epoch(store)
-    store.append([Frame([draft(queue=queue)]) for queue in range(queues)], 1)
-    store.sync()
-    store.dispatch(store.end)
-    storage.failing = "syncfs"
-    with pytest.raises(StoreFailed):
-        store.checkpoint()
-    machine.lose_power(all_unsynced=True)
-
-    again = machine.open()
-    again.dispatch(again.end)
-
-    assert [again.queue_range("orders", queue) for queue in range(queues)] == [(0, 1)] * queues
-
-
-class ReadingStorage(CrashingStorage):
-    """Notes what is read of the log: start and end of each read."""
-
-    def __init__(self, storage: SimulatedStorage) -> None:
-        super().__init__(storage)
-        self.reads: list[tuple[int, int]] = []
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        file = super().open(path, create=create, readonly=readonly)
-        return _ReadFile(file, path, self) if path.startswith("commitlog/") else file
-
-
-class _ReadFile(CrashingFile):
-    def pread(self, length: int, offset: int) -> bytes:
-        assert isinstance(self._storage, ReadingStorage)
-        start = int(self._path.rpartition("/")[2]) + offset
-        self._storage.reads.append((start, start + length))
-        return super().pread(length, offset)
-
-
-@pytest.mark.parametrize("power_is_lost", [False, True])
-def test_a_start_after_a_kill_reads_nothing_of_the_log_before_the_checkpoint(machine: Machine, power_is_lost: bool) -> None:
-    store, held = machine.open(), 0
-    open_epoch(store)
-    for at in range(600):
-        store.append([frame(b"x" * 900, b"y" * 100, queue=at % 3, producer="p", first=at * 2)], at)
-        if at == 500:
-            store.dispatch(store.end)
-            store.checkpoint()
-            held = store.applied
-    store.sync()
-    store.persist_watermark(store.flushed, store.flushed, ())
-    store.stamp_boot()
-    (machine.lose_power if power_is_lost else machine.kill)()
-
-    storage = ReadingStorage(machine.storage())
-    again = Store.open(storage, SMALL, chance=machine.chance, wall_ms=1_000)
-
-    assert again.segment_of(held)[0] > 20 * SMALL.segment_bytes
-    assert min(start for start, _ in storage.reads) >= held
-    behind = again.segment_of(again.end)[1] - held
-    assert sum(end - start for start, end in storage.reads) <= 1.5 * behind, "once, and again only what one window cuts off"
-    assert again.applied == again.end
