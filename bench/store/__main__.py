@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.ratios import Figure
 from bench.reporting import answer, bar, parser_of
-from bench.store import appending, at_rest, encoding, receiving, recovering
+from bench.store import appending, at_rest, encoding, receiving, recovering, rolling
 from services.process import settle_memory
 
 Measure = Callable[[Path, bool], list[Figure]]
@@ -16,6 +16,7 @@ Measure = Callable[[Path, bool], list[Figure]]
 MEASURES: dict[str, Measure] = {
     "appending": appending.measure,
     "encoding": encoding.measure,
+    "rolling": rolling.measure,
     "recovering": recovering.measure,
     "receiving": receiving.measure,
     "at-rest": at_rest.measure,

@@ -117,6 +117,8 @@ class Appender:
         for frame in frames:
             drafts, identified = frame.drafts, bool(frame.producer_id)
             bulk = Bulk.of(drafts, self._topics, identified=identified) if len(drafts) >= LEAST_MESSAGES else None
+            if bulk is not None and stretch.position + bulk.size + MARK_BYTES > stretch.segment_end:
+                bulk = None  # the segment ends within it, or no segment can hold one of them
             try:
                 if bulk is None:
                     self._look_closer(frame)
@@ -124,7 +126,7 @@ class Appender:
             except Refused as refused:
                 placed.append(refused)
                 continue
-            if bulk is not None and not answer and stretch.position + bulk.size + MARK_BYTES <= stretch.segment_end:
+            if bulk is not None and not answer:
                 self._encode_bulk(frame, bulk, stretch, answer)
             else:
                 self._encode(frame, len(answer), stretch, answer)

@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from dittomq.commitlog.bulk import LEAST_MESSAGES
 from dittomq.commitlog.format import MARK_BYTES
 from dittomq.commitlog.producers import MAX_PRODUCERS, MAX_SEQUENCES
 from dittomq.commitlog.store import Frame, Placed, Store
@@ -111,6 +112,16 @@ def test_a_large_frame_with_one_bad_message_leaves_nothing(store: Store) -> None
     assert isinstance(answer, MessageTooLarge)
     assert store.end == end
     assert places(store.append([Frame(good)], 1).placed[0])[0].queue_offset == 50
+
+
+def test_a_large_frame_with_a_message_that_no_segment_can_hold_is_refused(store: Store) -> None:
+    store.append([frame(b"topics are learned from a first message")], 1)
+    end = store.end
+
+    (answer,) = store.append([frame(*[b"small"] * LEAST_MESSAGES, b"y" * SMALL.segment_bytes)], 1).placed
+
+    assert isinstance(answer, MessageTooLarge)
+    assert store.end == end
 
 
 def test_store_time_never_goes_back_not_even_over_a_restart(machine: Machine, store: Store) -> None:
