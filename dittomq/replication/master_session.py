@@ -301,11 +301,9 @@ class MasterSession:
         hello, self.state = self._hello, State.STREAMING
         self._sent = self._received = hello.end
         self._flushed = hello.flushed
-        commands = [self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")]
-        if event.equal_end > 0:
-            commands.append(NoteEqual(event.equal_end))
-        commands.append(CountAck(hello.end, hello.flushed, None))
-        return commands + self._pump()
+        verdict = self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")
+        equal = [NoteEqual(event.equal_end)] if event.equal_end > 0 else []
+        return [verdict, *equal, CountAck(hello.end, hello.flushed, None), *self._pump()]
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
         if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
