@@ -77,9 +77,10 @@ class Columns:
 
     def first(self, count: int) -> "Columns":
         """The first rows only."""
-        if count == len(self):
-            return self
-        rows = slice(count)
+        return self if count == len(self) else self.part(slice(count))
+
+    def part(self, rows: slice) -> "Columns":
+        """Some of the rows."""
         return Columns(
             self.view, self.starts[rows], self.fits[rows], self.ends[rows], self.topics[rows], self.topic_bytes[rows],
             self.properties[rows], self.properties_bytes[rows], self.stated[rows], self._header[rows],

@@ -12,6 +12,7 @@ from dittomq.commitlog import identity, lineage_file, watermark
 from dittomq.commitlog.decoding import Record, decode
 from dittomq.commitlog.foreign import by_another_hand, carries_seal
 from dittomq.commitlog.format import MAX_RECORD_BYTES, START, start_problem
+from dittomq.commitlog.proving import Prover, Run
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import FOLDER, path_of, starts_of
 from dittomq.commitlog.side_file import DamagedSideFile
@@ -81,26 +82,32 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
     return StoreOnDisk(storage, name, ours, tuple(starts), sizes[starts[0]], seals, mark.flushed)
 
 
-def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item]:
+def items(store: StoreOnDisk) -> Iterator[Item]:
     """Everything in the log in order: records, marks and what is damaged; ends where the log does.
 
     Bytes that are not zero behind the last whole record are its last item.
     """
+    return (piece for piece in pieces(store, None) if isinstance(piece, Item))
+
+
+def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None = None) -> Iterator[Item | Run]:
+    """Like `items`, with those records in runs that the prover found whole."""
     lost: Item | None = None
     low, total, heard = store.starts[0], store.stop - store.starts[0], store.starts[0]
     for start in store.starts:
-        for item in _segment_items(store, start):
-            to_the_end = item.sort is Sort.DAMAGED and item.end == start + store.segment_bytes
-            if lost is not None and to_the_end and item.start == start:
-                lost = lost._replace(end=item.end)
+        for piece in _segment_pieces(store, start, prover):
+            # The log's end, if nothing comes behind it.
+            tail = piece if isinstance(piece, Item) and piece.sort is Sort.DAMAGED and piece.end == start + store.segment_bytes else None
+            if lost is not None and tail is not None and tail.start == start:
+                lost = lost._replace(end=tail.end)
                 continue
             if lost is not None:
                 yield lost
-            lost = item if to_the_end else None  # the log's end, if nothing comes behind it
-            if lost is None:
-                yield item
-            if progress is not None and item.end - heard >= _PROGRESS_BYTES:
-                heard = item.end
+            lost = tail
+            if tail is None:
+                yield piece
+            if progress is not None and piece.end - heard >= _PROGRESS_BYTES:
+                heard = piece.end
                 progress(heard - low, total)
     if progress is not None:
         progress(total, total)
@@ -110,10 +117,13 @@ def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item
             yield lost._replace(end=end, problem=CUT_OFF)
 
 
-def _segment_items(store: StoreOnDisk, start: int) -> Iterator[Item]:
-    stop = start + store.segment_bytes
+def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None) -> Iterator[Item | Run]:
     with contextlib.closing(store.storage.open(path_of(start), readonly=True)) as file:
-        for span, view in _stretches(file, start, stop):
+        for piece in _stretches(file, (start, start + store.segment_bytes), prover):
+            if isinstance(piece, Run):
+                yield piece
+                continue
+            span, view = piece
             problem = problem_of(view, span, sealed=store.seals.at(span.start).sealed)
             if span.start >= store.flushed and store.seals.at(span.start).sealed and _begins_anothers(view, span):
                 store.seals.end_at(span.start)
@@ -134,13 +144,17 @@ def _begins_anothers(view: View, span: Span) -> bool:
     return by_another_hand(record) or not carries_seal(record)
 
 
-def _stretches(file: File, start: int, stop: int) -> Iterator[tuple[Span, View]]:
-    """Every stretch of a segment, with bytes in which it lies whole, unless it is damaged."""
+def _stretches(file: File, segment: tuple[int, int], prover: Prover | None) -> Iterator[Run | tuple[Span, View]]:
+    """Every stretch of a segment, with bytes in which it lies whole, unless it is damaged; what the prover takes, in runs."""
+    start, stop = segment
     at, lost = start, None
     view = View(b"", start, stop)
     while at < stop:
-        view = View(file.pread(_WINDOW_BYTES, at - start), at, stop)
-        further = stop if view.end >= stop else max(at + 1, view.end - HEADER_BYTES)
+        base = at
+        if prover is not None and lost is None:
+            at = yield from prover.pieces(file, at, min(base + _WINDOW_BYTES, stop), segment)
+        view = View(file.pread(base + _WINDOW_BYTES - at, at - start), at, stop)
+        further = stop if view.end >= stop else max(base + 1, view.end - HEADER_BYTES)
         if lost is not None:
             found = next_start(view, at)
             if found is not None:
@@ -148,8 +162,7 @@ def _stretches(file: File, start: int, stop: int) -> Iterator[tuple[Span, View]]
                 lost = None
             at = further if found is None else found
             continue
-        base = at
-        for span in spans(view, base):
+        for span in spans(view, at):
             if span.sort is Sort.DAMAGED and span.end >= view.end:
                 lost, at = span.start, further
                 break

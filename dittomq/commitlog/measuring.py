@@ -5,6 +5,8 @@ Memory grows with the number of queues, not with the log.
 
 from dataclasses import dataclass, field
 
+from dittomq.commitlog.checkpoint import QueueKey
+from dittomq.commitlog.columns import Columns, Numbers
 from dittomq.commitlog.decoding import Record
 from dittomq.commitlog.inspect import Progress, StoreOnDisk
 from dittomq.commitlog.verifying import Report, verify
@@ -31,6 +33,16 @@ class Tally:
         self.record_bytes += record.size
         self.body_bytes += len(record.body)
 
+    def add_all(self, columns: Columns, rows: Numbers) -> None:
+        """Count some rows, the next of the queue."""
+        times = columns.field("store_ms")[rows]
+        self.last_offset = int(columns.field("queue_offset")[rows[-1]])
+        self.oldest_ms = min(self.oldest_ms, int(times.min()))
+        self.newest_ms = max(self.newest_ms, int(times.max()))
+        self.records += len(rows)
+        self.record_bytes += int((columns.ends - columns.starts)[rows].sum())
+        self.body_bytes += int(columns.field("body_bytes")[rows].sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -48,14 +60,28 @@ class Measured:
 
 def measure(store: StoreOnDisk, progress: Progress | None = None) -> Measured:
     """Read the whole log: no lock, no change."""
-    topics: dict[str, dict[int, Tally]] = {}
+    counting = _Counting()
+    report = verify(store, progress, counting)
+    return Measured(store, report, counting.topics)
 
-    def hear(record: Record) -> None:
-        queues = topics.setdefault(record.topic, {})
-        tally = queues.get(record.queue)
-        if tally is None:
-            tally = queues[record.queue] = Tally(record.queue_offset, record.store_ms, record.store_ms)
-        tally.add(record)
 
-    report = verify(store, progress, hear)
-    return Measured(store, report, topics)
+class _Counting:
+    """Hears of every record."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, Tally]] = {}
+
+    def record(self, record: Record) -> None:
+        self._tally((record.topic, record.queue), record.queue_offset, record.store_ms).add(record)
+
+    def records(self, key: QueueKey, columns: Columns, rows: Numbers) -> None:
+        offsets, times = columns.field("queue_offset"), columns.field("store_ms")
+        self._tally(key, int(offsets[rows[0]]), int(times[rows[0]])).add_all(columns, rows)
+
+    def _tally(self, key: QueueKey, offset: int, store_ms: int) -> Tally:
+        """That of the queue; a new one begins with a record of that offset and time."""
+        topic, queue = key
+        queues = self.topics.setdefault(topic, {})
+        if queue not in queues:
+            queues[queue] = Tally(offset, store_ms, store_ms)
+        return queues[queue]

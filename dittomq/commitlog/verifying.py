@@ -1,18 +1,26 @@
 """Proves a store on disk against itself: every checksum, dense queue offsets, and queues that name exactly the log's records."""
 
 import contextlib
+import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
 
 from dittomq.commitlog import checkpoint
+from dittomq.commitlog.agreeing import LOWEST_HASH, Names, agree, samples
 from dittomq.commitlog.checkpoint import Minimum, QueueKey
-from dittomq.commitlog.decoding import Record
+from dittomq.commitlog.columns import Columns, Numbers, Truths
+from dittomq.commitlog.decoding import Record, decode
+from dittomq.commitlog.expecting import NO_QUEUE, Expected, Units
 from dittomq.commitlog.foreign import INNER_BATCH, SCHEDULE_TOPIC, in_queues
 from dittomq.commitlog.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.inspect import CUT_OFF, Item, Progress, StoreOnDisk, items
+from dittomq.commitlog.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces
+from dittomq.commitlog.proving import Prover, Run
 from dittomq.commitlog.queue_index import folder_of
 from dittomq.commitlog.segment import name_of
 from dittomq.commitlog.walk import Sort
@@ -21,7 +29,6 @@ from dittomq.properties import TAGS, tags_code
 MAX_FINDINGS = 1_000
 _CACHED_QUEUES = 1_024
 _CACHED_UNITS = 256
-_LOWEST_HASH = -(1 << 31)
 _MAGIC = re.compile("magic [0-9a-f]{8}")
 
 
@@ -78,14 +85,36 @@ class Report:
         return not set(self.counts) - {Kind.TORN_END}
 
 
-def verify(store: StoreOnDisk, progress: Progress | None = None, hear: Callable[[Record], None] | None = None) -> Report:
-    """Read the whole log and compare the queues with it; `hear` is told every whole record."""
+class Listener(Protocol):
+    """Hears of every whole record once; those of one queue in order."""
+
+    def record(self, record: Record) -> None:
+        """One record."""
+        ...
+
+    def records(self, key: QueueKey, columns: Columns, rows: Numbers) -> None:
+        """Some rows, all of one queue."""
+        ...
+
+
+def verify(store: StoreOnDisk, progress: Progress | None = None, listener: Listener | None = None, *, one_by_one: bool = False) -> Report:
+    """Read the whole log and compare the queues with it.
+
+    Most of it is proven many records at a time; what that does not settle is judged record by record. `one_by_one`: all of it is.
+    """
     report = Report(low=store.starts[0], end=store.starts[0])
-    queues = _Queues(store, report)
+    queues = _Queues(store, report, listener)
     torn: Item | None = None
-    for item in items(store, progress):
+    for item in pieces(store, None if one_by_one else Prover(store.seals, queues.expected), progress):
         if torn is not None:
-            report.note(_finding(torn, Kind.TORN_END if item.problem == CUT_OFF else Kind.DAMAGED))
+            report.note(_finding(torn, Kind.TORN_END if isinstance(item, Item) and item.problem == CUT_OFF else Kind.DAMAGED))
+        torn = None
+        if isinstance(item, Run):
+            report.end = item.end
+            report.records += len(item.columns)
+            report.bodies_bytes += int(item.columns.field("body_bytes").sum())
+            queues.check_run(item)
+            continue
         torn = item if item.sort is Sort.RECORD and item.problem else None
         if item.problem and torn is None:
             report.note(_finding(item, _kind_of(item)))
@@ -95,8 +124,6 @@ def verify(store: StoreOnDisk, progress: Progress | None = None, hear: Callable[
             report.records += 1
             report.bodies_bytes += len(item.record.body)
             queues.check(item.record)
-            if hear is not None:
-                hear(item.record)
     if torn is not None:
         report.note(_finding(torn, Kind.TORN_END))
     queues.finish()
@@ -126,17 +153,94 @@ class _Seen:
 
 
 class _Queues:
-    """The queues of a store, compared record by record."""
+    """The queues of a store, compared record by record, or a run of records at a time where nothing is wrong."""
 
-    def __init__(self, store: StoreOnDisk, report: Report) -> None:
+    def __init__(self, store: StoreOnDisk, report: Report, listener: Listener | None) -> None:
         self._store = store
         self._report = report
+        self._listener = listener
         self._units = _Units(store)
+        self.expected = Expected(self._units.read)
+        self._names = Names()
+        self._agreed: dict[QueueKey, int] = {}
         self._seen: dict[QueueKey, _Seen] = {}
         self._minimums: dict[QueueKey, Minimum] = checkpoint.load_minimums(store.storage) if store.ours else {}
 
     def check(self, record: Record) -> None:
         """Compare one record, the next in the log."""
+        self._check(record)
+        if self._listener is not None:
+            self._listener.record(record)
+
+    def check_run(self, run: Run) -> None:
+        """Compare the next records in the log. A queue of which one is in any way odd is compared record by record."""
+        units, agrees = self._agreeing(run)
+        odd = {row: self._decoded(run, row) for row in np.flatnonzero(~agrees).tolist()}
+        left = {(record.topic, record.queue) for record in odd.values()}
+        dense: list[tuple[QueueKey, Numbers]] = []
+        opened: dict[int, QueueKey] = {}
+        for key, rows in self._by_queue(units, np.flatnonzero(agrees)):
+            if key in left or not self._go_on(key, units["offset"][rows]):
+                odd.update((row, self._decoded(run, row)) for row in rows.tolist())
+                continue
+            dense.append((key, rows))
+            if key not in self._seen:
+                opened[int(rows[0])] = key
+        for row in sorted([*odd, *opened]):
+            if row in odd:
+                self.check(odd[row])
+            else:
+                self._seen[opened[row]] = _Seen(0)
+        for key, rows in dense:
+            self._seen[key].next = int(units["offset"][rows[-1]]) + 1
+            if self._listener is not None:
+                self._listener.records(key, run.columns, rows)
+        self._learn(self._agreed)
+        self._agreed = {}
+
+    def _agreeing(self, run: Run) -> tuple[Units, Truths]:
+        """The units of the records, and which records are certainly what theirs say, after learning of queues that are new here."""
+        starts, columns = run.starts, run.columns
+        sealed = self._store.seals.at(int(starts[0])).sealed
+        units = self.expected.of(starts)
+        new: dict[QueueKey, int] = {}
+        for row in samples(columns, np.flatnonzero(units["queue"] == NO_QUEUE)):
+            record = self._decoded(run, row)
+            key = (record.topic, record.queue)
+            if key not in self.expected.numbers and record.topic != SCHEDULE_TOPIC and self._units.has(key):
+                new.setdefault(key, record.queue_offset)
+        if new:
+            self._learn(new)
+            units = self.expected.of(starts)
+        return units, agree(columns, units, self._names, sealed=sealed)
+
+    def _learn(self, goes_on: dict[QueueKey, int]) -> None:
+        if goes_on:
+            self.expected.expect(goes_on)
+            self._names.learn(self.expected.keys)
+
+    def _by_queue(self, units: Units, rows: Numbers) -> Iterator[tuple[QueueKey, Numbers]]:
+        numbers = units["queue"][rows].astype(np.int32)
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = rows[order], numbers[order]
+        borders = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
+        for low, high in itertools.pairwise(borders):
+            if low < high:
+                yield self.expected.keys[int(numbers[low])], rows[low:high]
+
+    def _go_on(self, key: QueueKey, offsets: Numbers) -> bool:
+        """Whether these messages, which agree with their units, are the queue's next, and no question about it is open."""
+        seen, minimum, first = self._seen.get(key), self._minimums.get(key), int(offsets[0])
+        if seen is None:
+            follows = first == 0 or self._store.starts[0] > 0
+        else:
+            follows = seen.next == first and not seen.missing
+        return follows and (minimum is None or first >= minimum.low) and bool((offsets[1:] == offsets[:-1] + 1).all())
+
+    def _decoded(self, run: Run, row: int) -> Record:
+        return decode(run.record(row), int(run.columns.starts[row]) + run.base)
+
+    def _check(self, record: Record) -> None:
         key = (record.topic, record.queue)
         offset = record.queue_offset
         sealed = self._store.seals.at(record.physical_offset).sealed
@@ -202,6 +306,8 @@ class _Queues:
                 self._report.note(finding)
         elif not _code_fits(record, code):
             self._note(Kind.UNIT_DIFFERS, record, f"its queue says tags code {code}")
+        elif record.topic != SCHEDULE_TOPIC:
+            self._agreed[key] = record.queue_offset + 1
 
     def _note(self, kind: Kind, record: Record, problem: str) -> None:
         self._report.note(_finding_of(kind, record, problem))
@@ -214,7 +320,7 @@ def _finding_of(kind: Kind, record: Record, problem: str) -> Finding:
 def _code_fits(record: Record, code: int) -> bool:
     if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
         return True  # a due time
-    return code < _LOWEST_HASH or code == tags_code(record.properties.get(TAGS, ""))  # below: an address in the queue's extension
+    return code < LOWEST_HASH or code == tags_code(record.properties.get(TAGS, ""))  # below: an address in the queue's extension
 
 
 class _Units:
@@ -233,7 +339,7 @@ class _Units:
         """Position, size and tags code of a message; None where its file is not there."""
         first, block = self._blocks.get(key, (-1, b""))
         if not first <= offset < first + len(block) // UNIT_BYTES:
-            first, block = offset, self._read(key, offset)
+            first, block = offset, self.read(key, offset, _CACHED_UNITS * UNIT_BYTES)
             self._blocks[key] = (first, block)
         self._blocks.move_to_end(key)
         if len(self._blocks) > _CACHED_QUEUES:
@@ -241,7 +347,8 @@ class _Units:
         at = (offset - first) * UNIT_BYTES
         return None if at + UNIT_BYTES > len(block) else UNIT.unpack_from(block, at)
 
-    def _read(self, key: QueueKey, offset: int) -> bytes:
+    def read(self, key: QueueKey, offset: int, most: int) -> bytes:
+        """Units from a message on, at most so many bytes and of one file."""
         size = self._size(key)
         if size == 0:
             return b""
@@ -250,7 +357,7 @@ class _Units:
         if not self._storage.exists(path):
             return b""
         with contextlib.closing(self._storage.open(path, readonly=True)) as file:
-            return file.pread(min(_CACHED_UNITS * UNIT_BYTES, size - at % size), at % size)
+            return file.pread(min(most, size - at % size), at % size)
 
     def _size(self, key: QueueKey) -> int:
         found = self._file_bytes.get(key)

@@ -1,0 +1,135 @@
+"""What consume queues say lies ahead in the log: units of many queues, sorted by where their messages lie.
+
+A hint, never believed: whoever follows it compares it with the log. Memory is bounded, whatever the number of queues.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dittomq.commitlog.checkpoint import QueueKey
+from dittomq.commitlog.columns import Numbers, follow
+from dittomq.commitlog.format import FIXED_BYTES, UNIT_BYTES
+
+Units = NDArray[np.void]
+"""Columns `position`, `size`, `code`, `offset` in the queue, and `queue`, its number."""
+
+NO_QUEUE = -1
+_UNITS = np.dtype([("position", np.int64), ("size", np.int64), ("code", np.int64), ("offset", np.int64), ("queue", np.int64)])
+_ON_DISK = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
+_SIZES = np.dtype(">i4")
+# So far ahead units are read; then they are sorted once.
+_STRIDE_BYTES = 16 * 1024 * 1024
+_READ_UNITS = (32, 1_024)
+_ALL_READ_UNITS = 256 * 1_024
+_NOTHING = np.array([(-1, 0, 0, 0, NO_QUEUE)], _UNITS)
+_NOTHING_AHEAD = np.iinfo(np.int64).max
+
+
+class Expected:
+    """The units of all queues that were heard of. `read` gives up to so many bytes of a queue's units from an offset on."""
+
+    def __init__(self, read: Callable[[QueueKey, int, int], bytes]) -> None:
+        self.keys: list[QueueKey] = []
+        self.numbers: dict[QueueKey, int] = {}
+        self._read = read
+        self._next: list[int] = []
+        self._newest: Numbers = np.zeros(0, np.int64)
+        self._units: Units = np.zeros(0, _UNITS)
+        self._more: list[Units] = []
+        self._known_to = 0
+
+    def expect(self, goes_on: Mapping[QueueKey, int]) -> None:
+        """The queues go on at these offsets."""
+        self._sort(0)
+        again = [number for key in goes_on if (number := self.numbers.get(key)) is not None]
+        if again:
+            self._units = self._units[~np.isin(self._units["queue"], again)]
+        for key in goes_on:
+            self.numbers.setdefault(key, len(self.numbers))
+        new = list(self.numbers)[len(self.keys) :]
+        self.keys += new
+        self._next += [0] * len(new)
+        self._newest = np.append(self._newest, np.zeros(len(new), np.int64))
+        for key, offset in goes_on.items():
+            number = self.numbers[key]
+            self._next[number], self._newest[number] = offset, -1
+            self._load(number)
+
+    def between(self, low: int, high: int) -> Units:
+        """What is said to begin in [low, high) of the log, in order; `low` never goes back."""
+        if high > self._known_to:
+            self._known_to = high + _STRIDE_BYTES
+            for number in np.flatnonzero(self._newest < self._known_to).tolist():
+                self._load(number)
+        self._sort(low)
+        first, stop = np.searchsorted(self._units["position"], (low, high))
+        return self._units[first:stop]
+
+    def of(self, positions: Numbers) -> Units:
+        """The unit that says that a message lies there, for each position, none below what was last asked for; NO_QUEUE where none does."""
+        self._sort(0)
+        if len(self._units) == 0:
+            return np.repeat(_NOTHING, len(positions))
+        found = self._units[np.minimum(np.searchsorted(self._units["position"], positions), len(self._units) - 1)]
+        found["queue"][found["position"] != positions] = NO_QUEUE
+        return found
+
+    def _load(self, number: int) -> None:
+        least, most = _READ_UNITS
+        count = max(least, min(most, _ALL_READ_UNITS // len(self.keys)))
+        while self._newest[number] < self._known_to:
+            block = self._read(self.keys[number], self._next[number], count * UNIT_BYTES)
+            found = np.frombuffer(block, _ON_DISK, len(block) // UNIT_BYTES)
+            found = found[: int(np.argmin(np.append(found["size"], 0) > 0))]
+            if len(found) == 0:
+                self._newest[number] = _NOTHING_AHEAD
+                return
+            units = np.empty(len(found), _UNITS)
+            for name in ("position", "size", "code"):
+                units[name] = found[name]
+            units["offset"] = np.arange(self._next[number], self._next[number] + len(found))
+            units["queue"] = number
+            self._more.append(units)
+            self._next[number] += len(found)
+            self._newest[number] = found["position"][-1]
+
+    def _sort(self, low: int) -> None:
+        """Take in what was read, and forget what lies below `low`."""
+        if self._more:
+            units = np.concatenate([self._units, *self._more])
+            self._more = []
+            units = units[units["position"] >= low]
+            self._units = units[np.argsort(units["position"], kind="stable")]
+
+
+def tiles(data: bytes, expected: Numbers) -> Numbers:
+    """Indexes at which records begin, one behind the other from the first byte on, all of them whole in `data` by their sizes.
+
+    `expected` are indexes where that is likely, in order: between neighbours that touch, nothing is looked at but their sizes.
+    """
+    expected = expected[expected <= len(data) - FIXED_BYTES]
+    whole: Any = np.ndarray((max(0, len(data) - 3),), _SIZES, data, 0, (1,))
+    ends = expected + whole[expected]
+    touching = ends[:-1] == expected[1:]
+    stops = np.append(np.flatnonzero(~touching), len(expected) - 1)
+    parts: list[Any] = []
+    at = 0
+    while at < len(data):
+        row = int(np.searchsorted(expected, at))
+        if row < len(expected) and expected[row] == at:
+            stop = int(stops[np.searchsorted(stops, row)])
+            parts.append(expected[row : stop + 1])
+            at, before = int(ends[stop]), int(expected[stop])
+            if at - before < FIXED_BYTES or at > len(data):
+                parts[-1] = parts[-1][:-1]
+                break
+        else:
+            walked = follow(data, at, 1 if row < len(expected) else len(data))
+            if not walked:
+                break
+            parts.append(np.array(walked, np.int64))
+            at = walked[-1] + int(whole[walked[-1]])
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
