@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.ratios import Figure
 from bench.reporting import answer, bar, parser_of
-from bench.store import appending, at_rest, encoding, receiving, recovering, rolling
+from bench.store import appending, at_rest, encoding, receiving, recovering, rolling, verifying
 from services.process import settle_memory
 
 Measure = Callable[[Path, bool], list[Figure]]
@@ -20,6 +20,7 @@ MEASURES: dict[str, Measure] = {
     "recovering": recovering.measure,
     "receiving": receiving.measure,
     "at-rest": at_rest.measure,
+    "verifying": verifying.measure,
 }
 
 

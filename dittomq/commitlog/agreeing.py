@@ -33,14 +33,14 @@ _LETTERS = 16
 
 def agree(columns: Columns, units: Units, names: "Names", *, sealed: bool) -> Truths:
     """Whether each record is certainly what its unit says: then only the order of the queue's messages is left to be judged."""
-    known: Truths = units["queue"] != NO_QUEUE
+    known: Truths = units.queues != NO_QUEUE
     if not known.any():
         return known
     flags = columns.field("system_flag")
-    agrees: Truths = known & (units["size"] == columns.ends - columns.starts) & (units["offset"] == columns.field("queue_offset"))
+    agrees: Truths = known & (units.sizes == columns.ends - columns.starts) & (units.offsets == columns.field("queue_offset"))
     agrees &= (flags & (INNER_BATCH if sealed else INNER_BATCH | _NOT_IN_QUEUES)) == 0
-    agrees &= names.match(columns, np.where(known, units["queue"], 0))
-    agrees &= (units["code"] < LOWEST_HASH) | _tags_agree(columns, units["code"])
+    agrees &= names.match(columns, np.where(known, units.queues, 0))
+    agrees &= (units.codes < LOWEST_HASH) | _tags_agree(columns, units.codes)
     return agrees
 
 
@@ -72,7 +72,7 @@ class Names:
         for word in range(-(-int(columns.topic_bytes.max(initial=0, where=match)) // _WORD)):
             at = columns.topics + word * _WORD
             said = windows(columns.view, np.minimum(at, last), _WORD).view("<u8").reshape(-1)
-            kept = _WORDS[np.clip(columns.topic_bytes - word * _WORD, 0, _WORD)]
+            kept = _WORDS[np.minimum(np.maximum(columns.topic_bytes - word * _WORD, 0), _WORD)]
             match &= (said & kept == self._words[numbers, min(word, self._words.shape[1] - 1)]) & (at <= last)
         return match
 
@@ -95,7 +95,8 @@ def _tags_agree(columns: Columns, codes: Numbers) -> Truths:
     near = windows(view, at, width)
     settled = columns.properties_bytes <= width
     agrees: Truths = codes == 0
-    if near.tobytes().find(_TAGS_NAME) >= 0:
+    letters = near.ravel()
+    if ((letters[:-1] == _TAGS_NAME[0]) & (letters[1:] == _TAGS_NAME[1])).any():
         words = np.ndarray((len(near), max(0, width - 3)), "<u4", near, 0, (width, 1))
         rows, places = np.nonzero(words == _TAGS_WORD)
         tag = at[rows] + places + len(_TAGS_NAME)

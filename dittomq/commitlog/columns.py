@@ -5,6 +5,7 @@ left to the plain ways, record by record, which alone judge them. Layout: see `d
 """
 
 import struct
+from array import array
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,9 @@ _FIELDS = np.dtype([
 ])  # fmt: skip
 _BODY = HEADER.size
 _DIGITS = 10
-_SEAL = np.dtype([("name", f"S{len(CRC_NAME)}"), ("digits", "u1", _DIGITS), ("end", "u1")])
-# A CRC is written with its lowest digit first.
-_POWERS = 10 ** np.arange(_DIGITS, dtype=np.int64)
+_NAME = np.frombuffer(CRC_NAME, np.uint8).reshape(-1, 1)
+# A CRC is written with its lowest digit first; a float holds all of them exactly.
+_POWERS = 10.0 ** np.arange(_DIGITS)
 _PROPERTY_END = 2
 
 
@@ -105,10 +106,11 @@ def follow(data: bytes | memoryview, at: int = 0, most: int = 1 << 62) -> list[i
     return starts
 
 
-def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end: int) -> Columns:
+def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end: int, *, sealed: bool = True) -> Columns:
     """What stands at each of the indexes `starts` of `data`, which begins at position `base` of a segment that ends at `segment_end`.
 
-    Any index may be given, in any order, also one outside `data`: no record fits there.
+    Any index may be given, in any order, also one outside `data`: no record fits there. `sealed` False: nobody asks for the record
+    CRCs, and none is looked for.
     """
     view, length = memoryview(data), len(data)
     if length < FIXED_BYTES:
@@ -129,21 +131,39 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     fits &= properties <= ends
     lengths = windows(view, np.where(fits, properties - 2, 0), 2).view(">i2").reshape(-1).astype(np.int64)
     fits &= properties + lengths == ends
-    stated = np.where(fits & (lengths >= CRC_BYTES), _stated(view, np.where(fits, ends, length)), -1)
+    stated = np.full(len(starts), -1)
+    if sealed:
+        stated = np.where(fits & (lengths >= CRC_BYTES), _stated(view, np.where(fits, ends, length)), -1)
     return Columns(view, safe, fits, ends, body_ends + 1, topic_bytes, properties, lengths, stated, header)
 
 
 def record_crcs_hold(columns: Columns) -> Truths:
     """Whether each record's bytes give the CRC that it states; false for one that is not plain."""
-    hold: Truths = columns.plain & (_crcs(columns, columns.starts, columns.ends - CRC_BYTES) == columns.stated)
+    rows = np.flatnonzero(columns.plain)
+    hold: Truths = np.zeros(len(columns), np.bool_)
+    hold[rows] = _crcs(columns.view, columns.starts[rows], columns.ends[rows] - CRC_BYTES) == columns.stated[rows]
     return hold
 
 
 def body_crcs_hold(columns: Columns) -> Truths:
     """Whether each body gives the CRC in its record's header, as far as it is not empty; false for a record that does not fit."""
-    lengths = columns.field("body_bytes")
-    bodies = columns.starts + _BODY
-    hold: Truths = columns.fits & ((lengths == 0) | (_crcs(columns, bodies, bodies + lengths) == columns.field("body_crc")))
+    rows = np.flatnonzero(columns.fits)
+    lengths, bodies = columns.field("body_bytes")[rows], columns.starts[rows] + _BODY
+    hold: Truths = np.zeros(len(columns), np.bool_)
+    hold[rows] = (lengths == 0) | (_crcs(columns.view, bodies, bodies + lengths) == columns.field("body_crc")[rows])
+    return hold
+
+
+def both_crcs_hold(columns: Columns) -> Truths:
+    """Whether `record_crcs_hold` and `body_crcs_hold`; sooner than one after the other, a body is still near when it is read again."""
+    plain = columns.plain
+    rows = slice(None) if plain.all() else np.flatnonzero(plain)
+    starts, lengths = columns.starts[rows], columns.field("body_bytes")[rows]
+    low = np.stack((starts, starts + _BODY), axis=1)
+    high = np.stack((columns.ends[rows] - CRC_BYTES, starts + _BODY + lengths), axis=1)
+    found = _crcs(columns.view, low.ravel(), high.ravel()).reshape(-1, 2)
+    hold: Truths = np.zeros(len(columns), np.bool_)
+    hold[rows] = (found[:, 0] == columns.stated[rows]) & ((found[:, 1] == columns.field("body_crc")[rows]) | (lengths == 0))
     return hold
 
 
@@ -154,25 +174,18 @@ def windows(view: memoryview, at: Numbers, count: int) -> NDArray[np.uint8]:
     return every[at].view(np.uint8).reshape(-1, count)
 
 
-def _crcs(columns: Columns, low: Numbers, high: Numbers) -> Numbers:
-    view = columns.view
-    if columns.fits.all():
-        return np.array([crc32(view[start:stop]) for start, stop in zip(low.tolist(), high.tolist(), strict=True)], np.int64) & CRC_MASK
-    found: Numbers = np.full(len(columns), -2, np.int64)
-    rows = np.flatnonzero(columns.fits)
-    pairs = zip(low[rows].tolist(), high[rows].tolist(), strict=True)
-    found[rows] = np.array([crc32(view[start:stop]) for start, stop in pairs], np.int64) & CRC_MASK
-    return found
+def _crcs(view: memoryview, low: Numbers, high: Numbers) -> Numbers:
+    """Of the bytes [low, high) of each."""
+    found = [crc32(view[start:stop]) for start, stop in zip(low.tolist(), high.tolist(), strict=True)]
+    return np.frombuffer(array("I", found), np.uint32).astype(np.int64) & CRC_MASK
 
 
 def _stated(view: memoryview, ends: Numbers) -> Numbers:
     """The record CRC that stands before each of these indexes; -1 where none does."""
-    seals = windows(view, ends - CRC_BYTES, CRC_BYTES).view(_SEAL).reshape(-1)
-    digits = seals["digits"] - np.uint8(ord("0"))
-    there = (seals["name"] == CRC_NAME) & (seals["end"] == _PROPERTY_END)
-    if digits.max(initial=0) > 9:
-        there &= (digits <= 9).all(axis=1)
-    return np.where(there, digits.astype(np.int64) @ _POWERS, -1)
+    seals = np.ascontiguousarray(windows(view, ends - CRC_BYTES, CRC_BYTES).T)  # numpy is slow along a short last axis
+    digits = seals[len(_NAME) : -1] - np.uint8(ord("0"))
+    there = (seals[: len(_NAME)] == _NAME).all(axis=0) & (digits.max(axis=0) <= 9) & (seals[-1] == _PROPERTY_END)
+    return np.where(there, (_POWERS @ digits.astype(np.float64)).astype(np.int64), -1)
 
 
 def _nowhere(view: memoryview, starts: Numbers) -> Columns:

@@ -4,28 +4,36 @@ A hint, never believed: whoever follows it compares it with the log. Memory is b
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dittomq.commitlog.checkpoint import QueueKey
-from dittomq.commitlog.columns import Numbers, follow
+from dittomq.commitlog.columns import Numbers, Truths, follow
 from dittomq.commitlog.format import FIXED_BYTES, UNIT_BYTES
 
-Units = NDArray[np.void]
-"""Columns `position`, `size`, `code`, `offset` in the queue, and `queue`, its number."""
-
 NO_QUEUE = -1
-_UNITS = np.dtype([("position", np.int64), ("size", np.int64), ("code", np.int64), ("offset", np.int64), ("queue", np.int64)])
 _ON_DISK = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _SIZES = np.dtype(">i4")
 # So far ahead units are read; then they are sorted once.
-_STRIDE_BYTES = 16 * 1024 * 1024
-_READ_UNITS = (32, 1_024)
+_STRIDE_BYTES = 32 * 1024 * 1024
+_READ_UNITS = (32, 4_096)
 _ALL_READ_UNITS = 256 * 1_024
-_NOTHING = np.array([(-1, 0, 0, 0, NO_QUEUE)], _UNITS)
 _NOTHING_AHEAD = np.iinfo(np.int64).max
+
+
+class Units(NamedTuple):
+    """Columns: `offsets` in the queue, and `queues`, their numbers. Not a structured array, numpy moves those one field at a time."""
+
+    positions: Numbers
+    sizes: Numbers
+    codes: Numbers
+    offsets: Numbers
+    queues: Numbers
+
+    def rows(self, rows: Numbers | Truths | slice) -> "Units":
+        """Some of them."""
+        return Units(*(column[rows] for column in self))
 
 
 class Expected:
@@ -37,7 +45,7 @@ class Expected:
         self._read = read
         self._next: list[int] = []
         self._newest: Numbers = np.zeros(0, np.int64)
-        self._units: Units = np.zeros(0, _UNITS)
+        self._units = Units(*(np.zeros(0, np.int64) for _ in Units._fields))
         self._more: list[Units] = []
         self._known_to = 0
 
@@ -46,7 +54,7 @@ class Expected:
         self._sort(0)
         again = [number for key in goes_on if (number := self.numbers.get(key)) is not None]
         if again:
-            self._units = self._units[~np.isin(self._units["queue"], again)]
+            self._units = self._units.rows(~np.isin(self._units.queues, again))
         for key in goes_on:
             self.numbers.setdefault(key, len(self.numbers))
         new = list(self.numbers)[len(self.keys) :]
@@ -65,17 +73,22 @@ class Expected:
             for number in np.flatnonzero(self._newest < self._known_to).tolist():
                 self._load(number)
         self._sort(low)
-        first, stop = np.searchsorted(self._units["position"], (low, high))
-        return self._units[first:stop]
+        first, stop = np.searchsorted(self._units.positions, (low, high)).tolist()
+        return self._units.rows(slice(first, stop))
 
     def of(self, positions: Numbers) -> Units:
         """The unit that says that a message lies there, for each position, none below what was last asked for; NO_QUEUE where none does."""
         self._sort(0)
-        if len(self._units) == 0:
-            return np.repeat(_NOTHING, len(positions))
-        found = self._units[np.minimum(np.searchsorted(self._units["position"], positions), len(self._units) - 1)]
-        found["queue"][found["position"] != positions] = NO_QUEUE
-        return found
+        units = self._units
+        if len(units.positions) == 0:
+            return Units(*(np.full(len(positions), NO_QUEUE) for _ in Units._fields))
+        first = int(np.searchsorted(units.positions, positions[0]))
+        neighbours = units.rows(slice(first, first + len(positions)))
+        if np.array_equal(neighbours.positions, positions):
+            return neighbours
+        rows = np.searchsorted(units.positions, positions)
+        found = units.rows(np.minimum(rows, len(units.positions) - 1))
+        return found._replace(queues=np.where(found.positions == positions, found.queues, NO_QUEUE))
 
     def _load(self, number: int) -> None:
         least, most = _READ_UNITS
@@ -83,26 +96,23 @@ class Expected:
         while self._newest[number] < self._known_to:
             block = self._read(self.keys[number], self._next[number], count * UNIT_BYTES)
             found = np.frombuffer(block, _ON_DISK, len(block) // UNIT_BYTES)
-            found = found[: int(np.argmin(np.append(found["size"], 0) > 0))]
-            if len(found) == 0:
+            there = int(np.argmin(np.append(found["size"], 0) > 0))
+            if there == 0:
                 self._newest[number] = _NOTHING_AHEAD
                 return
-            units = np.empty(len(found), _UNITS)
-            for name in ("position", "size", "code"):
-                units[name] = found[name]
-            units["offset"] = np.arange(self._next[number], self._next[number] + len(found))
-            units["queue"] = number
-            self._more.append(units)
-            self._next[number] += len(found)
-            self._newest[number] = found["position"][-1]
+            positions, sizes, codes = (found[name][:there].astype(np.int64) for name in ("position", "size", "code"))
+            offsets = np.arange(self._next[number], self._next[number] + there)
+            self._more.append(Units(positions, sizes, codes, offsets, np.full(there, number)))
+            self._next[number] += there
+            self._newest[number] = positions[-1]
 
     def _sort(self, low: int) -> None:
         """Take in what was read, and forget what lies below `low`."""
         if self._more:
-            units = np.concatenate([self._units, *self._more])
+            units = Units(*(np.concatenate(columns) for columns in zip(self._units, *self._more, strict=True)))
             self._more = []
-            units = units[units["position"] >= low]
-            self._units = units[np.argsort(units["position"], kind="stable")]
+            order = np.argsort(units.positions, kind="stable")  # few runs that are in order already
+            self._units = units.rows(order[np.searchsorted(units.positions, low, sorter=order) :])
 
 
 def tiles(data: bytes, expected: Numbers) -> Numbers:

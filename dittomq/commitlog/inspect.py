@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dittomq.commitlog import identity, lineage_file, watermark
 from dittomq.commitlog.decoding import Record, decode
 from dittomq.commitlog.foreign import by_another_hand, carries_seal
-from dittomq.commitlog.format import MAX_RECORD_BYTES, START, start_problem
+from dittomq.commitlog.format import MAX_RECORD_BYTES, START, any_set, start_problem
 from dittomq.commitlog.proving import Prover, Run
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.segment import FOLDER, path_of, starts_of
@@ -118,7 +118,7 @@ def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None 
 
 
 def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None) -> Iterator[Item | Run]:
-    with contextlib.closing(store.storage.open(path_of(start), readonly=True)) as file:
+    with contextlib.closing(_open_segment(store, start)) as file:
         for piece in _stretches(file, (start, start + store.segment_bytes), prover):
             if isinstance(piece, Run):
                 yield piece
@@ -134,6 +134,13 @@ def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None) -> It
             if span.sort is Sort.RECORD and not problem:
                 record = decode(view.data[span.start - view.base : span.end - view.base], span.start)
             yield Item(span.sort, span.start, span.end, record, problem)
+
+
+def _open_segment(store: StoreOnDisk, start: int) -> File:
+    try:
+        return store.storage.open(path_of(start), readonly=True)
+    except FileNotFoundError as gone:
+        raise UnreadableStore(store.name, f"{path_of(start)} was dropped while the log was read; read it again") from gone
 
 
 def _begins_anothers(view: View, span: Span) -> bool:
@@ -194,8 +201,7 @@ def _last_set_byte(store: StoreOnDisk, start: int) -> int:
         with contextlib.closing(store.storage.open(path_of(segment), readonly=True)) as file:
             at = max(segment, start)
             while data := file.pread(1 << 20, at - segment):
-                kept = len(data.rstrip(b"\0"))
-                found = at + kept if kept else found
+                found = at + len(data.rstrip(b"\0")) if any_set(memoryview(data)) else found
                 at += len(data)
     return found
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dittomq.commitlog.columns import Columns, Numbers, Truths, body_crcs_hold, columns_of, record_crcs_hold
+from dittomq.commitlog.columns import Columns, Numbers, Truths, body_crcs_hold, both_crcs_hold, columns_of
 from dittomq.commitlog.expecting import Expected, tiles
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.storage import File
 from dittomq.commitlog.walk import HEADER_BYTES, Sort, Span, View, span_at
 
 # Enough records of a usual size for what a step costs by itself to be lost in it.
-_BLOCK_BYTES = 4 * 1024 * 1024
+_BLOCK_BYTES = 6 * 1024 * 1024
 # Fewer are sooner judged one by one.
 _LEAST_ROWS = 16
 
@@ -42,9 +42,11 @@ class Run:
 class Prover:
     """Follows what the queues say through the log, and where they say nothing, the records' sizes."""
 
-    def __init__(self, seals: Seals, expected: Expected) -> None:
+    def __init__(self, seals: Seals, expected: Expected, flushed: int) -> None:
+        """Behind `flushed` another hand may have gone on in a sealed stretch: that is told record by record."""
         self._seals = seals
         self._expected = expected
+        self._flushed = flushed
 
     def pieces(self, file: File, at: int, limit: int, segment: tuple[int, int]) -> Generator[Run | tuple[Span, View], None, int]:
         """Records of a segment from `at` on, where one begins, that end below `limit`: whole ones in runs, others with their bytes.
@@ -69,8 +71,10 @@ class Prover:
     def _in_step(self, view: View) -> Columns:
         """Records from the first byte on behind each of which another one, or a mark, begins."""
         expected = self._expected.between(view.base, view.end)
-        starts = tiles(view.data, expected["position"] - view.base)
-        starts = starts[: np.searchsorted(starts, self._seals.at(view.base).end - view.base)]
+        starts = tiles(view.data, expected.positions - view.base)
+        stretch = self._seals.at(view.base)
+        border = min(stretch.end, self._flushed) if stretch.sealed else stretch.end
+        starts = starts[: np.searchsorted(starts, border - view.base)]
         columns = columns_of(view.data, view.base, starts, view.segment_end)
         for row in np.flatnonzero(~columns.fits).tolist():
             span = span_at(view, view.base + int(columns.starts[row]))
@@ -95,7 +99,7 @@ class Prover:
 def _are_whole(columns: Columns, *, sealed: bool) -> Truths:
     """Which of them are certainly whole, by the rule of those who wrote them: see `dittomq.commitlog.format.problem_of`."""
     if sealed:
-        return record_crcs_hold(columns) & body_crcs_hold(columns)
+        return both_crcs_hold(columns)
     last = np.frombuffer(columns.view, np.uint8)[np.where(columns.fits, columns.ends - 1, 0)]
     whole: Truths = body_crcs_hold(columns) & ((last != 0) | (columns.properties_bytes == 0))
     return whole

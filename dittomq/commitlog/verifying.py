@@ -18,12 +18,12 @@ from dittomq.commitlog.columns import Columns, Numbers, Truths
 from dittomq.commitlog.decoding import Record, decode
 from dittomq.commitlog.expecting import NO_QUEUE, Expected, Units
 from dittomq.commitlog.foreign import INNER_BATCH, SCHEDULE_TOPIC, in_queues
-from dittomq.commitlog.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.format import MAX_RECORD_BYTES, UNIT, UNIT_BYTES
 from dittomq.commitlog.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces
 from dittomq.commitlog.proving import Prover, Run
 from dittomq.commitlog.queue_index import folder_of
-from dittomq.commitlog.segment import name_of
-from dittomq.commitlog.walk import Sort
+from dittomq.commitlog.segment import name_of, path_of
+from dittomq.commitlog.walk import Sort, View, problem_of, span_at
 from dittomq.properties import TAGS, tags_code
 
 MAX_FINDINGS = 1_000
@@ -105,7 +105,7 @@ def verify(store: StoreOnDisk, progress: Progress | None = None, listener: Liste
     report = Report(low=store.starts[0], end=store.starts[0])
     queues = _Queues(store, report, listener)
     torn: Item | None = None
-    for item in pieces(store, None if one_by_one else Prover(store.seals, queues.expected), progress):
+    for item in pieces(store, None if one_by_one else Prover(store.seals, queues.expected, store.flushed), progress):
         if torn is not None:
             report.note(_finding(torn, Kind.TORN_END if isinstance(item, Item) and item.problem == CUT_OFF else Kind.DAMAGED))
         torn = None
@@ -180,7 +180,7 @@ class _Queues:
         dense: list[tuple[QueueKey, Numbers]] = []
         opened: dict[int, QueueKey] = {}
         for key, rows in self._by_queue(units, np.flatnonzero(agrees)):
-            if key in left or not self._go_on(key, units["offset"][rows]):
+            if key in left or not self._go_on(key, units.offsets[rows]):
                 odd.update((row, self._decoded(run, row)) for row in rows.tolist())
                 continue
             dense.append((key, rows))
@@ -192,7 +192,7 @@ class _Queues:
             else:
                 self._seen[opened[row]] = _Seen(0)
         for key, rows in dense:
-            self._seen[key].next = int(units["offset"][rows[-1]]) + 1
+            self._seen[key].next = int(units.offsets[rows[-1]]) + 1
             if self._listener is not None:
                 self._listener.records(key, run.columns, rows)
         self._learn(self._agreed)
@@ -204,7 +204,7 @@ class _Queues:
         sealed = self._store.seals.at(int(starts[0])).sealed
         units = self.expected.of(starts)
         new: dict[QueueKey, int] = {}
-        for row in samples(columns, np.flatnonzero(units["queue"] == NO_QUEUE)):
+        for row in samples(columns, np.flatnonzero(units.queues == NO_QUEUE)):
             record = self._decoded(run, row)
             key = (record.topic, record.queue)
             if key not in self.expected.numbers and record.topic != SCHEDULE_TOPIC and self._units.has(key):
@@ -220,7 +220,7 @@ class _Queues:
             self._names.learn(self.expected.keys)
 
     def _by_queue(self, units: Units, rows: Numbers) -> Iterator[tuple[QueueKey, Numbers]]:
-        numbers = units["queue"][rows].astype(np.int32)
+        numbers = units.queues[rows].astype(np.int32)
         order = np.argsort(numbers, kind="stable")
         rows, numbers = rows[order], numbers[order]
         borders = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
@@ -235,7 +235,9 @@ class _Queues:
             follows = first == 0 or self._store.starts[0] > 0
         else:
             follows = seen.next == first and not seen.missing
-        return follows and (minimum is None or first >= minimum.low) and bool((offsets[1:] == offsets[:-1] + 1).all())
+        return (
+            follows and (minimum is None or (not minimum.anew and first >= minimum.low)) and bool((offsets[1:] == offsets[:-1] + 1).all())
+        )
 
     def _decoded(self, run: Run, row: int) -> Record:
         return decode(run.record(row), int(run.columns.starts[row]) + run.base)
@@ -270,7 +272,7 @@ class _Queues:
             for finding in seen.replaced:
                 self._report.note(finding)
             unit = self._units.at((topic, queue), seen.next)
-            if unit is not None and unit[1] > 0:
+            if unit is not None and unit[1] > 0 and not self._came_meanwhile((topic, queue), seen.next, unit):
                 problem = f"the queue has a message {seen.next:,} at {unit[0]:,}, which the log does not have"
                 self._report.note(Finding(Kind.UNIT_SURPLUS, unit[0], topic, queue, seen.next, problem))
 
@@ -294,9 +296,8 @@ class _Queues:
             else:
                 self._report.undispatched += 1
             return
-        for offset, position in seen.missing:
-            self._report.note(Finding(Kind.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones"))
-        seen.missing.clear()
+        if seen.missing:
+            self._note_missing(key, seen)
         position, size, code = unit
         if (position, size) != (record.physical_offset, record.size):
             finding = _finding_of(Kind.UNIT_DIFFERS, record, f"its queue says {size:,} bytes at {position:,}")
@@ -308,6 +309,36 @@ class _Queues:
             self._note(Kind.UNIT_DIFFERS, record, f"its queue says tags code {code}")
         elif record.topic != SCHEDULE_TOPIC:
             self._agreed[key] = record.queue_offset + 1
+
+    def _note_missing(self, key: QueueKey, seen: _Seen) -> None:
+        """A unit that was not there yet may be there now: a broker that runs writes them in order."""
+        self._units.forget(key)
+        for offset, position in seen.missing:
+            unit = self._units.at(key, offset)
+            if unit is None or unit[1] <= 0 or unit[0] != position:
+                self._report.note(Finding(Kind.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones"))
+        seen.missing.clear()
+
+    def _came_meanwhile(self, key: QueueKey, offset: int, unit: tuple[int, int, int]) -> bool:
+        """Whether the message of that unit is in the log by now: a broker that runs wrote it behind the end that was seen."""
+        position, size, _ = unit
+        if position < self._report.end or size > MAX_RECORD_BYTES:
+            return False
+        segment = position - position % self._store.segment_bytes
+        if not self._store.storage.exists(path_of(segment)):
+            return False
+        with contextlib.closing(self._store.storage.open(path_of(segment), readonly=True)) as file:
+            view = View(file.pread(size, position - segment), position, segment + self._store.segment_bytes)
+        span = span_at(view, position)
+        if (
+            span is None
+            or span.sort is not Sort.RECORD
+            or span.end != view.end
+            or problem_of(view, span, sealed=self._store.seals.at(position).sealed)
+        ):
+            return False
+        found = decode(view.data, position)
+        return (found.topic, found.queue, found.queue_offset) == (*key, offset)
 
     def _note(self, kind: Kind, record: Record, problem: str) -> None:
         self._report.note(_finding_of(kind, record, problem))
@@ -346,6 +377,10 @@ class _Units:
             self._blocks.popitem(last=False)
         at = (offset - first) * UNIT_BYTES
         return None if at + UNIT_BYTES > len(block) else UNIT.unpack_from(block, at)
+
+    def forget(self, key: QueueKey) -> None:
+        """Read the queue's units again when they are asked for."""
+        self._blocks.pop(key, None)
 
     def read(self, key: QueueKey, offset: int, most: int) -> bytes:
         """Units from a message on, at most so many bytes and of one file."""

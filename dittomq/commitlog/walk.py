@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from dittomq.commitlog.format import FIXED_BYTES, MAGIC_1, MAGIC_2, MAGIC_MARK, MARK_BYTES, START, decode_properties, lay_out
+from dittomq.commitlog.format import FIXED_BYTES, MAGIC_1, MAGIC_2, MAGIC_MARK, MARK_BYTES, START, any_set, decode_properties, lay_out
 from dittomq.commitlog.format import problem_of as record_problem
 from dittomq.properties import KEY_SEPARATOR, KEYS
 
@@ -80,6 +80,8 @@ def span_at(view: View, at: int) -> Span | None:
 def next_start(view: View, at: int) -> int | None:
     """The first position at or after `at` where a record or mark starts; None when none does in view."""
     index = max(0, at - view.base)
+    if not any_set(memoryview(view.data)[index:]):  # what lies behind a log's end is as a rule all zeros
+        return None
     return min((found for magic in _MAGICS if (found := _found(view, magic, index)) is not None), default=None)
 
 

@@ -1,10 +1,16 @@
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.format import encode
+from dittomq.commitlog.checkpoint import QueueKey
+from dittomq.commitlog.columns import Columns, Numbers
+from dittomq.commitlog.decoding import Record
+from dittomq.commitlog.format import UNIT, UNIT_BYTES, encode
 from dittomq.commitlog.inspect import StoreOnDisk, open_on_disk
 from dittomq.commitlog.options import StoreOptions
+from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.verifying import Kind, verify
 from dittomq.errors import UnreadableStore
@@ -126,3 +132,85 @@ def test_a_torn_end_is_told_and_is_no_damage(machine: Machine, store: Store) -> 
 def test_a_folder_without_a_log_is_refused(machine: Machine) -> None:
     with pytest.raises(UnreadableStore, match="name the folder that holds commitlog/"):
         open_on_disk(machine.storage(), "here")
+
+
+class Meanwhile:
+    """Lets something happen once, after so many records were heard of."""
+
+    def __init__(self, after: int, happens: Callable[[], object]) -> None:
+        self._left = after
+        self._happens = happens
+
+    def record(self, _record: Record) -> None:
+        self._count(1)
+
+    def records(self, _key: QueueKey, _columns: Columns, rows: Numbers) -> None:
+        self._count(len(rows))
+
+    def _count(self, more: int) -> None:
+        before, self._left = self._left, self._left - more
+        if before > 0 >= self._left:
+            self._happens()
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> Store:
+    opened = Store.open(OsStorage(tmp_path), StoreOptions(segment_bytes=1024 * 1024, reserve_bytes=0), chance=random.Random(1), wall_ms=1)
+    open_epoch(opened)
+    return opened
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_what_a_running_broker_appends_and_queues_after_the_end_was_read_is_no_surplus(
+    open_store: Store, tmp_path: Path, one_by_one: bool
+) -> None:
+    open_store.append([frame(b"read") for _ in range(256)], 1)
+    open_store.dispatch(open_store.end)
+
+    def append() -> None:
+        open_store.append([frame(b"x" * 1_000) for _ in range(20)], 2)
+        open_store.dispatch(open_store.end)
+
+    report = verify(open_on_disk(OsStorage(tmp_path), "here"), None, Meanwhile(256, append), one_by_one=one_by_one)
+
+    assert report.whole, report.findings
+    assert report.records == 256
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_units_that_a_running_broker_writes_while_their_records_are_read_are_not_missing(
+    open_store: Store, tmp_path: Path, one_by_one: bool
+) -> None:
+    first = open_store.append([frame(b"x" * 100)], 1)
+    open_store.dispatch(first.end)
+    open_store.append([frame(b"x" * 100) for _ in range(600)], 1)
+
+    def dispatch() -> None:
+        open_store.dispatch(open_store.end)
+
+    report = verify(open_on_disk(OsStorage(tmp_path), "here"), None, Meanwhile(3, dispatch), one_by_one=one_by_one)
+
+    assert report.whole, report.findings
+    assert report.records == 601
+
+
+def test_a_unit_of_a_message_that_never_came_is_surplus_though_it_points_behind_the_end(open_store: Store, tmp_path: Path) -> None:
+    open_store.append([frame(b"read")], 1)
+    open_store.dispatch(open_store.end)
+    with (tmp_path / QUEUE_0).open("r+b") as file:
+        file.seek(UNIT_BYTES)
+        file.write(UNIT.pack(open_store.end, 200, 0))
+
+    report = verify(open_on_disk(OsStorage(tmp_path), "here"))
+
+    assert report.counts == {Kind.UNIT_SURPLUS: 1}
+
+
+def test_a_segment_that_a_running_broker_drops_while_the_log_is_read_ends_the_reading_with_one_sentence(
+    machine: Machine, store: Store
+) -> None:
+    seen = open_on_disk(machine.storage(), "here")
+    del machine.disk.names.files[f"commitlog/{seen.starts[-1]:020d}"]
+
+    with pytest.raises(UnreadableStore, match="was dropped while the log was read; read it again"):
+        verify(seen)

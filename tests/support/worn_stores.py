@@ -138,7 +138,7 @@ def point_elsewhere(chance: random.Random, path: Path) -> None:
     data = path.read_bytes()
     at = chance.randrange(len(data) // UNIT_BYTES) * UNIT_BYTES
     position, size, code = UNIT.unpack_from(data, at)
-    changes = [(1 << 60, size, code), (0, size, code), (position, size + 1, code), (position, size, -(1 << 40)), (position, size, 97)]
+    changes = [(1 << 60, size, code), (0, size, code), (position, size ^ 1, code), (position, size, -(1 << 40)), (position, size, 97)]
     put(path, UNIT.pack(*chance.choice([*changes, (position, 0x7FFFFFFF, 0)])), at)
 
 
