@@ -1,84 +1,138 @@
-"""`log verify` of records of 1 KiB against a bare loop that reads headers by `struct` and checks bodies by `zlib`, on one core.
+"""`log verify` of records of 1 KiB against a bare loop of `struct` and `zlib`, on one core, over the same store in the page cache.
 
-The loop is what anybody would write: from record to record by the size in each, its position and its body's checksum compared. It
-knows no record CRC, no topic and no queue. It reads a segment as a whole; a second one maps it, because to read large pieces into
-fresh memory has a price that has nothing to do with records.
+The loop is what anybody would write: a segment is read, a header unpacked, its position compared, the body's checksum computed, the
+next record found by the size. It knows no topic, no queue and, where records carry two checksums, only the body's. Beside it the same
+loop over a mapped segment, because to read large pieces into fresh memory has a price of its own, and one that checks both.
 """
 
 import mmap
 import struct
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.ratios import Figure
-from bench.store.stores import frames, lead, open_store
+from bench.store.stores import BATCH, BORN_MS, frames, lead, open_store
+from dittomq.commitlog.format import CRC_BYTES, CRC_MASK, LENGTH_16, MARK_BYTES, Host, encode, mark
 from dittomq.commitlog.inspect import open_on_disk
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.store import Frame
 from dittomq.commitlog.verifying import verify
 
 _HEADER = struct.Struct(">iIIiiqqiq4siq4siiqi")
+_SEAL = struct.Struct(">9s10ss")
 _MAGIC = 0xDAA320A7
-_CRC_MASK = 0x7FFFFFFF
+_HOST = Host(bytes((127, 0, 0, 1)), 10911)
 _MIB = 1024 * 1024
-# Two segments, nearly full: what is behind the end is another matter.
+# Two segments, nearly full: what lies behind the end of a log is another matter.
 _SEGMENT_BYTES, _BATCHES = 256 * _MIB, 1_700
 _QUICK = (2 * _MIB, 12)
 _AT_LEAST = 2.5
 
+Way = Callable[[Path], int]
+"""Reads the store in a folder and counts its records."""
+
 
 def measure(folder: Path, quick: bool) -> list[Figure]:
-    """Alternating runs over the same store in the page cache, by processor time and by the clock."""
+    """Our records, with two checksums, and RocketMQ's, with one."""
     segment_bytes, batches = _QUICK if quick else (_SEGMENT_BYTES, _BATCHES)
     pairs = 1 if quick else 7
-    records, size = _fill(folder, segment_bytes, batches)
-    ways = (_ours, _read, _mapped)
-    took: list[list[tuple[float, float]]] = [[], [], []]
+    made = frames(batches)
+    ours, theirs = folder / "ours", folder / "theirs"
+    _fill(ours, segment_bytes, made)
+    read, mapped, sealed = partial(_read, seals=False), _mapped, partial(_read, seals=True)
+    times = _alternate(ours, [_verify, read, sealed, mapped], pairs, batches * BATCH)
+    figures = [
+        _figure("verify, processor time", ours, (times[0], times[1]), 0, _AT_LEAST),
+        _figure("verify, by the clock", ours, (times[0], times[1]), 1, _AT_LEAST),
+        _figure("verify, floor checks both CRCs", ours, (times[0], times[2]), 0, None),
+        _figure("verify, floor maps the file", ours, (times[0], times[3]), 0, None),
+    ]
+    _lay_down(theirs, segment_bytes, made)
+    times = _alternate(theirs, [_verify, read], pairs, batches * BATCH)
+    return [*figures, _figure("verify, RocketMQ's records", theirs, (times[0], times[1]), 0, _AT_LEAST)]
+
+
+def _alternate(folder: Path, ways: Sequence[Way], pairs: int, records: int) -> list[list[tuple[float, float]]]:
+    """For each way the seconds of its runs: of the processor, and by the clock."""
+    times: list[list[tuple[float, float]]] = [[] for _ in ways]
     for pair in range(pairs + 1):
-        for way, times in zip(ways, took, strict=True):
+        for way, mine in zip(ways, times, strict=True):
             began, worked = time.perf_counter(), time.process_time()
             if way(folder) != records:
-                raise RuntimeError(f"{way.__name__} did not see all {records:,} records")
-            if pair > 0 or quick:  # the first one warms up
-                times.append((time.process_time() - worked, time.perf_counter() - began))
-    (work, clock), (read_work, read_clock), (mapped_work, _) = (tuple(zip(*times, strict=True)) for times in took)
-    return [
-        _figure("log verify, processor time", size, (work, read_work), _AT_LEAST),
-        _figure("log verify, by the clock", size, (clock, read_clock), _AT_LEAST),
-        _figure("log verify, processor time, mapped floor", size, (work, mapped_work), None),
-    ]
+                raise RuntimeError(f"{way} did not see all {records:,} records")
+            if pair > 0 or pairs == 1:  # the first one warms up
+                mine.append((time.process_time() - worked, time.perf_counter() - began))
+    return times
 
 
-def _fill(folder: Path, segment_bytes: int, batches: int) -> tuple[int, int]:
-    """Make the store, whole and dispatched; its records and bytes."""
+def _figure(
+    name: str, folder: Path, times: tuple[list[tuple[float, float]], list[tuple[float, float]]], which: int, goal: float | None
+) -> Figure:
+    size = open_on_disk(OsStorage(folder), name).stop / _MIB
+    ours, floor = ([size / each[which] for each in mine] for mine in times)
+    return Figure(name, "MiB/s", ours, floor, at_least=goal)
+
+
+def _fill(folder: Path, segment_bytes: int, made: Sequence[Frame]) -> None:
+    """A store as a master leaves it."""
     store = open_store(folder, StoreOptions(segment_bytes=segment_bytes))
     lead(store)
-    made = frames(batches)
     for frame in made:
-        store.append([frame], 1)
+        store.append([frame], BORN_MS)
     store.dispatch(store.end)
     store.close(clean=True)
-    return sum(len(frame.drafts) for frame in made), store.end
 
 
-def _ours(folder: Path) -> int:
+def _lay_down(folder: Path, segment_bytes: int, made: Sequence[Frame]) -> None:
+    """A store as RocketMQ leaves it, queues built by us."""
+    (folder / "commitlog").mkdir(parents=True)
+    for start, data in _unsealed(segment_bytes, made):
+        with (folder / "commitlog" / f"{start:020d}").open("wb") as file:
+            file.write(data)
+            file.truncate(segment_bytes)
+    store = open_store(folder, StoreOptions(segment_bytes=segment_bytes))
+    store.dispatch(store.end)
+    store.close(clean=True)
+
+
+def _unsealed(segment_bytes: int, made: Sequence[Frame]) -> Iterator[tuple[int, bytes]]:
+    """Segments by their first byte, of the same messages in records without a record CRC."""
+    start, data, offsets = 0, bytearray(), dict[int, int]()
+    for draft in (draft for frame in made for draft in frame.drafts):
+        offset = offsets.get(draft.queue, 0)
+        record = bytearray(encode(draft, offset, start + len(data), BORN_MS, _HOST)[:-CRC_BYTES])
+        remaining = segment_bytes - len(data)
+        if len(record) + MARK_BYTES > remaining:
+            yield start, bytes(data + mark(remaining))
+            start, data = start + segment_bytes, bytearray()
+            record[28:36] = struct.pack(">q", start)
+        struct.pack_into(">i", record, 0, len(record))
+        LENGTH_16.pack_into(record, len(record) - len(draft.properties) - LENGTH_16.size, len(draft.properties))
+        data += record
+        offsets[draft.queue] = offset + 1
+    yield start, bytes(data)
+
+
+def _verify(folder: Path) -> int:
     report = verify(open_on_disk(OsStorage(folder), str(folder)))
     if not report.whole or report.undispatched or report.without_queue:
         raise RuntimeError(f"the store that was just made is not whole: {report.findings}")
     return report.records
 
 
-def _read(folder: Path) -> int:
-    return sum(_naive(path.read_bytes(), int(path.name)) for path in _segments(folder))
+def _read(folder: Path, *, seals: bool) -> int:
+    return sum(_naive(path.read_bytes(), int(path.name), seals=seals) for path in _segments(folder))
 
 
 def _mapped(folder: Path) -> int:
     records = 0
     for path in _segments(folder):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-            records += _naive(data, int(path.name))
+            records += _naive(data, int(path.name), seals=False)
     return records
 
 
@@ -86,20 +140,22 @@ def _segments(folder: Path) -> list[Path]:
     return sorted((folder / "commitlog").iterdir())
 
 
-def _naive(data: bytes | mmap.mmap, base: int) -> int:
-    """Count the records of a segment that are whole, as far as this looks; stops at the first that is none."""
+def _naive(data: bytes | mmap.mmap, base: int, *, seals: bool) -> int:
+    """Count the records of a segment that are whole, as far as this looks; stops at the first that is not."""
     records = at = 0
     with memoryview(data) as view:
         while at + _HEADER.size <= len(view):
             size, magic, crc, _, _, _, position, _, _, _, _, _, _, _, _, _, body_bytes = _HEADER.unpack_from(view, at)
             body = at + _HEADER.size
-            if magic != _MAGIC or position != base + at or zlib.crc32(view[body : body + body_bytes]) & _CRC_MASK != crc:
+            if magic != _MAGIC or position != base + at or zlib.crc32(view[body : body + body_bytes]) & CRC_MASK != crc:
+                break
+            if seals and not _sealed(view[at : at + size]):
                 break
             records += 1
             at += size
     return records
 
 
-def _figure(name: str, size: int, seconds: tuple[Sequence[float], Sequence[float]], goal: float | None) -> Figure:
-    ours, floor = ([size / _MIB / each for each in times] for times in seconds)
-    return Figure(name, "MiB/s", ours, floor, at_least=goal)
+def _sealed(record: memoryview) -> bool:
+    _, digits, _ = _SEAL.unpack_from(record, len(record) - CRC_BYTES)
+    return int(digits[::-1]) == zlib.crc32(record[:-CRC_BYTES]) & CRC_MASK

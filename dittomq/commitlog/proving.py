@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dittomq.commitlog.columns import Columns, Numbers, Truths, body_crcs_hold, both_crcs_hold, columns_of
-from dittomq.commitlog.expecting import Expected, tiles
+from dittomq.commitlog.columns import Columns, Numbers, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
+from dittomq.commitlog.expecting import Expected, said_to_touch, tiles
 from dittomq.commitlog.seals import Seals
 from dittomq.commitlog.storage import File
 from dittomq.commitlog.walk import HEADER_BYTES, Sort, Span, View, span_at
@@ -70,12 +70,7 @@ class Prover:
 
     def _in_step(self, view: View) -> Columns:
         """Records from the first byte on behind each of which another one, or a mark, begins."""
-        expected = self._expected.between(view.base, view.end)
-        starts = tiles(view.data, expected.positions - view.base)
-        stretch = self._seals.at(view.base)
-        border = min(stretch.end, self._flushed) if stretch.sealed else stretch.end
-        starts = starts[: np.searchsorted(starts, border - view.base)]
-        columns = columns_of(view.data, view.base, starts, view.segment_end)
+        columns = self._columns(view)
         for row in np.flatnonzero(~columns.fits).tolist():
             span = span_at(view, view.base + int(columns.starts[row]))
             if span is None or span.sort is not Sort.RECORD:
@@ -84,6 +79,24 @@ class Prover:
         if count == 0 or span_at(view, view.base + int(columns.ends[-1])) is not None:
             return columns
         return columns.first(count - 1)
+
+    def _columns(self, view: View) -> Columns:
+        """Records that follow each other by their sizes, of one hand, from the first byte on."""
+        expected = self._expected.between(view.base, view.end)
+        starts = self._of_one_hand(view, said_to_touch(expected, view.base, view.end))
+        columns = self._read(view, starts)
+        if len(starts) > 0 and columns.follows[1:].all():
+            rest = follow(view.data, int(columns.ends[-1]))
+            return self._read(view, self._of_one_hand(view, np.append(starts, rest))) if rest else columns
+        return self._read(view, self._of_one_hand(view, tiles(view.data, expected.positions - view.base)))
+
+    def _of_one_hand(self, view: View, starts: Numbers) -> Numbers:
+        hand = self._seals.at(view.base)
+        border = min(hand.end, self._flushed) if hand.sealed else hand.end
+        return starts[: np.searchsorted(starts, border - view.base)]
+
+    def _read(self, view: View, starts: Numbers) -> Columns:
+        return columns_of(view.data, view.base, starts, view.segment_end, sealed=self._seals.at(view.base).sealed)
 
     def _sorted_out(self, columns: Columns, view: View) -> Iterator[Run | tuple[Span, View]]:
         whole = _are_whole(columns, sealed=self._seals.at(view.base).sealed)

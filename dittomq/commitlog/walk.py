@@ -18,6 +18,7 @@ HEADER_BYTES = 36
 
 _OWN_POSITION = struct.Struct(">q")
 _STORE_MS_AT = 56
+_ZEROS_BYTES = 256 * 1024
 _BORN_IPV6 = 0x10
 _MAGICS = (b"\xda\xa3\x20", b"\xcb\xd4\x31\x94")
 
@@ -79,10 +80,11 @@ def span_at(view: View, at: int) -> Span | None:
 
 def next_start(view: View, at: int) -> int | None:
     """The first position at or after `at` where a record or mark starts; None when none does in view."""
-    index = max(0, at - view.base)
-    if not any_set(memoryview(view.data)[index:]):  # what lies behind a log's end is as a rule all zeros
-        return None
-    return min((found for magic in _MAGICS if (found := _found(view, magic, index)) is not None), default=None)
+    index, stop = max(0, at - view.base), len(view.data)
+    bytes_in_view = memoryview(view.data)
+    while stop > index and not any_set(bytes_in_view[max(index, stop - _ZEROS_BYTES) : stop]):
+        stop -= _ZEROS_BYTES  # what lies behind a log's end is as a rule all zeros, and seen to be zero sooner than searched
+    return min((found for magic in _MAGICS if (found := _found(view, magic, index, stop)) is not None), default=None)
 
 
 def spans(view: View, at: int) -> Iterator[Span]:
@@ -150,11 +152,11 @@ def _bytes(view: View, span: Span) -> bytes:
     return view.data[span.start - view.base : span.end - view.base]
 
 
-def _found(view: View, magic: bytes, index: int) -> int | None:
-    found = view.data.find(magic, index + 4)
+def _found(view: View, magic: bytes, index: int, stop: int) -> int | None:
+    found = view.data.find(magic, index + 4, max(0, stop))
     while found >= 0:
         at = view.base + found - 4
         if span_at(view, at) is not None:
             return at
-        found = view.data.find(magic, found + 1)
+        found = view.data.find(magic, found + 1, max(0, stop))
     return None
