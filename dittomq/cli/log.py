@@ -55,7 +55,9 @@ def verify(store: Store, json: JsonFlag = False) -> int:
     from dittomq.cli.store_items import report_document, report_lines
     from dittomq.commitlog.inspect import open_on_disk
     from dittomq.commitlog.verifying import verify as verify_store
+    from dittomq.rpc.buffers import keep_buffers
 
+    keep_buffers()
     found = open_on_disk(_storage(store), str(store))
     with progress("verify", found.stop - found.starts[0]) as advance:
         report = verify_store(found, _steps(advance))
@@ -76,7 +78,9 @@ def stats(store: Store, json: JsonFlag = False) -> int:
     from dittomq.cli.store_stats import stats_document, stats_lines
     from dittomq.commitlog.inspect import open_on_disk
     from dittomq.commitlog.measuring import measure
+    from dittomq.rpc.buffers import keep_buffers
 
+    keep_buffers()
     found = open_on_disk(_storage(store), str(store))
     with progress("stats", found.stop - found.starts[0]) as advance:
         measured = measure(found, _steps(advance))

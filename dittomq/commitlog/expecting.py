@@ -49,6 +49,11 @@ class Expected:
         self._more: list[Units] = []
         self._known_to = 0
 
+    @property
+    def held(self) -> int:
+        """How many units are in memory."""
+        return len(self._units.positions) + sum(len(units.positions) for units in self._more)
+
     def expect(self, goes_on: Mapping[QueueKey, int]) -> None:
         """The queues go on at these offsets."""
         self._sort(0)
