@@ -2,7 +2,9 @@
 
 import struct
 import zlib
+from collections.abc import Sequence
 
+from dittomq.commitlog.foreign import in_queues
 from dittomq.commitlog.format import CRC_BYTES, FIXED_BYTES, Host, encode, mark, sealed_crc
 from dittomq.message import Draft
 from tests.support.stores import Machine
@@ -29,19 +31,28 @@ def sealed_by_rocketmq(draft: Draft, queue_offset: int, position: int) -> bytes:
     return bytes(unsealed) + sealed_crc(zlib.crc32(unsealed))
 
 
-def foreign_log(drafts: list[Draft], start: int, segment_bytes: int, next_offsets: dict[tuple[str, int], int] | None = None) -> bytes:
-    """Neighbouring records from byte `start` on, and blanks where segments end; `next_offsets` is kept up to date."""
+def foreign_log(
+    drafts: list[Draft],
+    start: int,
+    segment_bytes: int,
+    next_offsets: dict[tuple[str, int], int] | None = None,
+    system_flags: Sequence[int] = (),
+) -> bytes:
+    """Neighbouring records from byte `start` on, and blanks where segments end; `next_offsets` is kept up to date.
+
+    A record of a transaction that is open or was rolled back takes no queue offset.
+    """
     offsets = {} if next_offsets is None else next_offsets
     data = bytearray()
-    for draft in drafts:
+    for draft, flag in zip(drafts, system_flags or [0] * len(drafts), strict=True):
         key = (draft.topic, draft.queue)
-        record = foreign_record(draft, offsets.get(key, 0), start + len(data))
+        record = foreign_record(draft, offsets.get(key, 0), start + len(data), system_flag=flag)
         remaining = segment_bytes - (start + len(data)) % segment_bytes
         if len(record) + 8 > remaining:
             data += mark(remaining).ljust(remaining, b"\0")
-            record = foreign_record(draft, offsets.get(key, 0), start + len(data))
+            record = foreign_record(draft, offsets.get(key, 0), start + len(data), system_flag=flag)
         data += record
-        offsets[key] = offsets.get(key, 0) + 1
+        offsets[key] = offsets.get(key, 0) + in_queues(flag)
     return bytes(data)
 
 

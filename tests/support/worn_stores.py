@@ -2,13 +2,14 @@
 
 import random
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from dittomq.commitlog.checkpoint import QueueKey
 from dittomq.commitlog.columns import Columns, Numbers
 from dittomq.commitlog.decoding import Record
-from dittomq.commitlog.format import MAGIC_MARK, UNIT, UNIT_BYTES, Host, encode
+from dittomq.commitlog.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, encode, sealed_crc
 from dittomq.commitlog.inspect import items, open_on_disk
 from dittomq.commitlog.measuring import Tally
 from dittomq.commitlog.options import StoreOptions
@@ -17,7 +18,7 @@ from dittomq.commitlog.store import Frame, Store
 from dittomq.commitlog.verifying import Report, verify
 from dittomq.message import Draft
 from dittomq.properties import encode_properties, tags_code
-from tests.support.foreign_records import foreign_record
+from tests.support.foreign_records import foreign_log, foreign_record
 from tests.support.stores import open_epoch
 
 HOST = Host(bytes((127, 0, 0, 1)), 10911)
@@ -59,26 +60,51 @@ def verified_alike(folder: Path) -> tuple[Report, Heard]:
 
 
 def filled(chance: random.Random, folder: Path) -> Store:
-    """Some hundred records of several topics, with and without tags, some queues behind the log, some topics deleted or made again."""
+    """Some hundred records of several topics, with and without tags, some queues behind the log, some topics deleted or made again.
+
+    In every other store the first of them are RocketMQ's.
+    """
+    if chance.random() < 0.5:
+        lay_foreign_log(chance, folder)
     store = Store.open(OsStorage(folder), OPTIONS, chance=chance, wall_ms=1_000)
+    store.dispatch(store.end)
     open_epoch(store)
     for at in range(chance.randrange(20, 120)):
-        topic, queue, tag = chance.choice(TOPICS), chance.randrange(3), chance.choice(TAG_NAMES)
-        drafts = []
-        for _ in range(chance.randrange(1, 9)):
-            body = chance.randbytes(chance.choice((0, 1, 40, 300, 1_000, 12_000)))
-            keys = ["key"] * chance.randrange(2)
-            drafts.append(Draft(topic, queue, 0, at, body, encode_properties(keys, tag, {"of": "TAGS"}), tags_code(tag) if tag else 0))
+        drafts = some_drafts(chance)
         store.append([Frame(drafts)], at)
         if chance.random() < 0.3:
             store.dispatch(store.end)
         if chance.random() < 0.03:
-            store.hide(store.next_offsets(topic))
+            lows = store.next_offsets(drafts[0].topic)
+            store.hide({key: chance.randrange(low + 1) for key, low in lows.items()})
         if chance.random() < 0.02:
             open_epoch(store)
     if chance.random() < 0.8:
         store.dispatch(store.end)
     return store
+
+
+def some_drafts(chance: random.Random) -> list[Draft]:
+    """Of one queue."""
+    topic, queue, tag = chance.choice(TOPICS), chance.randrange(3), chance.choice(TAG_NAMES)
+    drafts = []
+    for _ in range(chance.randrange(1, 9)):
+        body = chance.randbytes(chance.choice((0, 1, 40, 300, 1_000, 12_000)))
+        keys = ["key"] * chance.randrange(2)
+        drafts.append(Draft(topic, queue, 0, 1, body, encode_properties(keys, tag, {"of": "TAGS"}), tags_code(tag) if tag else 0))
+    return drafts
+
+
+def lay_foreign_log(chance: random.Random, folder: Path) -> None:
+    """As a running RocketMQ leaves it: no seals, and records of transactions that no queue has."""
+    (folder / "commitlog").mkdir(parents=True)
+    drafts = [draft for _ in range(chance.randrange(5, 60)) for draft in some_drafts(chance)]
+    flags = [chance.choice([0] * 20 + [4, 8, 12]) for _ in drafts]
+    data = foreign_log(drafts, 0, OPTIONS.segment_bytes, system_flags=flags)
+    for start in range(0, len(data), OPTIONS.segment_bytes):
+        with (folder / "commitlog" / f"{start:020d}").open("wb") as file:
+            file.write(data[start : start + OPTIONS.segment_bytes])
+            file.truncate(OPTIONS.segment_bytes)
 
 
 def put(path: Path, data: bytes, at: int) -> None:
@@ -116,6 +142,9 @@ def forge_a_record(chance: random.Random, folder: Path) -> None:
     offset = chance.choice([record.queue_offset, 0, record.queue_offset + 1, record.queue_offset - 1])
     draft = Draft(topic, chance.choice([record.queue, 0, 7]), 0, 1, record.body, "".join(written).encode(), 0)
     made = encode(draft, offset, record.physical_offset, record.store_ms, HOST)
+    if chance.random() < 0.3:
+        made = made[:8] + chance.randbytes(4) + made[12:-CRC_BYTES]
+        made += sealed_crc(zlib.crc32(made))
     if "__CRC32#" not in record.properties or chance.random() < 0.2:
         made = foreign_record(draft, offset, record.physical_offset, record.store_ms, chance.choice([0, 0, 4, 8, 12, 0x80]))
     if len(made) != record.size:
@@ -138,8 +167,9 @@ def point_elsewhere(chance: random.Random, path: Path) -> None:
     data = path.read_bytes()
     at = chance.randrange(len(data) // UNIT_BYTES) * UNIT_BYTES
     position, size, code = UNIT.unpack_from(data, at)
-    changes = [(1 << 60, size, code), (0, size, code), (position, size ^ 1, code), (position, size, -(1 << 40)), (position, size, 97)]
-    put(path, UNIT.pack(*chance.choice([*changes, (position, 0x7FFFFFFF, 0)])), at)
+    changes = [(0, 0, 0), (0, 0, 0), (1 << 60, size, code), (0, size, code), (position, 0x7FFFFFFF, 0)]
+    changes += [(position, size ^ 1, code), (position, size, -(1 << 40)), (position, size, 97)]
+    put(path, UNIT.pack(*chance.choice(changes)), at)
 
 
 def damage(chance: random.Random, folder: Path) -> list[str]:
