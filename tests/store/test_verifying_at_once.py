@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog import expecting, inspect, proving
+from dittomq.commitlog.appending import Placed
+from dittomq.commitlog.format import UNIT_BYTES, encode
 from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Store
+from dittomq.commitlog.verifying import Kind
 from dittomq.errors import Refused
-from tests.support.stores import frame, open_epoch
-from tests.support.worn_stores import OPTIONS, damage, filled, put, verified_alike
+from tests.support.stores import draft, frame, open_epoch
+from tests.support.worn_stores import HOST, OPTIONS, damage, filled, put, verified_alike
 
 SEEDS = range(40)
 
@@ -41,17 +44,26 @@ def test_a_damaged_store_is_reported_alike_at_once_and_one_by_one(seed: int, tmp
     verified_alike(tmp_path)
 
 
-@pytest.mark.usefixtures("small_steps")
-def test_each_byte_of_a_record_counts(tmp_path: Path) -> None:
-    store = Store.open(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1_000)
+def one_queue(folder: Path, records: int) -> list[Placed]:
+    """A store with that many records in queue 0 of `orders`, and where they lie."""
+    store = Store.open(OsStorage(folder), OPTIONS, chance=random.Random(1), wall_ms=1_000)
     open_epoch(store)
-    placed = store.append([frame(*[b"body %d" % at for at in range(40)])], 1).placed[0]
+    placed = store.append([frame(*[b"body %d" % at for at in range(records)])], 1).placed[0]
     assert not isinstance(placed, Refused)
     store.dispatch(store.end)
     store.close(clean=True)
+    return placed
+
+
+def segment_of(folder: Path) -> Path:
+    return folder / "commitlog" / f"{0:020d}"
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_each_byte_of_a_record_counts(tmp_path: Path) -> None:
+    place = one_queue(tmp_path, 40)[17]
     assert verified_alike(tmp_path)[1].at_once > 30
-    log = min((tmp_path / "commitlog").iterdir())
-    place = placed[17]
+    log = segment_of(tmp_path)
 
     for at in range(place.physical_offset, place.physical_offset + place.size):
         whole = log.read_bytes()[at]
@@ -60,3 +72,29 @@ def test_each_byte_of_a_record_counts(tmp_path: Path) -> None:
         assert verified_alike(tmp_path)[0].counts, at
 
         put(log, bytes((whole,)), at)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_each_unit_of_a_queue_counts(tmp_path: Path) -> None:
+    one_queue(tmp_path, 120)
+
+    for path in sorted(tmp_path.glob("consumequeue/orders/0/*")):
+        data = path.read_bytes()
+        for at in range(0, len(data.rstrip(b"\0")), UNIT_BYTES):
+            put(path, bytes(UNIT_BYTES), at)
+
+            report, _ = verified_alike(tmp_path)
+            assert report.undispatched or report.counts == {Kind.UNIT_MISSING: 1}, at
+
+            put(path, data[at : at + UNIT_BYTES], at)
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("topic", "queue", "offset"), [("ORDERS", 0, 17), ("orders", 1, 17), ("orders", 0, 16), ("order", 0, 17)])
+def test_a_whole_record_of_another_queue_in_the_place_of_one_counts(tmp_path: Path, topic: str, queue: int, offset: int) -> None:
+    place = one_queue(tmp_path, 40)[17]
+    body = b"body 17".ljust(7 + len("orders") - len(topic), b"!")
+
+    put(segment_of(tmp_path), encode(draft(topic, queue, body), offset, place.physical_offset, 1, HOST), place.physical_offset)
+
+    assert Kind.QUEUE_GAP in verified_alike(tmp_path)[0].counts
