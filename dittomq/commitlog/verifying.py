@@ -18,7 +18,7 @@ from dittomq.commitlog.columns import Columns, Numbers, Truths
 from dittomq.commitlog.decoding import Record, decode
 from dittomq.commitlog.expecting import NO_QUEUE, Expected, Units
 from dittomq.commitlog.foreign import INNER_BATCH, SCHEDULE_TOPIC, in_queues
-from dittomq.commitlog.format import MAX_RECORD_BYTES, UNIT, UNIT_BYTES
+from dittomq.commitlog.format import MAX_RECORD_BYTES, UNIT, UNIT_BYTES, safe_topic
 from dittomq.commitlog.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces
 from dittomq.commitlog.proving import Prover, Run
 from dittomq.commitlog.queue_index import folder_of
@@ -398,7 +398,7 @@ class _Units:
         found = self._file_bytes.get(key)
         if found is None:
             folder = folder_of(*key)
-            names = self._storage.list_folder(folder)
+            names = self._storage.list_folder(folder) if safe_topic(key[0].encode()) else []
             found = 0
             if names:
                 with contextlib.closing(self._storage.open(f"{folder}/{names[0]}", readonly=True)) as file:

@@ -14,6 +14,7 @@ from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.verifying import Kind, verify
 from dittomq.errors import UnreadableStore
+from tests.support.foreign_records import foreign_log, put_log
 from tests.support.stores import Machine, draft, frame, open_epoch
 
 SEGMENT_0 = f"commitlog/{0:020d}"
@@ -214,3 +215,12 @@ def test_a_segment_that_a_running_broker_drops_while_the_log_is_read_ends_the_re
 
     with pytest.raises(UnreadableStore, match="was dropped while the log was read; read it again"):
         verify(seen)
+
+
+@pytest.mark.parametrize("topic", ["or\0ers", "../orders", "..", ""])
+def test_a_record_of_a_topic_that_no_folder_can_be_named_after_has_no_queue(machine: Machine, topic: str) -> None:
+    put_log(machine, foreign_log([draft(topic), draft()], 0, machine.options.segment_bytes), 0)
+
+    report = verify(open_on_disk(machine.storage(), "here"))
+
+    assert (report.records, report.without_queue, report.whole) == (2, 2, True)

@@ -12,8 +12,9 @@ from dittomq.commitlog.storage import OsStorage
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.verifying import Kind
 from dittomq.errors import Refused
+from tests.support.foreign_records import foreign_log
 from tests.support.stores import draft, frame, open_epoch
-from tests.support.worn_stores import HOST, OPTIONS, damage, filled, put, verified_alike
+from tests.support.worn_stores import HOST, OPTIONS, damage, filled, put, records_of, verified_alike
 
 SEEDS = range(40)
 
@@ -98,3 +99,27 @@ def test_a_whole_record_of_another_queue_in_the_place_of_one_counts(tmp_path: Pa
     put(segment_of(tmp_path), encode(draft(topic, queue, body), offset, place.physical_offset, 1, HOST), place.physical_offset)
 
     assert Kind.QUEUE_GAP in verified_alike(tmp_path)[0].counts
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("row", "change"), [(17, 0x00), (17, 0x04), (40, 0x01)])
+def test_each_byte_of_a_record_counts_alike_where_another_hand_wrote_before_us(tmp_path: Path, row: int, change: int) -> None:
+    """Row 40 is the first that is ours, 17 one of RocketMQ's; `change` 0 zeroes the byte."""
+    data = foreign_log([draft(body=b"body %d" % at, tag="tag") for at in range(40)], 0, OPTIONS.segment_bytes)
+    segment_of(tmp_path).parent.mkdir()
+    segment_of(tmp_path).write_bytes(data.ljust(OPTIONS.segment_bytes, b"\0"))
+    store = Store.open(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1_000)
+    open_epoch(store)
+    store.append([frame(*[b"body %d" % at for at in range(40)])], 1)
+    store.dispatch(store.end)
+    store.close(clean=True)
+    assert verified_alike(tmp_path)[1].at_once > 70
+    record = records_of(tmp_path)[row]
+
+    for at in range(record.physical_offset, record.physical_offset + record.size):
+        whole = segment_of(tmp_path).read_bytes()[at]
+        put(segment_of(tmp_path), bytes((whole ^ change if change else 0,)), at)
+
+        verified_alike(tmp_path)
+
+        put(segment_of(tmp_path), bytes((whole,)), at)
