@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,17 +17,15 @@ from dittomq.commitlog.columns import Columns, Numbers, Truths
 from dittomq.commitlog.decoding import Record, decode
 from dittomq.commitlog.expecting import NO_QUEUE, Expected, Units
 from dittomq.commitlog.foreign import INNER_BATCH, SCHEDULE_TOPIC, in_queues
-from dittomq.commitlog.format import MAX_RECORD_BYTES, UNIT, UNIT_BYTES, safe_topic
+from dittomq.commitlog.format import MAX_RECORD_BYTES
 from dittomq.commitlog.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces
 from dittomq.commitlog.proving import Prover, Run
-from dittomq.commitlog.queue_index import folder_of
-from dittomq.commitlog.segment import name_of, path_of
+from dittomq.commitlog.queue_files import QueueFiles
+from dittomq.commitlog.segment import path_of
 from dittomq.commitlog.walk import Sort, View, problem_of, span_at
 from dittomq.properties import TAGS, tags_code
 
 MAX_FINDINGS = 1_000
-_CACHED_QUEUES = 1_024
-_CACHED_UNITS = 256
 _MAGIC = re.compile("magic [0-9a-f]{8}")
 
 
@@ -159,7 +156,7 @@ class _Queues:
         self._store = store
         self._report = report
         self._listener = listener
-        self._units = _Units(store)
+        self._units = QueueFiles(store)
         self.expected = Expected(self._units.read)
         self._names = Names()
         self._agreed: dict[QueueKey, int] = {}
@@ -352,56 +349,3 @@ def _code_fits(record: Record, code: int) -> bool:
     if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
         return True  # a due time
     return code < LOWEST_HASH or code == tags_code(record.properties.get(TAGS, ""))  # below: an address in the queue's extension
-
-
-class _Units:
-    """Units of queues, a few hundred at a time, of a bounded number of queues."""
-
-    def __init__(self, store: StoreOnDisk) -> None:
-        self._storage = store.storage
-        self._blocks: OrderedDict[QueueKey, tuple[int, bytes]] = OrderedDict()
-        self._file_bytes: dict[QueueKey, int] = {}
-
-    def has(self, key: QueueKey) -> bool:
-        """Whether the queue has any file."""
-        return self._size(key) > 0
-
-    def at(self, key: QueueKey, offset: int) -> tuple[int, int, int] | None:
-        """Position, size and tags code of a message; None where its file is not there."""
-        first, block = self._blocks.get(key, (-1, b""))
-        if not first <= offset < first + len(block) // UNIT_BYTES:
-            first, block = offset, self.read(key, offset, _CACHED_UNITS * UNIT_BYTES)
-            self._blocks[key] = (first, block)
-        self._blocks.move_to_end(key)
-        if len(self._blocks) > _CACHED_QUEUES:
-            self._blocks.popitem(last=False)
-        at = (offset - first) * UNIT_BYTES
-        return None if at + UNIT_BYTES > len(block) else UNIT.unpack_from(block, at)
-
-    def forget(self, key: QueueKey) -> None:
-        """Read the queue's units again when they are asked for."""
-        self._blocks.pop(key, None)
-
-    def read(self, key: QueueKey, offset: int, most: int) -> bytes:
-        """Units from a message on, at most so many bytes and of one file."""
-        size = self._size(key)
-        if size == 0:
-            return b""
-        at = offset * UNIT_BYTES
-        path = f"{folder_of(*key)}/{name_of(at // size * size)}"
-        if not self._storage.exists(path):
-            return b""
-        with contextlib.closing(self._storage.open(path, readonly=True)) as file:
-            return file.pread(min(most, size - at % size), at % size)
-
-    def _size(self, key: QueueKey) -> int:
-        found = self._file_bytes.get(key)
-        if found is None:
-            folder = folder_of(*key)
-            names = self._storage.list_folder(folder) if safe_topic(key[0].encode()) else []
-            found = 0
-            if names:
-                with contextlib.closing(self._storage.open(f"{folder}/{names[0]}", readonly=True)) as file:
-                    found = file.size() // UNIT_BYTES * UNIT_BYTES
-            self._file_bytes[key] = found
-        return found
