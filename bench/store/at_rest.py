@@ -21,7 +21,7 @@ from bench.ratios import Figure
 from bench.store.stores import BORN_MS, lead, open_store
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import dropping
-from dittomq.commitlog.storage import File, OsStorage
+from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.message import MAX_BODY_BYTES, Draft
 from dittomq.metadata.formats import TOPICS

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.ratios import Figure, percentile
 from dittomq.broker.preparing import prepare_segments
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import LineageEntry

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers

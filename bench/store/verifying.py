@@ -15,12 +15,12 @@ from pathlib import Path
 
 from bench.ratios import Figure
 from bench.store.stores import BATCH, BORN_MS, frames, lead, open_store
-from dittomq.commitlog.format import CRC_BYTES, CRC_MASK, LENGTH_16, MARK_BYTES, Host, encode, mark
-from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, LENGTH_16, MARK_BYTES, Host, encode, mark
 from dittomq.commitlog.store import Frame
-from dittomq.commitlog.verifying import verify
 
 _HEADER = struct.Struct(">iIIiiqqiq4siq4siiqi")
 _SEAL = struct.Struct(">9s10ss")

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
-from dittomq.commitlog.digest import root_digest
+from dittomq.commitlog.records.digest import root_digest
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, CopyDescription, RangeDigests
 from dittomq.doors.workers import Lane
 from dittomq.errors import InvalidField, OffsetOutOfRange, QueueFull

@@ -5,7 +5,7 @@ A crash at any point leaves each file old or new, and a whole `.bak` beside it o
 
 from collections.abc import Generator
 
-from dittomq.commitlog.storage import Storage, read_file, replace_file
+from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
 from dittomq.metadata.formats import DamagedFile, TableKind, decode, encode
 from dittomq.metadata.tables import R, Table

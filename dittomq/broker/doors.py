@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import Transport
 from dittomq.doors.workers import Workers

@@ -14,9 +14,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from dittomq.commitlog import side_file
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
-from dittomq.commitlog.storage import Storage
 from dittomq.copies import MAX_LEASE_S, Pin
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock

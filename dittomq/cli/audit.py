@@ -53,8 +53,8 @@ def compare(
     Exit code: 0 all equal, otherwise the sum of 1 differs, 16 incomplete.
     """
     from dittomq.cli.digests import comparison_document, comparison_lines, read_digest
-    from dittomq.commitlog.compare import Side
-    from dittomq.commitlog.compare import compare as compare_digests
+    from dittomq.commitlog.offline.compare import Side
+    from dittomq.commitlog.offline.compare import compare as compare_digests
 
     try:
         comparison = compare_digests(Side(str(first), read_digest(first)), Side(str(second), read_digest(second)))

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from dittomq.commitlog.compare import Comparison
-from dittomq.commitlog.digest_file import Range, StoreDigest, from_bytes, to_bytes
+from dittomq.commitlog.offline.compare import Comparison
+from dittomq.commitlog.offline.digest_file import Range, StoreDigest, from_bytes, to_bytes
 from dittomq.errors import ConfigError
 
 

@@ -14,8 +14,8 @@ from dittomq.cli.output import progress, say, say_json
 from dittomq.errors import UnreadableStore
 
 if TYPE_CHECKING:  # `--help` must not wait for it
-    from dittomq.commitlog.digest_file import Range
-    from dittomq.commitlog.storage import Storage
+    from dittomq.commitlog.disk.storage import Storage
+    from dittomq.commitlog.offline.digest_file import Range
 
 app = typer.Typer(name="log", help="Read a store on disk, RocketMQ's or ours; nothing in it is changed.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def dump(
 ) -> None:
     """Print every record of a store, with where it lies and whether its checksums hold; what cannot be read is named too."""
     from dittomq.cli.store_items import item_document, item_line
-    from dittomq.commitlog.inspect import items, open_on_disk
+    from dittomq.commitlog.offline.inspect import items, open_on_disk
 
     left = limit
     for item in items(open_on_disk(_storage(store), str(store))):
@@ -53,8 +53,8 @@ def verify(store: Store, json: JsonFlag = False) -> int:
     Exit code 3 when something is wrong. A torn end is what a kill leaves: the next start cuts it.
     """
     from dittomq.cli.store_items import report_document, report_lines
-    from dittomq.commitlog.inspect import open_on_disk
-    from dittomq.commitlog.verifying import verify as verify_store
+    from dittomq.commitlog.offline.inspect import open_on_disk
+    from dittomq.commitlog.offline.verifying import verify as verify_store
     from dittomq.rpc.buffers import keep_buffers
 
     keep_buffers()
@@ -76,8 +76,8 @@ def stats(store: Store, json: JsonFlag = False) -> int:
     Exit code 3 when something is wrong, as with verify. Nothing is locked or written, so a broker may be using the store.
     """
     from dittomq.cli.store_stats import stats_document, stats_lines
-    from dittomq.commitlog.inspect import open_on_disk
-    from dittomq.commitlog.measuring import measure
+    from dittomq.commitlog.offline.inspect import open_on_disk
+    from dittomq.commitlog.offline.measuring import measure
     from dittomq.rpc.buffers import keep_buffers
 
     keep_buffers()
@@ -103,7 +103,7 @@ def digest(
 ) -> None:
     """Write digests of a store into a small file, to be compared with another's: dittomq audit compare."""
     from dittomq.cli.digests import digest_line, write_digest
-    from dittomq.commitlog.digest_file import digest_store
+    from dittomq.commitlog.offline.digest_file import digest_store
 
     asked = None if only is None else _range(only)
     storage = _storage(store)
@@ -117,7 +117,7 @@ def digest(
 
 
 def _storage(store: Path) -> "Storage":
-    from dittomq.commitlog.storage import OsStorage
+    from dittomq.commitlog.disk.storage import OsStorage
 
     if not store.is_dir():
         raise UnreadableStore(str(store), "there is no such folder")
@@ -125,7 +125,7 @@ def _storage(store: Path) -> "Storage":
 
 
 def _range(text: str) -> "Range":
-    from dittomq.commitlog.digest_file import Range
+    from dittomq.commitlog.offline.digest_file import Range
 
     match = re.fullmatch(r"([\d,]+)\.\.([\d,]+)", text)
     if match is None:

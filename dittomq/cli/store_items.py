@@ -5,9 +5,9 @@ import ipaddress
 from dataclasses import asdict
 
 from dittomq.cli.output import clock_time, printable, shown_body
-from dittomq.commitlog.format import Host
-from dittomq.commitlog.inspect import Item
-from dittomq.commitlog.verifying import Report
+from dittomq.commitlog.offline.inspect import Item
+from dittomq.commitlog.offline.verifying import Report
+from dittomq.commitlog.records.format import Host
 
 _MAX_SHOWN = 20
 

@@ -12,16 +12,17 @@ Source: Apache RocketMQ 5.3.3, CommitLog#recoverAbnormally, StoreCheckpoint#getM
 import contextlib
 import struct
 
-from dittomq.commitlog import side_file, watermark
-from dittomq.commitlog.boot import StopKind
-from dittomq.commitlog.foreign import NotRead
-from dittomq.commitlog.format import MAGIC_1, MAGIC_2, START, store_ms_of
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.queue_index import FOLDER as QUEUES_FOLDER
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.scanning import scan_at, skip_damage
+from dittomq.commitlog.disk.storage import Storage, read_file
+from dittomq.commitlog.queues.queue_index import FOLDER as QUEUES_FOLDER
+from dittomq.commitlog.records.foreign import NotRead
+from dittomq.commitlog.records.format import MAGIC_1, MAGIC_2, START, store_ms_of
+from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.recovery import Layout, open_log
-from dittomq.commitlog.scanning import scan_at, skip_damage
-from dittomq.commitlog.seals import Seals
-from dittomq.commitlog.storage import Storage, read_file
+from dittomq.commitlog.state import watermark
+from dittomq.commitlog.state.boot import StopKind
 from dittomq.errors import UnreadableStore
 
 # Folders of RocketMQ that hold what we do not read.

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.segment_maker import SegmentMaker
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.gate import Gate
-from dittomq.commitlog.log import Log
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.segment_maker import SegmentMaker
-from dittomq.commitlog.storage import Storage
 
 _STEP_BYTES = 1024 * 1024
 

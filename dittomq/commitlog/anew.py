@@ -6,10 +6,11 @@ higher than the number of messages that the queue had had speaks of those before
 
 from dataclasses import replace
 
-from dittomq.commitlog import checkpoint, dropping
-from dittomq.commitlog.checkpoint import Minimum
-from dittomq.commitlog.queue_index import QueueIndex
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog import dropping
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.queues import checkpoint
+from dittomq.commitlog.queues.checkpoint import Minimum
+from dittomq.commitlog.queues.queue_index import QueueIndex
 
 
 def note(storage: Storage, index: QueueIndex) -> None:

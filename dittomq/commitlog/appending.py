@@ -1,7 +1,7 @@
 """② A master's appends: gives every message its offsets and its store time, encodes a whole group, writes each stretch at once.
 
 The hot path. A message costs one header, two checksums and a few lookups; the bytes are joined once for each piece. Large frames
-are encoded by columns, see `dittomq.commitlog.bulk`; what this module does for one message and that one for many is the same.
+are encoded by columns, see `dittomq.commitlog.records.bulk`; what this module does for one message and that one for many is the same.
 """
 
 import struct
@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.commitlog.bulk import LEAST_MESSAGES, Bulk, Numbers, Stamp
-from dittomq.commitlog.derived import Derived
-from dittomq.commitlog.dispatch import Waiting, WaitingBatch, carried
-from dittomq.commitlog.format import (
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.queues.dispatch import Waiting, WaitingBatch, carried
+from dittomq.commitlog.queues.queue_index import Queue
+from dittomq.commitlog.records.bulk import LEAST_MESSAGES, Bulk, Numbers, Stamp
+from dittomq.commitlog.records.format import (
     CRC_BYTES,
     CRC_MASK,
     CRC_NAME,
@@ -35,9 +37,7 @@ from dittomq.commitlog.format import (
     sequence_of,
     strip_crc,
 )
-from dittomq.commitlog.gathering import Run
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.queue_index import Queue
+from dittomq.commitlog.records.gathering import Run
 from dittomq.errors import InvalidField, MessageTooLarge, Refused
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 from dittomq.offsets import PhysicalOffset, QueueOffset

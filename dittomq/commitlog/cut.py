@@ -9,13 +9,15 @@ From the intent on, everything is repeated until it is done; before it, nothing 
 import contextlib
 from dataclasses import dataclass, replace
 
-from dittomq.commitlog import checkpoint, identity, key_index, lineage_file, producers, side_file, watermark
-from dittomq.commitlog.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.queue_index import folder_of, keys_on_disk, path_of, remove_files
-from dittomq.commitlog.segment import FOLDER
-from dittomq.commitlog.segment import path_of as segment_path
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.segment import FOLDER
+from dittomq.commitlog.disk.segment import path_of as segment_path
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.queues import checkpoint, key_index, producers
+from dittomq.commitlog.queues.queue_index import folder_of, keys_on_disk, path_of, remove_files
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.state import identity, lineage_file, watermark
 from dittomq.lineage import cut_lineage
 from dittomq.offsets import PhysicalOffset
 

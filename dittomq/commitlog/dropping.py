@@ -10,15 +10,17 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dittomq.commitlog import checkpoint, producers, side_file, watermark
-from dittomq.commitlog.checkpoint import QueueKey
-from dittomq.commitlog.format import store_ms_of
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.open_files import OpenFiles
-from dittomq.commitlog.queue_index import Queue, QueueIndex
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.segment import FOLDER, path_of
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.queues import checkpoint, producers
+from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
+from dittomq.commitlog.records.format import store_ms_of
 from dittomq.commitlog.retention import Segment
-from dittomq.commitlog.segment import FOLDER, path_of
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.state import watermark
 from dittomq.commitlog.visits import first_record
 from dittomq.offsets import PhysicalOffset
 

@@ -3,15 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from dittomq.commitlog import anew, checkpoint, dropping
-from dittomq.commitlog.derived import Derived
+from dittomq.commitlog import anew, dropping
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.gate import Gate
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.open_files import OpenFiles
-from dittomq.commitlog.queue_index import Queue
+from dittomq.commitlog.queues import checkpoint
+from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.queues.queue_index import Queue
 from dittomq.commitlog.retention import DiskUse, Segment
-from dittomq.commitlog.storage import Storage
-from dittomq.commitlog.watermark import Watermark
+from dittomq.commitlog.state.watermark import Watermark
 from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from dittomq.commitlog.format import Host
-from dittomq.commitlog.key_format import ROCKETMQ_KEY_SIZES, KeySizes
+from dittomq.commitlog.queues.key_format import ROCKETMQ_KEY_SIZES, KeySizes
+from dittomq.commitlog.records.format import Host
 
 MIN_SEGMENT_BYTES = 4_096
 _LOOPBACK = Host(bytes((127, 0, 0, 1)), 10911)

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from dittomq.commitlog import foreign
-from dittomq.commitlog.bodies import CannotInflate, MissingPackage
-from dittomq.commitlog.decoding import message_of
-from dittomq.commitlog.format import MARK_BYTES, START, intact, problem_of, whole_end
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
-from dittomq.commitlog.seals import Seals
-from dittomq.commitlog.walk import HEADER_BYTES, View, span_at
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
+from dittomq.commitlog.records import foreign
+from dittomq.commitlog.records.bodies import CannotInflate, MissingPackage
+from dittomq.commitlog.records.decoding import message_of
+from dittomq.commitlog.records.format import MARK_BYTES, START, intact, problem_of, whole_end
+from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.records.walk import HEADER_BYTES, View, span_at
 from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset

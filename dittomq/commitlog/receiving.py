@@ -3,11 +3,11 @@
 A chunk may end inside a record. Its bytes are written at once; the record counts when its last byte has come.
 """
 
-from dittomq.commitlog.derived import Derived
-from dittomq.commitlog.format import MARK_BYTES, MAX_RECORD_BYTES
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.scanning import Scanner, scan_bytes
-from dittomq.commitlog.seals import Seals
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.scanning import Scanner, scan_bytes
+from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES
+from dittomq.commitlog.records.seals import Seals
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 
 

@@ -8,23 +8,25 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dittomq.commitlog import anew, checkpoint, dropping, key_index, producers, watermark
-from dittomq.commitlog.checkpoint import Checkpoint
-from dittomq.commitlog.derived import Derived
-from dittomq.commitlog.dispatch import Dispatch
-from dittomq.commitlog.foreign import NotRead
-from dittomq.commitlog.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.key_format import KeyMark, KeySizes
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.open_files import OpenFiles
-from dittomq.commitlog.queue_index import Queue, QueueIndex, folder_of, keys_on_disk, path_of, remove_all
-from dittomq.commitlog.scanning import WINDOW_BYTES, scan_at, scan_singly, skip_damage
-from dittomq.commitlog.seals import Seals
-from dittomq.commitlog.segment import FOLDER, check_sizes, starts_of
-from dittomq.commitlog.segment import path_of as segment_path
-from dittomq.commitlog.segment_maker import SegmentMaker
-from dittomq.commitlog.side_file import DamagedSideFile
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog import anew, dropping
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.scanning import WINDOW_BYTES, scan_at, scan_singly, skip_damage
+from dittomq.commitlog.disk.segment import FOLDER, check_sizes, starts_of
+from dittomq.commitlog.disk.segment import path_of as segment_path
+from dittomq.commitlog.disk.segment_maker import SegmentMaker
+from dittomq.commitlog.disk.side_file import DamagedSideFile
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.queues import checkpoint, key_index, producers
+from dittomq.commitlog.queues.checkpoint import Checkpoint
+from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.queues.dispatch import Dispatch
+from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
+from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, keys_on_disk, path_of, remove_all
+from dittomq.commitlog.records.foreign import NotRead
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.state import watermark
 from dittomq.commitlog.visits import Visits
 from dittomq.errors import UnreadableStore
 

@@ -9,9 +9,9 @@ and what stands is on the disk, whatever was dropped when. What a plain kill lea
 write, so the beginning of one record and nothing behind it. Anything else says that pages were dropped.
 """
 
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.scanning import scan_at
-from dittomq.commitlog.seals import Seals
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.scanning import scan_at
+from dittomq.commitlog.records.seals import Seals
 
 _SIZE_BYTES = 4
 

@@ -11,24 +11,28 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from dittomq.commitlog import adopting, boot, checkpoint, cut, digest, identity, lineage_file, producers, recovery, side_file, watermark
+from dittomq.commitlog import adopting, cut, recovery
 from dittomq.commitlog.ahead import Ahead
 from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
-from dittomq.commitlog.boot import StopKind
 from dittomq.commitlog.cut import CutReport
-from dittomq.commitlog.decoding import message_of
-from dittomq.commitlog.format import FIXED_BYTES, MAX_RECORD_BYTES
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.segment import FOLDER
+from dittomq.commitlog.disk.segment_maker import SegmentMaker
+from dittomq.commitlog.disk.storage import HeldLock, Storage
 from dittomq.commitlog.front import Front
 from dittomq.commitlog.gate import Gate, confessed, reported
-from dittomq.commitlog.open_files import OpenFiles
 from dittomq.commitlog.options import StoreOptions
+from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
 from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.records import digest
+from dittomq.commitlog.records.decoding import message_of
+from dittomq.commitlog.records.format import FIXED_BYTES, MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Layout, Recovered
-from dittomq.commitlog.segment import FOLDER
-from dittomq.commitlog.segment_maker import SegmentMaker
 from dittomq.commitlog.settling import is_torn, write_again
-from dittomq.commitlog.storage import HeldLock, Storage
+from dittomq.commitlog.state import boot, identity, lineage_file, watermark
+from dittomq.commitlog.state.boot import StopKind
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset

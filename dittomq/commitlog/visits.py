@@ -8,15 +8,16 @@ marks say that it was here.
 
 import xxhash
 
-from dittomq.commitlog import checkpoint, lineage_file
-from dittomq.commitlog.foreign import ORIGIN_BYTES, by_another_hand, carries_seal
-from dittomq.commitlog.format import Scan, problem_of
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.scanning import Found
-from dittomq.commitlog.seals import Seals
-from dittomq.commitlog.storage import Storage
-from dittomq.commitlog.walk import HEADER_BYTES, Sort, View, span_at
-from dittomq.commitlog.watermark import Watermark
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.scanning import Found
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.queues import checkpoint
+from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, carries_seal
+from dittomq.commitlog.records.format import Scan, problem_of
+from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, View, span_at
+from dittomq.commitlog.state import lineage_file
+from dittomq.commitlog.state.watermark import Watermark
 from dittomq.lineage import FOREIGN, Lineage, LineageEntry, cut_lineage, newest_epoch
 from dittomq.offsets import PhysicalOffset
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport

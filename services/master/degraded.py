@@ -2,7 +2,7 @@
 
 import json
 
-from dittomq.commitlog.storage import Storage, read_file, replace_file
+from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import UnreadableStore
 from dittomq.offsets import PhysicalOffset
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 
-from dittomq.commitlog import side_file
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
-from dittomq.commitlog.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.offsets import PhysicalOffset

@@ -14,7 +14,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.reading import Readable
 from dittomq.broker.registration import Identity, registration
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock

@@ -9,7 +9,7 @@ import structlog
 
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.reading import Readable
-from dittomq.commitlog.storage import Storage
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane

@@ -1,6 +1,6 @@
 """Up to where this copy was proven equal to its master's, kept over restarts in `dittomq/verified-equal`."""
 
-from dittomq.commitlog.storage import Storage, read_file, replace_file
+from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.offsets import PhysicalOffset
 
 PATH = "dittomq/verified-equal"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dittomq.commitlog.seals import Seals
+from dittomq.commitlog.records.seals import Seals
 from dittomq.copies import CopyDescription
 from spark.audit.model import Bounds, GroupPlan, GroupSurvey, NotCompared, Slice, Surveyed
 

@@ -6,8 +6,8 @@ A slice owns the records that start in it, so slices can be read in any order an
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from dittomq.commitlog.format import MAX_RECORD_BYTES, scan
-from dittomq.commitlog.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES, scan
+from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
 from spark.audit.model import Bounds, Damage, QueueRun, Records, Slice
 
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from dittomq.client.copies import CopyReader, NodeAddress
-from dittomq.commitlog.digest import leaf_digest, root_digest
-from dittomq.commitlog.walk import View
+from dittomq.commitlog.records.digest import leaf_digest, root_digest
+from dittomq.commitlog.records.walk import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
 from dittomq.errors import DittoError

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from dittomq.commitlog import boot, checkpoint, cut, identity, producers, side_file, watermark
-from dittomq.commitlog.key_index import KeyIndex
-from dittomq.commitlog.log import Log
-from dittomq.commitlog.queue_index import QueueIndex
-from dittomq.commitlog.segment_maker import SegmentMaker
-from dittomq.commitlog.storage import File, Storage
+from dittomq.commitlog import cut
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.segment_maker import SegmentMaker
+from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.queues import checkpoint, producers
+from dittomq.commitlog.queues.key_index import KeyIndex
+from dittomq.commitlog.queues.queue_index import QueueIndex
+from dittomq.commitlog.state import boot, identity, watermark
 from dittomq.commitlog.store import Store
 
 Patch = pytest.MonkeyPatch

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from tests.simulation.parser import ParsedLog

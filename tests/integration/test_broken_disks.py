@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
 from tests.support.harming import Actors, harming

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dittomq.client.sync_client import SyncReader
-from dittomq.commitlog import watermark
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.state import watermark
 from dittomq.errors import CorruptRecord
 from tests.simulation.parser import ParsedRecord
 from tests.support.command_line import CommandLine

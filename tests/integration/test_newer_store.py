@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog import identity
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.state import identity
 from dittomq.commitlog.store import Store
 from dittomq.testing.processes import module_environment
 from dittomq.version import VERSION

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from dittomq.client import Message
-from dittomq.commitlog import boot
+from dittomq.commitlog.state import boot
 from tests.support.mounts import new_image
 from tests.support.power import Rebooted, after_power_loss, booted, fast_folder, photograph
 from tests.support.real_group import MASTER, RealGroup, Settings, real_group, shape

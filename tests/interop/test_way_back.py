@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import Client
-from dittomq.commitlog.inspect import open_on_disk
-from dittomq.commitlog.storage import OsStorage
-from dittomq.commitlog.verifying import verify
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import verify
 from dittomq.errors import StoreLocked
 from dittomq.lineage import FOREIGN
 from dittomq.testing import LocalCluster

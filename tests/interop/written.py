@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dittomq.client import Message
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dittomq.commitlog.storage import File, HeldLock
+from dittomq.commitlog.disk.storage import File, HeldLock
 from dittomq.errors import StoreFailed, StoreLocked
 from tests.simulation.disk import PAGE, Deed, Disk, Inode, Operation, parent
 from tests.simulation.life import Life, Phase

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from dittomq.commitlog.storage import read_file, replace_file
+from dittomq.commitlog.disk.storage import read_file, replace_file
 from dittomq.errors import StoreFailed, StoreLocked
 from tests.simulation.disk import PAGE, SECTOR, Disk
 from tests.simulation.life import Life, SimCrashed

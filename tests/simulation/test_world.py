@@ -10,7 +10,7 @@ import pytest
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc as pb_grpc
 from dittomq.broker.doors import BrokerDoors
-from dittomq.commitlog.storage import File
+from dittomq.commitlog.disk.storage import File
 from dittomq.doors.workers import Lane
 from dittomq.errors import StoreFailed
 from tests.simulation.echo import PORT, EchoServer, idle

@@ -17,7 +17,7 @@ import pytest
 
 from dittomq.broker.auditing import AuditedStore
 from dittomq.broker.pinning import MAX_PINS
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport

@@ -2,9 +2,9 @@ import random
 
 import pytest
 
-from dittomq.commitlog.bulk import LEAST_MESSAGES
-from dittomq.commitlog.format import MARK_BYTES
-from dittomq.commitlog.producers import MAX_PRODUCERS, MAX_SEQUENCES
+from dittomq.commitlog.queues.producers import MAX_PRODUCERS, MAX_SEQUENCES
+from dittomq.commitlog.records.bulk import LEAST_MESSAGES
+from dittomq.commitlog.records.format import MARK_BYTES
 from dittomq.commitlog.store import Frame, Placed, Store
 from dittomq.errors import (
     CorruptRecord,
@@ -287,7 +287,7 @@ def test_the_queues_grow_only_up_to_what_is_dispatched(store: Store) -> None:
 
 
 def test_a_slow_dispatch_reads_from_the_log_what_memory_no_longer_holds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.commitlog.dispatch.MAX_WAITING_UNITS", 10)
+    monkeypatch.setattr("dittomq.commitlog.queues.dispatch.MAX_WAITING_UNITS", 10)
     for _ in range(9):
         store.append([frame(*[b"m"] * 7)], 1)
         store.dispatch(store.end // 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.config_files import ConfigFiles
-from dittomq.commitlog.storage import File, OsStorage, Storage
+from dittomq.commitlog.disk.storage import File, OsStorage, Storage
 from dittomq.errors import DiskFull, StoreFailed, UnreadableStore
 from dittomq.metadata.formats import KINDS, TOPICS, encode
 from dittomq.metadata.tables import Table, sorted_rows

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.format import scan
-from dittomq.commitlog.inspect import open_on_disk
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import Kind, verify
+from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.verifying import Kind, verify
 from dittomq.errors import CorruptRecord
 from tests.support.stores import SMALL, Machine, filled, queues_of, whole_log
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.compare import Comparison, Outcome, Side, compare
-from dittomq.commitlog.digest_file import NotADigestFile, Range, StoreDigest, digest_store, from_bytes, to_bytes
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
+from dittomq.commitlog.offline.digest_file import NotADigestFile, Range, StoreDigest, digest_store, from_bytes, to_bytes
 from dittomq.errors import InvalidField, UnreadableStore
 from tests.support.synthetic_log import SyntheticLog
 

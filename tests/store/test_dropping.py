@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.verifying import verify
 from dittomq.errors import InvalidField, OffsetOutOfRange, ProducerExpired, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.failing_storage import CrashingStorage, Harm

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dittomq.commitlog import expecting
-from dittomq.commitlog.checkpoint import QueueKey
-from dittomq.commitlog.expecting import NO_QUEUE, Expected
-from dittomq.commitlog.format import UNIT, UNIT_BYTES
+from dittomq.commitlog.offline import expecting
+from dittomq.commitlog.offline.expecting import NO_QUEUE, Expected
+from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 
 QUEUES = 1_000
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dittomq.commitlog.storage import File
+from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import StoreFailed
 from tests.simulation.disk import PAGE

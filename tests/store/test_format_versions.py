@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog import identity, side_file
-from dittomq.commitlog.digest_file import digest_store
-from dittomq.commitlog.identity import FORMAT, Identity
-from dittomq.commitlog.inspect import open_on_disk
-from dittomq.commitlog.storage import OsStorage, Storage
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import OsStorage, Storage
+from dittomq.commitlog.offline.digest_file import digest_store
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.state import identity
+from dittomq.commitlog.state.identity import FORMAT, Identity
 from dittomq.commitlog.store import Store
 from dittomq.errors import UnreadableStore
 from dittomq.version import VERSION

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.format import UNIT
+from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Frame, Store
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
@@ -79,11 +79,11 @@ def lead(chance: random.Random, machine: Machine, log: bytes) -> list[object]:
 @pytest.mark.parametrize("bound", [65_536, 90])
 @pytest.mark.parametrize("seed", range(4))
 def test_both_ways_see_and_leave_the_same(seed: int, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.commitlog.dispatch.MAX_WAITING_UNITS", bound)
+    monkeypatch.setattr("dittomq.commitlog.queues.dispatch.MAX_WAITING_UNITS", bound)
     log = master_log(random.Random(seed))
     seen, left = [], []
     for few in (ALL, NONE):
-        monkeypatch.setattr("dittomq.commitlog.gathering.FEW", few)
+        monkeypatch.setattr("dittomq.commitlog.records.gathering.FEW", few)
         machine = Machine(random.Random(7), OPTIONS)
         seen.append(lead(random.Random(seed), machine, log))
         left.append(
@@ -101,7 +101,7 @@ def test_both_ways_see_and_leave_the_same(seed: int, bound: int, monkeypatch: py
 
 
 def test_what_was_dispatched_no_longer_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.commitlog.dispatch.MAX_WAITING_UNITS", 150)
+    monkeypatch.setattr("dittomq.commitlog.queues.dispatch.MAX_WAITING_UNITS", 150)
     master = Machine(random.Random(1), OPTIONS).open()
     open_epoch(master)
     machine = Machine(random.Random(2), OPTIONS)

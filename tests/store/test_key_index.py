@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog import side_file
-from dittomq.commitlog.format import scan
-from dittomq.commitlog.key_format import ENTRY, ROCKETMQ_KEY_SIZES, Header, KeyMark, KeySizes, key_hash
-from dittomq.commitlog.key_index import Keyed, KeyIndex
-from dittomq.commitlog.open_files import OpenFiles
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.queues.key_format import ENTRY, ROCKETMQ_KEY_SIZES, Header, KeyMark, KeySizes, key_hash
+from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
+from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.message import Draft
@@ -118,7 +118,7 @@ def test_keys_behind_long_properties_are_found_too(machine: Machine) -> None:
 
 
 def test_what_does_not_fit_into_memory_is_read_from_the_log(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.commitlog.dispatch.MAX_WAITING_UNITS", 10)
+    monkeypatch.setattr("dittomq.commitlog.queues.dispatch.MAX_WAITING_UNITS", 10)
     store = filled(machine)
 
     kept(store)
@@ -127,7 +127,7 @@ def test_what_does_not_fit_into_memory_is_read_from_the_log(machine: Machine, mo
 
 
 def test_many_keys_are_written_before_the_next_checkpoint(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.commitlog.key_index.MAX_WAITING_KEYS", 3)
+    monkeypatch.setattr("dittomq.commitlog.queues.key_index.MAX_WAITING_KEYS", 3)
     machine.options = replace(OPTIONS, key_sizes=KeySizes(slots=7, entries=1_000))
     store = filled(machine, 10)
 
@@ -239,7 +239,7 @@ def test_a_cut_takes_the_keys_of_what_is_cut(machine: Machine) -> None:
 @pytest.mark.parametrize("sizes", [SIZES, KeySizes(slots=499, entries=60)], ids=["small", "wide"])
 @pytest.mark.parametrize("seed", [*range(30), 265])
 def test_no_stop_bends_it(seed: int, sizes: KeySizes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dittomq.commitlog.key_index.MAX_WAITING_KEYS", 5)  # so that much is written and not synced
+    monkeypatch.setattr("dittomq.commitlog.queues.key_index.MAX_WAITING_KEYS", 5)  # so that much is written and not synced
     chance = random.Random(seed)
     machine = Machine(chance, replace(OPTIONS, key_sizes=sizes))
 

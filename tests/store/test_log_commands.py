@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.cli.app import run
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
 from tests.support.stores import frame, open_epoch
 from tests.support.tree import ROOT
@@ -90,7 +90,7 @@ def test_a_store_in_use_is_read_without_a_lock_and_nothing_in_it_is_written(comm
 
 @pytest.mark.parametrize("deed", ["Store.open(OsStorage(folder), StoreOptions(), chance=None, wall_ms=0)", "(folder / 'new').touch()"])
 def test_the_watch_on_writes_and_locks_sees_them(deed: str, tmp_path: Path) -> None:
-    imports = "from pathlib import Path\nfrom dittomq.commitlog.storage import OsStorage\n"
+    imports = "from pathlib import Path\nfrom dittomq.commitlog.disk.storage import OsStorage\n"
     imports += "from dittomq.commitlog.store import Store, StoreOptions\n"
 
     done = python(f"{imports}{WATCHED}folder = Path(sys.argv[1])\n{deed}", str(tmp_path))

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.verifying import verify
 from tests.store.test_adopting import bodies
 from tests.support.foreign_records import foreign_log, put_file, put_log
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dittomq.cli.app import run
-from dittomq.commitlog.inspect import open_on_disk
-from dittomq.commitlog.measuring import Measured, measure
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.measuring import Measured, measure
+from dittomq.commitlog.offline.verifying import Kind
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.commitlog.verifying import Kind
 from tests.support.stores import draft, frame, open_epoch
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=500, reserve_bytes=0)

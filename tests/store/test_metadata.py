@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import DiskFull, InvalidField, StoreFailed
 from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset

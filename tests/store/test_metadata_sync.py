@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import OutOfReach, StoreFailed
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig

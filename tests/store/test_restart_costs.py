@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from dittomq.commitlog.queue_index import SYNCED_ONE_BY_ONE
-from dittomq.commitlog.storage import File
+from dittomq.commitlog.disk.storage import File
+from dittomq.commitlog.queues.queue_index import SYNCED_ONE_BY_ONE
 from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import StoreFailed
 from tests.simulation.storage import SimulatedStorage

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.inspect import open_on_disk
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import Kind, Report, verify
 from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.commitlog.verifying import Kind, Report, verify
 from dittomq.doors.chance import os_chance
 from dittomq.errors import UnreadableStore
 from tests.support import vectors

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.inspect import open_on_disk
-from dittomq.commitlog.segment_maker import SegmentMaker
-from dittomq.commitlog.storage import File, OsStorage
+from dittomq.commitlog.disk.segment_maker import SegmentMaker
+from dittomq.commitlog.disk.storage import File, OsStorage
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.verifying import verify
 from dittomq.doors.chance import os_chance
 from dittomq.errors import StoreFailed
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import StopKind, Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.errors import StoreFailed, StoreLocked, UnreadableStore
@@ -21,7 +21,7 @@ OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=100, reserve_by
 HOLDER = """
 import random, sys
 from pathlib import Path
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
 store = Store.open(OsStorage(Path(sys.argv[1])), StoreOptions(segment_bytes=65536), chance=random.Random(1), wall_ms=0)
 store.stamp_boot()

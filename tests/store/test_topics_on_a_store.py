@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.topics import MasterTopics, TopicReads
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft

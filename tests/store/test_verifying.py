@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.checkpoint import QueueKey
-from dittomq.commitlog.columns import Columns, Numbers
-from dittomq.commitlog.decoding import Record
-from dittomq.commitlog.format import UNIT, UNIT_BYTES, encode
-from dittomq.commitlog.inspect import StoreOnDisk, open_on_disk
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import StoreOnDisk, open_on_disk
+from dittomq.commitlog.offline.verifying import Kind, verify
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.records.columns import Columns, Numbers
+from dittomq.commitlog.records.decoding import Record
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, encode
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.verifying import Kind, verify
 from dittomq.errors import UnreadableStore
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.stores import Machine, draft, frame, open_epoch

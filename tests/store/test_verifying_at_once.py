@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog import expecting, inspect, proving
 from dittomq.commitlog.appending import Placed
-from dittomq.commitlog.format import UNIT_BYTES, encode
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline import expecting, inspect, proving
+from dittomq.commitlog.offline.verifying import Kind
+from dittomq.commitlog.records.format import UNIT_BYTES, encode
 from dittomq.commitlog.store import Store
-from dittomq.commitlog.verifying import Kind
 from dittomq.errors import Refused
 from tests.support.foreign_records import foreign_log
 from tests.support.stores import draft, frame, open_epoch

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from dittomq.commitlog.format import sealed_crc
-from dittomq.commitlog.inspect import open_on_disk
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import verify
+from dittomq.commitlog.records.format import sealed_crc
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.commitlog.verifying import verify
 from dittomq.errors import CorruptRecord
 from dittomq.lineage import FOREIGN
 from tests.simulation.life import SimCrashed

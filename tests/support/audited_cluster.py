@@ -16,7 +16,7 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
 from dittomq.broker.auditing import AuditedStore, Auditing
 from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.servicers.audit import AuditServicer
-from dittomq.commitlog.digest import leaf_digest
+from dittomq.commitlog.records.digest import leaf_digest
 from dittomq.copies import LEAF_BYTES, CopyDescription
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers

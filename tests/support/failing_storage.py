@@ -5,7 +5,7 @@ import errno
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-from dittomq.commitlog.storage import File, HeldLock, Storage
+from dittomq.commitlog.disk.storage import File, HeldLock, Storage
 from dittomq.errors import StoreFailed
 
 

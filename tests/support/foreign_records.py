@@ -4,8 +4,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from dittomq.commitlog.foreign import in_queues
-from dittomq.commitlog.format import CRC_BYTES, FIXED_BYTES, Host, encode, mark, sealed_crc
+from dittomq.commitlog.records.foreign import in_queues
+from dittomq.commitlog.records.format import CRC_BYTES, FIXED_BYTES, Host, encode, mark, sealed_crc
 from dittomq.message import Draft
 from tests.support.stores import Machine
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.metadata import Metadata
-from dittomq.commitlog.storage import OsStorage, Storage
+from dittomq.commitlog.disk.storage import OsStorage, Storage
 from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import QueueMinimums, Table
 from dittomq.routes import DataVersion

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from tests.support.mounts import demand_root, loop_device, mounted_ext4
 from tests.support.waiting import eventually
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store
 from tests.simulation.parser import ParsedLog
 from tests.support.store_process import FLUSHED, NUMBERS_BEHIND_A_CUT, QUEUES, body, fill, log_of, open_store

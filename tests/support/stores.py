@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dittomq.commitlog.format import scan
-from dittomq.commitlog.key_format import KeySizes
 from dittomq.commitlog.options import StoreOptions
+from dittomq.commitlog.queues.key_format import KeySizes
+from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
 from dittomq.lineage import LineageEntry, newest_epoch
 from dittomq.message import Draft

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.commitlog.format import CRC_BYTES, CRC_MASK, MAGIC_1, MAGIC_2, mark, sealed_crc
+from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, MAGIC_1, MAGIC_2, mark, sealed_crc
 
 TOPICS = (b"orders", b"a", b"orders2", "überall".encode(), b"t" * 127)
 PRODUCERS = (b"", b"p" * 32, b"q" * 32, b"q", "ö".encode() * 20)

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from dittomq.client.copies import NodeAddress
-from dittomq.commitlog.digest import leaf_digest, root_digest
-from dittomq.commitlog.format import Host, encode, mark
+from dittomq.commitlog.records.digest import leaf_digest, root_digest
+from dittomq.commitlog.records.format import Host, encode, mark
 from dittomq.copies import LEAF_BYTES, RangeDigests
 from dittomq.errors import OutOfReach
 from dittomq.message import Draft

@@ -6,16 +6,16 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from dittomq.commitlog.checkpoint import QueueKey
-from dittomq.commitlog.columns import Columns, Numbers
-from dittomq.commitlog.decoding import Record
-from dittomq.commitlog.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, encode, sealed_crc
-from dittomq.commitlog.inspect import items, open_on_disk
-from dittomq.commitlog.measuring import Tally
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import items, open_on_disk
+from dittomq.commitlog.offline.measuring import Tally
+from dittomq.commitlog.offline.verifying import Report, verify
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.records.columns import Columns, Numbers
+from dittomq.commitlog.records.decoding import Record
+from dittomq.commitlog.records.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, encode, sealed_crc
 from dittomq.commitlog.store import Frame, Store
-from dittomq.commitlog.verifying import Report, verify
 from dittomq.message import Draft
 from dittomq.properties import encode_properties, tags_code
 from tests.support.foreign_records import foreign_log, foreign_record

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dittomq.commitlog.walk import View
+from dittomq.commitlog.records.walk import View
 from spark.audit.model import Bounds, Records, Slice
 from spark.audit.semantics import Joined, check, join, missing_tail
 from tests.support.synthetic_log import SyntheticLog

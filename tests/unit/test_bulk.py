@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.commitlog.bulk import Bulk, Stamp
-from dittomq.commitlog.format import UNIT, Host, encode
+from dittomq.commitlog.records.bulk import Bulk, Stamp
+from dittomq.commitlog.records.format import UNIT, Host, encode
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 
 NAMES = {"orders": b"\x06orders", "linien-ü": b"\x09linien-\xc3\xbc"}

@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from dittomq.commitlog.columns import body_crcs_hold, columns_of, follow, record_crcs_hold
-from dittomq.commitlog.decoding import decode
-from dittomq.commitlog.format import lay_out, problem_of
+from dittomq.commitlog.records.columns import body_crcs_hold, columns_of, follow, record_crcs_hold
+from dittomq.commitlog.records.decoding import decode
+from dittomq.commitlog.records.format import lay_out, problem_of
 from tests.support.stretches import changed, stretch
 
 SEEDS = range(400)

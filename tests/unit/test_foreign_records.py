@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from dittomq.commitlog.foreign import NotRead, scan, whole_end
-from dittomq.commitlog.format import CRC_BYTES, encode, mark, sealed_crc
-from dittomq.commitlog.seals import FOREVER, Seals, Stretch
+from dittomq.commitlog.records.foreign import NotRead, scan, whole_end
+from dittomq.commitlog.records.format import CRC_BYTES, encode, mark, sealed_crc
+from dittomq.commitlog.records.seals import FOREVER, Seals, Stretch
 from dittomq.lineage import FOREIGN, LineageEntry, common_end, grows, own_end
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset

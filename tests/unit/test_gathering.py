@@ -5,9 +5,9 @@ import random
 import pytest
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.commitlog.format import CRC_BYTES, UNIT, Entry, Host, encode, scan, sealed_crc
-from dittomq.commitlog.gathering import FEW, Batch, gather
-from dittomq.commitlog.scanning import scan_bytes
+from dittomq.commitlog.disk.scanning import scan_bytes
+from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Entry, Host, encode, scan, sealed_crc
+from dittomq.commitlog.records.gathering import FEW, Batch, gather
 from dittomq.message import Draft
 from tests.support.stretches import changed, stretch
 
@@ -54,7 +54,7 @@ def test_damaged_odd_and_cut_off_stretches_read_the_same_both_ways(seed: int, od
 
 def test_stretches_of_every_length_read_the_same_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     for few in (1, FEW):
-        monkeypatch.setattr("dittomq.commitlog.gathering.FEW", few)
+        monkeypatch.setattr("dittomq.commitlog.records.gathering.FEW", few)
         for count in range(FEW + 20):
             data = stretch(random.Random(count), 0, count, 0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dittomq.commitlog.key_format import ROCKETMQ_KEY_SIZES, Header, file_name, key_hash, keys_of, seconds_since
+from dittomq.commitlog.queues.key_format import ROCKETMQ_KEY_SIZES, Header, file_name, key_hash, keys_of, seconds_since
 from dittomq.properties import java_hash, tags_code
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.storage import OsStorage, replace_file
+from dittomq.commitlog.disk.storage import OsStorage, replace_file
 from dittomq.errors import UnreadableStore
 from dittomq.offsets import PhysicalOffset
 from services.master.degraded import PATH, DegradedRanges, load_degraded

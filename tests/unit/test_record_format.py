@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.commitlog.decoding import Unsupported, decode, message_of
-from dittomq.commitlog.format import (
+from dittomq.commitlog.records.decoding import Unsupported, decode, message_of
+from dittomq.commitlog.records.format import (
     MARK_BYTES,
     Host,
     decode_properties,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.commitlog.format import Host, encode, scan, sequence_of
+from dittomq.commitlog.records.format import Host, encode, scan, sequence_of
 from dittomq.message import Draft
 
 SEGMENT = 1 << 20

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from dittomq.commitlog import side_file
-from dittomq.commitlog.format import UNIT, Host, encode, mark
-from dittomq.commitlog.identity import FORMAT
-from dittomq.commitlog.key_format import KeyMark, KeySizes
-from dittomq.commitlog.key_index import Keyed, KeyIndex
-from dittomq.commitlog.open_files import OpenFiles
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
+from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
+from dittomq.commitlog.records.format import UNIT, Host, encode, mark
+from dittomq.commitlog.state.identity import FORMAT
 from dittomq.message import Draft
 from dittomq.properties import tags_code
 from tests.support.stores import Machine

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.key_format import HEADER_BYTES, Header, KeySizes
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.queues.key_format import HEADER_BYTES, Header, KeySizes
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock

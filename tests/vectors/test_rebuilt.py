@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.commitlog.storage import OsStorage
+from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock

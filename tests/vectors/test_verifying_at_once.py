@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog import proving
+from dittomq.commitlog.offline import proving
 from tests.support.worn_stores import damage, verified_alike
 from tests.vectors.conftest import Vector
 

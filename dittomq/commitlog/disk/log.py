@@ -1,0 +1,116 @@
+"""② The log's bytes: segments in order, written at the end, read anywhere. Knows nothing of records.
+
+One thread writes and one syncs; any number read beside them. `end` is published after its bytes are there. A segment has its
+full size, durably, before its first byte is written; its name becomes durable with the first sync behind that.
+"""
+
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.segment import path_of
+from dittomq.commitlog.disk.segment_maker import SegmentMaker
+from dittomq.errors import OffsetOutOfRange
+
+_REWRITE_BYTES = 1024 * 1024
+_ZEROS = bytes(1024 * 1024)
+
+
+class Log:
+    """Bytes [min_offset, end) in segments of one size. `min_offset` is raised by whoever drops the first segments."""
+
+    def __init__(self, maker: SegmentMaker, files: OpenFiles, starts: list[int], begin: int = 0) -> None:
+        """`starts` of neighbouring segments, `begin` where there are none; the log is taken to be empty until `set_end`."""
+        self.segment_bytes = maker.segment_bytes
+        self.min_offset = starts[0] if starts else begin
+        self.end = self.min_offset
+        self._maker = maker
+        self._files = files
+        self._stop = self.min_offset + len(starts) * self.segment_bytes
+        self._unsynced: dict[int, None] = {}
+        self._zeroed = self.min_offset
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte of the last segment; bytes between `end` and here are zeros."""
+        return self._stop
+
+    def set_end(self, end: int, *, unsynced_from: int) -> None:
+        """Say how far the log reaches, when that was found on disk; what lies behind `unsynced_from` may be in memory only."""
+        self.end = self._zeroed = end
+        first, _ = self.segment_of(unsynced_from)
+        self._unsynced = dict.fromkeys(range(first, self._stop, self.segment_bytes))
+
+    def segment_of(self, offset: int) -> tuple[int, int]:
+        """The segment of that size in which a byte lies, whether it exists or not."""
+        start = offset - offset % self.segment_bytes
+        return start, start + self.segment_bytes
+
+    def read(self, start: int, length: int, limit: int | None = None) -> bytes:
+        """Up to `length` bytes, up to the segment's end and up to `limit` (default: the end of the log)."""
+        low, high = self.min_offset, self.end if limit is None else limit
+        if not low <= start <= high:
+            raise OffsetOutOfRange("byte", start, low, high)
+        segment_start, segment_end = self.segment_of(start)
+        length = min(length, segment_end - start, high - start)
+        if length <= 0 or start >= self._stop:
+            return b""
+        try:
+            with self._files.borrow(path_of(segment_start)) as file:
+                return file.pread(length, start - segment_start)
+        except FileNotFoundError:
+            if start >= self.min_offset:
+                raise
+            raise OffsetOutOfRange("byte", start, self.min_offset, high) from None  # dropped meanwhile
+
+    def write(self, data: bytes | memoryview, *, gap: int = 0) -> None:
+        """Write at the end, within one segment, then leave `gap` bytes of zeros."""
+        start, stop = self.segment_of(self.end)
+        assert self.end + len(data) + gap <= stop, "a piece never spans segments"
+        if self.end == self._stop:
+            self._zeroed = self._stop + self._maker.roll(self._stop)
+            self._stop += self.segment_bytes
+        with self._files.borrow(path_of(start)) as file:
+            file.pwrite(data, self.end - start)
+        self._unsynced[start] = None
+        self.end += len(data) + gap
+
+    def sync(self) -> None:
+        """Make everything durable that was written when this was called, or raise StoreFailed."""
+        self.sync_names()
+        for start in list(self._unsynced):
+            del self._unsynced[start]
+            with self._files.borrow(path_of(start)) as file:
+                file.fdatasync()
+
+    def sync_names(self) -> None:
+        """Make the names of the segments durable, or raise StoreFailed."""
+        self._maker.sync_names()
+
+    def write_again(self, start: int) -> None:
+        """Write the bytes from `start` to the end over themselves, so that the next sync really writes them.
+
+        After a sync that failed, Linux calls the pages clean: a later sync succeeds and writes nothing.
+        """
+        while start < self.end:
+            segment_start, segment_end = self.segment_of(start)
+            stop = min(segment_end, self.end, start + _REWRITE_BYTES)
+            with self._files.borrow(path_of(segment_start)) as file:
+                file.pwrite(file.pread(stop - start, start - segment_start), start - segment_start)
+            self._unsynced[segment_start] = None
+            start = stop
+
+    def zero_ahead(self, window: int, step: int) -> bool:
+        """Write zeros over zeros behind the end, at most `step` bytes and `window` bytes ahead; False when there is nothing to do.
+
+        They go on in the segment that is prepared; there they are durable at once.
+
+        Bytes written later then change no block allocation, so their sync is quicker.
+        """
+        start = max(self._zeroed, self.end)
+        segment_start, segment_end = self.segment_of(self.end)
+        count = min(step, len(_ZEROS), min(self.end + window, segment_end, self._stop) - start)
+        if count <= 0:
+            return self._maker.zero(self.end + window - self._stop, step)
+        with self._files.borrow(path_of(segment_start)) as file:
+            file.pwrite(_ZEROS[:count], start - segment_start)
+        self._unsynced[segment_start] = None
+        self._zeroed = start + count
+        return True

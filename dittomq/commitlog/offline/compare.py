@@ -1,0 +1,221 @@
+"""Compares two digest files and says what differs and what to run next. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dittomq.commitlog.offline.digest_file import Range, RecordDigest, SegmentLeaves, StoreDigest
+from dittomq.errors import InvalidField
+
+
+class Outcome(StrEnum):
+    """What a comparison of two stores says."""
+
+    PASS = "PASS"
+    DIFFERS = "DIFFERS"
+    INCOMPLETE = "INCOMPLETE"
+    DIFFERS_AND_INCOMPLETE = "DIFFERS, INCOMPLETE"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two stores, by the name its digest file was given."""
+
+    name: str
+    digest: StoreDigest
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentRecord:
+    """A record that the sides do not hold alike; None where a side has no record there. `blame` is in words."""
+
+    first: RecordDigest | None
+    second: RecordDigest | None
+    blame: str
+
+    @property
+    def name(self) -> RecordDigest:
+        found = self.second if self.first is None or (self.first.problem and self.second is not None) else self.first
+        assert found is not None, "one side holds it"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What two stores have in common. `normal` is not compared and nothing is wrong with that; `problems` make it incomplete."""
+
+    compared_bytes: int
+    compared_leaves: int
+    leaf_bytes: int
+    differing_leaves: int
+    differing: tuple[Range, ...]
+    records: tuple[DifferentRecord, ...]
+    normal: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.differing and self.problems:
+            return Outcome.DIFFERS_AND_INCOMPLETE
+        if self.differing:
+            return Outcome.DIFFERS
+        return Outcome.INCOMPLETE if self.problems else Outcome.PASS
+
+    @property
+    def headline(self) -> str:
+        """The first line."""
+        unit = "MiB" if self.leaf_bytes == 1024 * 1024 else f"stretches of {self.leaf_bytes:,} bytes"
+        if self.differing:
+            verb = "is" if self.differing_leaves == 1 else "are"
+            text = f"{self.differing_leaves:,} of {self.compared_leaves:,} {unit} compared {verb} not equal"
+        else:
+            text = f"{self.compared_bytes:,} bytes compared, all equal"
+        if self.problems:
+            text += f" · {self.problems[0]}" + (f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else "")
+        return f"{self.outcome}  {text}"
+
+    @property
+    def next_command(self) -> str:
+        """What to run on both hosts to look closer; empty when there is nothing closer to look at."""
+        if not self.differing or self.records or self.leaf_bytes < 1024 * 1024:
+            return ""
+        first = self.differing[0]
+        return f"dittomq log digest STORE --bytes {first.start:,}..{first.end:,} -o FILE"
+
+
+def compare(first: Side, second: Side) -> Comparison:
+    """Compare what both stores hold; raises InvalidField when the files were not made alike."""
+    a, b = first.digest, second.digest
+    for field, one, other in (("segment size", a.segment_bytes, b.segment_bytes), ("--bytes", a.asked, b.asked)):
+        if one != other:
+            raise InvalidField(field, f"is {_shown(one)} in {first.name} and {_shown(other)} in {second.name}; make both with the same")
+    work = _Work(first, second)
+    work.run()
+    differing = _joined(work.differing)
+    records = tuple(_records(first, second, differing)) if a.asked else ()
+    return Comparison(
+        compared_bytes=work.compared_bytes,
+        compared_leaves=work.compared_leaves,
+        leaf_bytes=a.leaf_bytes,
+        differing_leaves=len(work.differing),
+        differing=differing,
+        records=records,
+        normal=tuple(work.normal),
+        problems=tuple(work.problems),
+    )
+
+
+class _Work:
+    """The comparison while it goes on."""
+
+    def __init__(self, first: Side, second: Side) -> None:
+        self._first = first
+        self._second = second
+        self._leaf_bytes = first.digest.leaf_bytes
+        self._segment_bytes = first.digest.segment_bytes
+        self._low = max(first.digest.low, second.digest.low)
+        self._end = min(first.digest.end, second.digest.end)
+        self.compared_bytes = 0
+        self.compared_leaves = 0
+        self.differing: list[Range] = []
+        self.normal: list[str] = []
+        self.problems: list[str] = []
+
+    def run(self) -> None:
+        ours, theirs = (self._by_segment(side.digest) for side in (self._first, self._second))
+        for number in sorted(ours.keys() | theirs.keys()):
+            segment_end = (number + 1) * self._segment_bytes
+            if segment_end <= self._low or number * self._segment_bytes >= self._end:
+                continue
+            one, other = ours.get(number), theirs.get(number)
+            if one is None or other is None:
+                self._missing(self._first if one is None else self._second, number)
+            else:
+                self._segment(one, other)
+        self._say_what_is_apart()
+        if not self.compared_leaves and not self.problems and max(self._first.digest.end, self._second.digest.end) > self._low:
+            self.problems.append("the stores have nothing in common that could be compared")
+
+    def _by_segment(self, digest: StoreDigest) -> dict[int, SegmentLeaves]:
+        return {each.start // digest.segment_bytes: each for each in digest.segments}
+
+    def _missing(self, side: Side, number: int) -> None:
+        start = number * self._segment_bytes
+        self.compared_leaves += 1
+        self.differing.append(Range(start, min(start + self._segment_bytes, self._end)))
+        self.normal.append(f"{side.name} has no segment at byte {start:,}, though it has later ones")
+
+    def _segment(self, one: SegmentLeaves, other: SegmentLeaves) -> None:
+        for side, leaves in ((self._first, one), (self._second, other)):
+            if leaves.unreadable:
+                self.problems.append(f"{side.name}: bytes {leaves.start:,} to {leaves.end:,} could not be read: {leaves.unreadable}")
+        if one.unreadable or other.unreadable:
+            return
+        same_end = one.end == other.end
+        whole = min(len(one.leaves), len(other.leaves)) - (0 if same_end else 1)
+        for index in range(whole):
+            self._leaf(one.start + index * self._leaf_bytes, min(one.end, other.end), equal=one.leaves[index] == other.leaves[index])
+        rest = one.start + whole * self._leaf_bytes
+        shorter = min(one.end, other.end)
+        if same_end or rest >= shorter:
+            return
+        if one.closed and other.closed:
+            self._leaf(rest, max(one.end, other.end), equal=False)  # the segments themselves end at different places
+        else:
+            self.normal.append(f"{shorter - rest:,} bytes newer than the last stretch that both hold whole, from byte {rest:,} on")
+
+    def _leaf(self, start: int, stop: int, *, equal: bool) -> None:
+        end = min(start + self._leaf_bytes, stop)
+        self.compared_leaves += 1
+        self.compared_bytes += end - start
+        if not equal:
+            self.differing.append(Range(start, end))
+
+    def _say_what_is_apart(self) -> None:
+        for side in (self._first, self._second):
+            if side.digest.low < self._low:
+                self.normal.append(f"{side.name} holds {self._low - side.digest.low:,} older bytes that the other does not hold")
+            if side.digest.end > self._end:
+                self.normal.append(f"{side.name} holds {side.digest.end - self._end:,} newer bytes")
+            for start, end in side.digest.damaged:
+                self.normal.append(f"{side.name} has no readable record in bytes {start:,} to {end:,}")
+
+
+def _records(first: Side, second: Side, differing: tuple[Range, ...]) -> Iterator[DifferentRecord]:
+    ours = {record.start: record for record in first.digest.records}
+    theirs = {record.start: record for record in second.digest.records}
+    for start in sorted(ours.keys() | theirs.keys()):
+        one, other = ours.get(start), theirs.get(start)
+        if one is not None and other is not None and one.digest == other.digest:
+            continue
+        known = one or other
+        assert known is not None, "the key is from one of the two"
+        if any(known.start < piece.end and piece.start < known.end for piece in differing):
+            yield DifferentRecord(one, other, _blame(first.name, one, second.name, other))
+
+
+def _blame(first: str, one: RecordDigest | None, second: str, other: RecordDigest | None) -> str:
+    problems = [
+        f"{name}: {'no record starts here' if record is None else record.problem}"
+        for name, record in ((first, one), (second, other))
+        if record is None or record.problem
+    ]
+    if not problems:
+        return "both look whole; nothing here tells which one is wrong"
+    return "; ".join(problems)
+
+
+def _joined(pieces: list[Range]) -> tuple[Range, ...]:
+    joined: list[Range] = []
+    for piece in sorted(pieces):
+        if joined and joined[-1].end == piece.start:
+            joined[-1] = Range(joined[-1].start, piece.end)
+        else:
+            joined.append(piece)
+    return tuple(joined)
+
+
+def _shown(value: Range | int | None) -> str:
+    if value is None:
+        return "not given"
+    return f"{value:,}" if isinstance(value, int) else f"{value.start:,}..{value.end:,}"

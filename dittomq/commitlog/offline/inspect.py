@@ -1,0 +1,211 @@
+"""Reads a store that lies on a disk, ours or RocketMQ's: no lock, no change, memory that does not grow with the log.
+
+A store that is in use may be read too: what is being written at the moment looks like a torn end.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dittomq.commitlog.disk.segment import FOLDER, path_of, starts_of
+from dittomq.commitlog.disk.side_file import DamagedSideFile
+from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.offline.proving import Prover, Run
+from dittomq.commitlog.records.decoding import Record, decode
+from dittomq.commitlog.records.foreign import by_another_hand, carries_seal
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, start_problem
+from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, next_start, problem_of, spans
+from dittomq.commitlog.state import identity, lineage_file, watermark
+from dittomq.errors import UnreadableStore
+
+_WINDOW_BYTES = 4 * MAX_RECORD_BYTES
+_PROGRESS_BYTES = 16 * 1024 * 1024
+CUT_OFF = "no record starts here, and none comes behind it"
+Progress = Callable[[int, int], None]
+"""Hears how many bytes of how many were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOnDisk:
+    """What is known of a store before its log is read. `seals` says which records must carry the record CRC.
+
+    It learns from what is read: behind `flushed` a whole record without one is someone else's, and so is all that follows it.
+    """
+
+    storage: Storage
+    name: str
+    ours: bool
+    starts: tuple[int, ...]
+    segment_bytes: int
+    seals: Seals
+    flushed: int
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte of the last segment."""
+        return self.starts[-1] + self.segment_bytes if self.starts else 0
+
+
+class Item(NamedTuple):
+    """A stretch [start, end) of the log. `record` None: a mark, or nothing that can be read; `problem` "" when it is whole."""
+
+    sort: Sort
+    start: int
+    end: int
+    record: Record | None
+    problem: str
+
+
+def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
+    """Look at a store's folder. Raises UnreadableStore for one that has no log, segments of different sizes, or a newer format."""
+    identity.refuse_newer(storage, name)
+    starts = starts_of(name, storage.list_folder(FOLDER))
+    if not starts:
+        raise UnreadableStore(name, f"{FOLDER}/ holds no segment; name the folder that holds {FOLDER}/")
+    sizes = {start: _size(storage, path_of(start)) for start in starts}
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        listed = ", ".join(f"{size:,}" for size in sorted(set(sizes.values())))
+        raise UnreadableStore(name, f"its segments have different or no sizes ({listed} bytes); it was cut short or is being copied")
+    try:
+        ours = identity.load(storage) is not None
+        lineage = lineage_file.load(storage)
+    except DamagedSideFile as damage:
+        raise UnreadableStore(name, str(damage)) from damage
+    mark = watermark.Watermark(0, 0, 0, ())
+    with contextlib.suppress(DamagedSideFile):  # the log can be read without it
+        mark = watermark.load(storage) or mark
+    seals = Seals(lineage)
+    if mark.closed:
+        seals.end_at(mark.flushed)
+    return StoreOnDisk(storage, name, ours, tuple(starts), sizes[starts[0]], seals, mark.flushed)
+
+
+def items(store: StoreOnDisk) -> Iterator[Item]:
+    """Everything in the log in order: records, marks and what is damaged; ends where the log does.
+
+    Bytes that are not zero behind the last whole record are its last item.
+    """
+    return (piece for piece in pieces(store, None) if isinstance(piece, Item))
+
+
+def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None = None) -> Iterator[Item | Run]:
+    """Like `items`, with those records in runs that the prover found whole."""
+    lost: Item | None = None
+    low, total, heard = store.starts[0], store.stop - store.starts[0], store.starts[0]
+    for start in store.starts:
+        for piece in _segment_pieces(store, start, prover):
+            # The log's end, if nothing comes behind it.
+            tail = piece if isinstance(piece, Item) and piece.sort is Sort.DAMAGED and piece.end == start + store.segment_bytes else None
+            if lost is not None and tail is not None and tail.start == start:
+                lost = lost._replace(end=tail.end)
+                continue
+            if lost is not None:
+                yield lost
+            lost = tail
+            if tail is None:
+                yield piece
+            if progress is not None and piece.end - heard >= _PROGRESS_BYTES:
+                heard = piece.end
+                progress(heard - low, total)
+    if progress is not None:
+        progress(total, total)
+    if lost is not None:
+        end = _last_set_byte(store, lost.start)
+        if end > lost.start:
+            yield lost._replace(end=end, problem=CUT_OFF)
+
+
+def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None) -> Iterator[Item | Run]:
+    with contextlib.closing(_open_segment(store, start)) as file:
+        for piece in _stretches(file, (start, start + store.segment_bytes), prover):
+            if isinstance(piece, Run):
+                yield piece
+                continue
+            span, view = piece
+            problem = problem_of(view, span, sealed=store.seals.at(span.start).sealed)
+            if span.start >= store.flushed and store.seals.at(span.start).sealed and _begins_anothers(view, span):
+                store.seals.end_at(span.start)
+                problem = ""
+            record = None
+            if span.sort is Sort.DAMAGED:
+                problem = _unknown_magic(span, view) or problem
+            if span.sort is Sort.RECORD and not problem:
+                record = decode(view.data[span.start - view.base : span.end - view.base], span.start)
+            yield Item(span.sort, span.start, span.end, record, problem)
+
+
+def _open_segment(store: StoreOnDisk, start: int) -> File:
+    try:
+        return store.storage.open(path_of(start), readonly=True)
+    except FileNotFoundError as gone:
+        raise UnreadableStore(store.name, f"{path_of(start)} was dropped while the log was read; read it again") from gone
+
+
+def _begins_anothers(view: View, span: Span) -> bool:
+    """Whether this is a whole record of someone who does not seal them, or seals others than we write."""
+    if span.sort is not Sort.RECORD or problem_of(view, span, sealed=False):
+        return False
+    record = view.data[span.start - view.base : span.end - view.base]
+    return by_another_hand(record) or not carries_seal(record)
+
+
+def _stretches(file: File, segment: tuple[int, int], prover: Prover | None) -> Iterator[Run | tuple[Span, View]]:
+    """Every stretch of a segment, with bytes in which it lies whole, unless it is damaged; what the prover takes, in runs."""
+    start, stop = segment
+    at, lost = start, None
+    view = View(b"", start, stop)
+    while at < stop:
+        base = at
+        if prover is not None and lost is None:
+            at = yield from prover.pieces(file, at, min(base + _WINDOW_BYTES, stop), segment)
+        view = View(file.pread(base + _WINDOW_BYTES - at, at - start), at, stop)
+        further = stop if view.end >= stop else max(base + 1, view.end - HEADER_BYTES)
+        if lost is not None:
+            found = next_start(view, at)
+            if found is not None:
+                yield Span(Sort.DAMAGED, lost, found), view
+                lost = None
+            at = further if found is None else found
+            continue
+        for span in spans(view, at):
+            if span.sort is Sort.DAMAGED and span.end >= view.end:
+                lost, at = span.start, further
+                break
+            if view.end < span.end and view.end < stop and base < span.start:
+                break  # read again, from its start on
+            yield span, view
+            at = span.end
+        if at == base or (at < stop <= view.end and lost is None):
+            lost, at = at, further  # what is left is too short for a record
+    if lost is not None:
+        yield Span(Sort.DAMAGED, lost, stop), view
+
+
+def _unknown_magic(span: Span, view: View) -> str:
+    """What to say of a stretch that a record of another version would fill; empty when none does."""
+    head = view.data[max(0, span.start - view.base) :][:HEADER_BYTES]
+    if span.start < view.base or len(head) < HEADER_BYTES:
+        return ""
+    size, magic = START.unpack_from(head)
+    names_itself = int.from_bytes(head[28:36], "big") == span.start and size == span.end - span.start
+    return start_problem(size, magic, span.start, view.segment_end) if names_itself else ""
+
+
+def _last_set_byte(store: StoreOnDisk, start: int) -> int:
+    found = start
+    for segment in store.starts:
+        if segment + store.segment_bytes <= start:
+            continue
+        with contextlib.closing(store.storage.open(path_of(segment), readonly=True)) as file:
+            at = max(segment, start)
+            while data := file.pread(1 << 20, at - segment):
+                found = at + len(data.rstrip(b"\0")) if any_set(memoryview(data)) else found
+                at += len(data)
+    return found
+
+
+def _size(storage: Storage, path: str) -> int:
+    with contextlib.closing(storage.open(path, readonly=True)) as file:
+        return file.size()

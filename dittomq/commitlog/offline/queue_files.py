@@ -1,0 +1,66 @@
+"""The consume queues of a store on disk, read unit by unit; nothing of it is opened for longer than a read."""
+
+import contextlib
+from collections import OrderedDict
+
+from dittomq.commitlog.disk.segment import name_of
+from dittomq.commitlog.offline.inspect import StoreOnDisk
+from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.queues.queue_index import folder_of
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
+
+_CACHED_QUEUES = 1_024
+_CACHED_UNITS = 256
+
+
+class QueueFiles:
+    """Units of queues, a few hundred at a time, of a bounded number of queues."""
+
+    def __init__(self, store: StoreOnDisk) -> None:
+        self._storage = store.storage
+        self._blocks: OrderedDict[QueueKey, tuple[int, bytes]] = OrderedDict()
+        self._file_bytes: dict[QueueKey, int] = {}
+
+    def has(self, key: QueueKey) -> bool:
+        """Whether the queue has any file."""
+        return self._size(key) > 0
+
+    def at(self, key: QueueKey, offset: int) -> tuple[int, int, int] | None:
+        """Position, size and tags code of a message; None where its file is not there."""
+        first, block = self._blocks.get(key, (-1, b""))
+        if not first <= offset < first + len(block) // UNIT_BYTES:
+            first, block = offset, self.read(key, offset, _CACHED_UNITS * UNIT_BYTES)
+            self._blocks[key] = (first, block)
+        self._blocks.move_to_end(key)
+        if len(self._blocks) > _CACHED_QUEUES:
+            self._blocks.popitem(last=False)
+        at = (offset - first) * UNIT_BYTES
+        return None if at + UNIT_BYTES > len(block) else UNIT.unpack_from(block, at)
+
+    def forget(self, key: QueueKey) -> None:
+        """Read the queue's units again when they are asked for."""
+        self._blocks.pop(key, None)
+
+    def read(self, key: QueueKey, offset: int, most: int) -> bytes:
+        """Units from a message on, at most so many bytes and of one file."""
+        size = self._size(key)
+        if size == 0:
+            return b""
+        at = offset * UNIT_BYTES
+        path = f"{folder_of(*key)}/{name_of(at // size * size)}"
+        if not self._storage.exists(path):
+            return b""
+        with contextlib.closing(self._storage.open(path, readonly=True)) as file:
+            return file.pread(min(most, size - at % size), at % size)
+
+    def _size(self, key: QueueKey) -> int:
+        found = self._file_bytes.get(key)
+        if found is None:
+            folder = folder_of(*key)
+            names = self._storage.list_folder(folder) if safe_topic(key[0].encode()) else []
+            found = 0
+            if names:
+                with contextlib.closing(self._storage.open(f"{folder}/{names[0]}", readonly=True)) as file:
+                    found = file.size() // UNIT_BYTES * UNIT_BYTES
+            self._file_bytes[key] = found
+        return found

@@ -1,0 +1,1 @@
+"""What follows from the log: consume queues, the key index, sequences of producers, and the checkpoint of all three."""

@@ -1,0 +1,131 @@
+"""From where the queues are built again after a restart, and the two files that RocketMQ's tools look for.
+
+`dittomq/checkpoint` holds the dispatched end and what every queue held there. The queue files are durable up to it. What they
+hold beyond is not believed; the same goes for the key index. Damaged or missing, it costs a rebuild of them all from the log.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
+from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
+
+_NAME = "checkpoint"
+_KIND = b"CHEK"
+_MINIMUMS_NAME = "queue-minimums"
+_MINIMUMS_KIND = b"QMIN"
+_ROCKETMQ_CHECKPOINT = "checkpoint"
+_ROCKETMQ_ABORT = "abort"
+_OUR_ABORT = b"dittomq\n"
+# physic, logics, index message time; master's flushed, confirmed
+_ROCKETMQ_FIELDS = struct.Struct(">qqqqq")
+_ROCKETMQ_BYTES = 4_096
+
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """A queue of a deleted topic holds nothing below `low`; said when the log ended at `end`.
+
+    `anew`: RocketMQ began the queue anew with the record at byte `end`, so that minimums up to `low` hide nothing any more.
+    """
+
+    low: int
+    end: int
+    anew: bool = False
+
+    @property
+    def hidden(self) -> int:
+        """How many messages it hides."""
+        return 0 if self.anew else self.low
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Queues and key index hold exactly the records that end at or below `end`; `store_ms` is the newest among them.
+
+    `ranges` are the queues' offsets, [min, max) for each.
+    """
+
+    end: int
+    store_ms: int
+    file_units: int
+    ranges: Mapping[QueueKey, tuple[int, int]]
+    keys: KeyMark
+
+
+def load(storage: Storage) -> Checkpoint | None:
+    """None when there is none. Raises DamagedSideFile."""
+    value = side_file.load_json(storage, _NAME, _KIND)
+    if value is None or "keys" not in value:  # written before there was a key index
+        return None
+    ranges = {(topic, queue): (low, high) for topic, queue, low, high in value["queues"]}
+    slots, entries, files, count, last = value["keys"]
+    keys = KeyMark(KeySizes(slots, entries), tuple(files), count, last)
+    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys)
+
+
+def save(storage: Storage, checkpoint: Checkpoint) -> None:
+    """Durably replace it; the caller has synced the queues and the key index."""
+    rows = [[topic, queue, low, high] for (topic, queue), (low, high) in checkpoint.ranges.items()]
+    keys = checkpoint.keys
+    value = {
+        "end": checkpoint.end,
+        "store_ms": checkpoint.store_ms,
+        "file_units": checkpoint.file_units,
+        "queues": rows,
+        "keys": [keys.sizes.slots, keys.sizes.entries, keys.files, keys.count, keys.end],
+    }
+    side_file.save_json(storage, _NAME, _KIND, value)
+
+
+def remove(storage: Storage) -> None:
+    """Durably forget it: all queues are to be built anew, by RocketMQ too."""
+    side_file.remove(storage, _NAME)
+    forget_for_rocketmq(storage)
+
+
+def load_minimums(storage: Storage) -> dict[QueueKey, Minimum]:
+    """Raises DamagedSideFile."""
+    rows = side_file.load_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND) or []
+    return {(topic, queue): Minimum(abs(low), end, low < 0) for topic, queue, low, end in rows}
+
+
+def save_minimums(storage: Storage, minimums: Mapping[QueueKey, Minimum]) -> None:
+    """Durably replace them."""
+    rows = [[*key, -minimum.low if minimum.anew else minimum.low, minimum.end] for key, minimum in minimums.items()]
+    side_file.save_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, rows)
+
+
+def forget_for_rocketmq(storage: Storage) -> None:
+    """Durably remove RocketMQ's own file, with which it would build only a part of the queues that are missing."""
+    if storage.exists(_ROCKETMQ_CHECKPOINT):
+        storage.unlink(_ROCKETMQ_CHECKPOINT)
+        storage.sync_folder("")
+
+
+def write_for_rocketmq(storage: Storage, checkpoint: Checkpoint, confirmed: int) -> None:
+    """Durably say in RocketMQ's own file how new the messages in log, queues and key index are."""
+    fields = _ROCKETMQ_FIELDS.pack(checkpoint.store_ms, checkpoint.store_ms, checkpoint.store_ms, 0, confirmed)
+    replace_file(storage, _ROCKETMQ_CHECKPOINT, fields.ljust(_ROCKETMQ_BYTES, b"\0"))
+
+
+def set_abort(storage: Storage) -> None:
+    """Durably tell RocketMQ's tools that the store is in use, or was left without a clean stop."""
+    if not abort_is_ours(storage):
+        replace_file(storage, _ROCKETMQ_ABORT, _OUR_ABORT)
+
+
+def abort_is_ours(storage: Storage) -> bool:
+    """Whether a process of ours set it and RocketMQ has not touched it since: 5.x puts its own in its place, a clean stop removes it."""
+    return storage.exists(_ROCKETMQ_ABORT) and read_file(storage, _ROCKETMQ_ABORT) == _OUR_ABORT
+
+
+def clear_abort(storage: Storage) -> None:
+    """Durably tell them that it was left cleanly."""
+    if storage.exists(_ROCKETMQ_ABORT):
+        storage.unlink(_ROCKETMQ_ABORT)
+        storage.sync_folder("")

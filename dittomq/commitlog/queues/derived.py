@@ -1,0 +1,64 @@
+"""What follows from the log alone: the queues' next offsets, the producers' table, the newest store time."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from dittomq.commitlog.queues.dispatch import Dispatch, Waiting, WaitingBatch, carried, unqueued, waiting_batch_of
+from dittomq.commitlog.queues.producers import Producers
+from dittomq.commitlog.queues.queue_index import QueueIndex
+from dittomq.commitlog.records.format import UNIT, Scan
+from dittomq.commitlog.records.gathering import Batch
+
+
+class Derived:
+    """Kept in step with the log by whoever writes it."""
+
+    def __init__(self, index: QueueIndex, producers: Producers, dispatch: Dispatch, store_ms: int) -> None:
+        self.index = index
+        self.producers = producers
+        self.dispatch = dispatch
+        self.store_ms = store_ms
+
+    def absorb(self, batches: Sequence[Batch], found: Scan, *, queues_from: int = 0, producers_from: int = 0) -> None:
+        """Take in records that are in the log now, behind all before, first the batches. On a slave's hot path.
+
+        Records before `queues_from` are in the queues already, those before `producers_from` in the producers' table.
+        """
+        many = [self._take(batch, queues_from, producers_from) for batch in batches] if batches else ()
+        waiting: list[Waiting] = []
+        store_ms, queues, pack = self.store_ms, self.index.queues, UNIT.pack
+        producer, known, positions = "", 0, array("q")  # neighbours in the log that are neighbours in their producer's sequences
+        for entry in found.entries:
+            start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed = entry
+            if producer_id and start >= producers_from:
+                if producer_id != producer or sequence != known + len(positions):
+                    self.producers.note(producer, known, positions)
+                    producer, known, positions = producer_id, sequence, array("q")
+                positions.append(start)
+            if start < queues_from:
+                continue
+            store_ms = max(store_ms, stored_ms)
+            if queue_id < 0:
+                waiting.append(unqueued(entry))
+                continue
+            queue = queues.get((topic, queue_id)) or self.index.queue(topic, queue_id)
+            keys = carried(topic, stored_ms, keyed) if keyed else None
+            waiting.append((stop, queue, queue_offset, pack(start, stop - start, code), keys))
+            if queue_offset == queue.next:
+                queue.next = queue_offset + 1
+            else:
+                queue.extend(queue_offset, queue_offset + 1, start)
+        self.producers.note(producer, known, positions)
+        self.store_ms = store_ms
+        self.dispatch.collect([*many, *waiting] if many else waiting, found.end, sum(map(len, many)))
+
+    def _take(self, batch: Batch, queues_from: int, producers_from: int) -> WaitingBatch:
+        for producer_id, first, positions in batch.sequences:
+            known = bisect_left(positions, producers_from)
+            self.producers.note(producer_id, first + known, positions[known:])
+        waiting = waiting_batch_of(self.index, batch, queues_from)
+        for queue, run in waiting.runs:
+            queue.extend(run.first, run.first + len(run.rows), int(batch.starts[run.rows[0]]))
+        self.store_ms = max(self.store_ms, int(batch.store_ms[waiting.taken :].max(initial=0)))
+        return waiting

@@ -1,0 +1,320 @@
+"""The key index on disk: `index/`, files of a fixed number of entries, built with the queues so that RocketMQ finds messages by key.
+
+    entries wait in memory, a bounded number ▶ a file's header ▶ its entries ▶ its slots ▶ sync ▶ the checkpoint names files and count
+
+An entry never changes once it is written. So the entries below the checkpoint's count are there after any stop, and the slots follow
+from them. Where power was not lost, a header with that very count and end proves that no slot was changed since; otherwise the
+slots of the last file are built again.
+
+One thread adds entries; one at a time writes them.
+"""
+
+import contextlib
+import sys
+import threading
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.queues.key_format import (
+    ENTRY,
+    HEADER_BYTES,
+    SLOT,
+    Header,
+    KeyMark,
+    KeySizes,
+    file_name,
+    key_hash,
+    keys_of,
+    seconds_since,
+)
+from dittomq.commitlog.records.format import store_ms_of
+
+FOLDER = "index"
+MAX_WAITING_KEYS = 65_536
+_MAX_FILLING = 2
+_PAGE_BYTES = 4_096
+_NEAR_PAGES = 8
+_READ_ENTRIES = 65_536
+_HEAD_BYTES = 76
+_TEMPORARY = "dittomq/tmp-index"
+
+
+class Keyed(NamedTuple):
+    """A message that has keys: `properties` are its encoded ones."""
+
+    topic: str
+    position: int
+    store_ms: int
+    properties: bytes
+
+
+@dataclass(slots=True)
+class _Filling:
+    """A file that is not all on disk yet; `written` is its header there. `count` and the ends cover what waits, too.
+
+    What waits: hash, position, seconds, store ms.
+    """
+
+    name: str
+    written: Header
+    waiting: list[tuple[int, int, int, int]] = field(default_factory=list)
+    count: int = field(init=False)
+    begin_ms: int = field(init=False)
+    begin: int = field(init=False)
+    end_ms: int = field(init=False)
+    end: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.resume(self.written)
+
+    @property
+    def path(self) -> str:
+        return _path(self.name)
+
+    def take(self, hashed: int, position: int, store_ms: int) -> None:
+        """Add an entry. Another thread may write it at once: then what the header is made of is there already."""
+        entry = hashed, position, seconds_since(self.begin_ms, store_ms), store_ms
+        if self.count == 1:
+            self.begin_ms, self.begin = store_ms, position
+        self.end_ms, self.end = store_ms, position
+        self.count += 1
+        self.waiting.append(entry)
+
+    def resume(self, header: Header) -> None:
+        """Go on from what is on disk."""
+        self.written = header
+        self.count = header.count
+        self.begin_ms, self.begin, self.end_ms, self.end = header.begin_ms, header.begin_position, header.end_ms, header.end_position
+
+
+class KeyIndex:
+    """All files of a store's key index."""
+
+    def __init__(self, storage: Storage, files: OpenFiles, mark: KeyMark, last: Header | None) -> None:
+        """`mark` says what is on disk, `last` is the header of its last file; None when there is no file."""
+        self._storage = storage
+        self._files = files
+        self._sizes = mark.sizes
+        self._names = list(mark.files)
+        self._filling: deque[_Filling] = deque()
+        if last is not None:
+            self._filling.append(_Filling(mark.files[-1], last))
+        # The last file's slots may have been built again by a process that died before it had synced them.
+        self._unsynced: dict[str, None] = {each.path: None for each in self._filling}
+        self._writing = threading.Lock()
+
+    @property
+    def mark(self) -> KeyMark:
+        """How far the index is built once all that waits is written. Nobody adds meanwhile."""
+        if not self._filling:
+            return KeyMark(self._sizes)
+        last = self._filling[-1]
+        return KeyMark(self._sizes, tuple(self._names), last.count, last.end)
+
+    def add(self, messages: Iterable[Keyed]) -> None:
+        """Take in messages, in the order of the log."""
+        for topic, position, store_ms, properties in messages:
+            for key in keys_of(properties):
+                self._add(key_hash(topic, key), position, store_ms)
+        if self._filling and (len(self._filling) > _MAX_FILLING or len(self._filling[-1].waiting) > MAX_WAITING_KEYS):
+            self.write()
+
+    def write(self) -> None:
+        """Write all that waits; not synced."""
+        with self._writing:
+            while len(self._filling) > 1:
+                self._write(self._filling[0])
+                self._filling.popleft()
+            if self._filling:
+                self._write(self._filling[0])
+
+    def sync(self) -> None:
+        """Write all that waits, and make the index survive power loss, or raise StoreFailed."""
+        self.write()
+        for path in list(self._unsynced):
+            del self._unsynced[path]
+            with self._files.borrow(path) as file:
+                file.fdatasync()
+
+    def drop_before(self, offset: int) -> list[str]:
+        """Forget the files whose messages all lie before `offset`, which is in the log, and return their paths; the newest stays.
+
+        Nobody adds meanwhile. They may be unlinked once a checkpoint no longer names them.
+        """
+        doomed = []
+        with self._writing:
+            filling = {each.name for each in self._filling}
+            for name in self._names[:-1]:
+                if name in filling or self._header_of(name).end_position >= offset:
+                    break
+                doomed.append(name)
+            del self._names[: len(doomed)]
+        paths = [_path(name) for name in doomed]
+        for path in paths:
+            self._unsynced.pop(path, None)
+        return paths
+
+    def repair(self, log: Log) -> None:
+        """Build slots and header of the last file again from the entries that the mark vouches for; behind them it is empty then."""
+        [last] = self._filling
+        sizes, count = self._sizes, last.count
+        with self._files.borrow(last.path) as file:
+            slots, used = _slots_of(file, sizes, count)
+            end = _position_at(file, sizes, count - 1)
+            dropped = end < log.min_offset
+            end_ms = last.written.end_ms if dropped else store_ms_of(log.read(end, _HEAD_BYTES, log.stop))
+            header = replace(last.written, end_ms=end_ms, end_position=end, used_slots=used)
+            file.truncate(sizes.entry_at(count))
+            file.truncate(sizes.file_bytes)
+            file.pwrite(slots, sizes.slot_at(0))
+            file.pwrite(header.encode(), 0)
+        last.resume(header)
+
+    def _header_of(self, name: str) -> Header:
+        with self._files.borrow(_path(name)) as file:
+            return Header.decode(file.pread(HEADER_BYTES, 0))
+
+    def _add(self, hashed: int, position: int, store_ms: int) -> None:
+        last = self._filling[-1] if self._filling else None
+        if last is None or last.count >= self._sizes.entries:
+            last = self._begin_file(last, store_ms)
+        last.take(hashed, position, store_ms)
+
+    def _begin_file(self, before: _Filling | None, store_ms: int) -> _Filling:
+        name = file_name(store_ms)
+        if self._names:
+            name = max(name, f"{int(self._names[-1]) + 1:017d}")  # RocketMQ takes them in the order of their names
+        end_ms, end = (before.end_ms, before.end) if before else (0, 0)
+        filling = _Filling(name, Header(end_ms, end_ms, end, end, 0, 1))
+        self._names.append(name)
+        self._filling.append(filling)
+        return filling
+
+    def _write(self, filling: _Filling) -> None:
+        waiting = filling.waiting[:]
+        if not waiting:
+            return
+        sizes, first = self._sizes, filling.written.count
+        if first == 1:
+            self._make_file(filling)
+        with self._files.borrow(filling.path) as file:
+            slots = bytearray(file.pread(sizes.slots * SLOT.size, sizes.slot_at(0)))
+            entries, changed, used = _chain(slots, waiting, first)
+            _, end, _, end_ms = waiting[-1]
+            header = Header(filling.begin_ms, end_ms, filling.begin, end, filling.written.used_slots + used, first + len(waiting))
+            file.pwrite(header.encode(), 0)
+            file.pwrite(entries, sizes.entry_at(first))
+            for low, high in _runs(changed, len(slots)):
+                file.pwrite(memoryview(slots)[low:high], sizes.slot_at(0) + low)
+        filling.written = header
+        del filling.waiting[: len(waiting)]
+        self._unsynced[filling.path] = None
+
+    def _make_file(self, filling: _Filling) -> None:
+        """Make the file; its full size is durable before its name is."""
+        self._storage.make_folder(FOLDER)
+        with contextlib.closing(self._storage.open(_TEMPORARY, create=True)) as file:
+            file.truncate(0)
+            file.truncate(self._sizes.file_bytes)
+            file.fdatasync()
+        self._storage.rename(_TEMPORARY, filling.path)
+        for folder in ("", FOLDER, "dittomq"):
+            self._storage.sync_folder(folder)
+
+
+def holds(storage: Storage, mark: KeyMark) -> bool:
+    """Whether the files that the checkpoint vouches for are there. The last one may be cut off behind its entries."""
+    for name in mark.files:
+        needed = mark.sizes.entry_at(mark.count) if name == mark.files[-1] else mark.sizes.file_bytes
+        if not storage.exists(_path(name)):
+            return False
+        with contextlib.closing(storage.open(_path(name), readonly=True)) as file:
+            if not needed <= file.size() <= mark.sizes.file_bytes:
+                return False
+    return True
+
+
+def recover(storage: Storage, files: OpenFiles, mark: KeyMark, log: Log, *, power_lost: bool) -> KeyIndex:
+    """The index as the checkpoint knows it; everything behind that goes. `holds` has said that it is there."""
+    for name in storage.list_folder(FOLDER):
+        if name not in mark.files:
+            storage.unlink(_path(name))
+    if not mark.files:
+        return KeyIndex(storage, files, mark, None)
+    with files.borrow(_path(mark.files[-1])) as file:
+        header = Header.decode(file.pread(HEADER_BYTES, 0))
+        whole = file.size() == mark.sizes.file_bytes
+    index = KeyIndex(storage, files, mark, replace(header, count=mark.count))
+    if power_lost or not whole or (header.count, header.end_position) != (mark.count, mark.end):
+        index.repair(log)
+    return index
+
+
+def cut_mark(storage: Storage, mark: KeyMark, to: int) -> KeyMark:
+    """What of the index is about records that begin below `to`; changes no file."""
+    names, count = list(mark.files), mark.count
+    while names:
+        with contextlib.closing(storage.open(_path(names[-1]), readonly=True)) as file:
+            kept = bisect_left(range(1, count), to, key=lambda number: _position_at(file, mark.sizes, number))
+            if kept:
+                return KeyMark(mark.sizes, tuple(names), 1 + kept, _position_at(file, mark.sizes, kept))
+        names.pop()
+        count = mark.sizes.entries
+    return KeyMark(mark.sizes)
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}"
+
+
+def _chain(slots: bytearray, waiting: list[tuple[int, int, int, int]], first: int) -> tuple[bytes, dict[int, None], int]:
+    """Put entries, numbered from `first`, into the slots: their bytes, the pages of slots that changed, how many slots are new in use."""
+    entries: list[bytes] = []
+    changed: dict[int, None] = {}
+    used, slot_count = 0, len(slots) // SLOT.size
+    for number, (hashed, position, seconds, _) in enumerate(waiting, first):
+        at = hashed % slot_count * SLOT.size
+        (before,) = SLOT.unpack_from(slots, at)
+        entries.append(ENTRY.pack(hashed, position, seconds, before))
+        SLOT.pack_into(slots, at, number)
+        used += before == 0
+        changed[at // _PAGE_BYTES] = None
+    return b"".join(entries), changed, used
+
+
+def _runs(pages: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
+    """Stretches of bytes that cover the pages, near ones together."""
+    low = high = -1
+    for page in sorted(pages):
+        if low >= 0 and page - high > _NEAR_PAGES:
+            yield low * _PAGE_BYTES, high * _PAGE_BYTES
+            low = page
+        low, high = (page if low < 0 else low), page + 1
+    if low >= 0:
+        yield low * _PAGE_BYTES, min(high * _PAGE_BYTES, length)
+
+
+def _slots_of(file: File, sizes: KeySizes, count: int) -> tuple[bytes, int]:
+    """The slots as the entries below `count` make them, and how many are in use."""
+    slots, used = array("i", bytes(sizes.slots * SLOT.size)), 0
+    for first in range(1, count, _READ_ENTRIES):
+        data = file.pread(min(_READ_ENTRIES, count - first) * ENTRY.size, sizes.entry_at(first))
+        for number, (hashed, _, _, _) in enumerate(ENTRY.iter_unpack(data), first):
+            slot = hashed % sizes.slots
+            used += slots[slot] == 0
+            slots[slot] = number
+    if sys.byteorder == "little":
+        slots.byteswap()
+    return slots.tobytes(), used
+
+
+def _position_at(file: File, sizes: KeySizes, number: int) -> int:
+    position: int = ENTRY.unpack(file.pread(ENTRY.size, sizes.entry_at(number)))[1]
+    return position

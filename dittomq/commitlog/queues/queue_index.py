@@ -1,0 +1,223 @@
+"""Consume queues on disk: `consumequeue/<topic>/<queue>/`, files of a fixed number of 20-byte units; unit n is message n.
+
+`max` is the end of what was dispatched, published after its units are there; `next` is the offset that the next message gets;
+max <= next. `min` is where a deleted topic begins anew, and may be ahead of `max`. One thread dispatches, any number read.
+"""
+
+from collections.abc import Iterable
+
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.segment import name_of
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
+from dittomq.offsets import PhysicalOffset
+
+FOLDER = "consumequeue"
+SYNCED_ONE_BY_ONE = 128
+"""So many files and folders are synced one by one; of more the whole disk is, once."""
+# The size in the units that fill a queue's first file up to where the queue begins.
+BLANK_UNIT_BYTES = 0x7FFFFFFF
+
+
+class Queue:
+    """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none.
+
+    `raised` is a `next` that only a minimum gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
+    record where it did, until that is noted, else -1.
+    """
+
+    __slots__ = ("anew_at", "folder", "max", "min", "next", "outlived", "queue", "raised", "ready", "ready_number", "topic")
+
+    def __init__(self, topic: str, queue: int, low: int, high: int) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.folder = folder_of(topic, queue)
+        self.min = low
+        self.max = high
+        self.next = high
+        self.raised = self.outlived = 0
+        self.anew_at = -1
+        self.ready = ""
+        self.ready_number = -1
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """What can be read: [min, max)."""
+        return self.min, max(self.min, self.max)
+
+    def extend(self, first: int, stop: int, position: int) -> None:
+        """Neighbouring messages [first, stop), the first of them at `position`, are in the log, behind all that came before."""
+        if first == 0 < self.next:
+            self._begin_anew(position)
+        self.next = max(self.next, stop)
+
+    def _begin_anew(self, position: int) -> None:
+        """A message 0 behind others, seen when it is taken in: the topic is another one for RocketMQ."""
+        if self.next > self.raised:
+            self.outlived, self.anew_at = max(self.outlived, self.next), position
+        self.next = 1 if self.min <= self.outlived else self.min
+
+
+class QueueIndex:
+    """All queues of a store."""
+
+    def __init__(self, storage: Storage, files: OpenFiles, file_units: int, segment_bytes: int, *, begins_late: bool = False) -> None:
+        """`begins_late`: the log's first segments are gone, so a queue begins with the first message of it that is found."""
+        self.queues: dict[QueueKey, Queue] = {}
+        self.file_units = file_units
+        self._storage = storage
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._begins_late = begins_late
+        self._unsynced: dict[str, None] = {}
+        self._new_folders: dict[str, None] = {}
+
+    def queue(self, topic: str, queue: int) -> Queue:
+        """The queue, made in memory when it is not known."""
+        key = (topic, queue)
+        found = self.queues.get(key)
+        if found is None:
+            found = self.queues[key] = Queue(topic, queue, 0, 0)
+        return found
+
+    def write(self, queue: Queue, first: int, units: bytes) -> None:
+        """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
+        stop = first + len(units) // UNIT_BYTES
+        if first == 0 < queue.max:  # RocketMQ made the topic again
+            queue.outlived, queue.anew_at = max(queue.outlived, queue.max), UNIT.unpack_from(units)[0]
+            queue.min = queue.min if queue.min > queue.outlived else 0
+            queue.max = 0
+            self._remove(queue)
+        elif queue.max == queue.min == 0 and self._begins_late:
+            queue.min = first
+        at = max(first, queue.min)
+        while at < stop:
+            end = min(stop, at + self.file_units - at % self.file_units)
+            self._write_file(queue, at, units[(at - first) * UNIT_BYTES : (end - first) * UNIT_BYTES])
+            at = end
+        queue.max = max(queue.max, stop)
+
+    def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
+        """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends."""
+        count = min(count, queue.max - first, self.file_units - first % self.file_units)
+        if count <= 0:
+            return []
+        try:
+            with self._files.borrow(self._path(queue, first)) as file:
+                data = file.pread(count * UNIT_BYTES, first % self.file_units * UNIT_BYTES)
+        except FileNotFoundError:  # the topic was deleted meanwhile
+            return []
+        return list(UNIT.iter_unpack(data[: len(data) - len(data) % UNIT_BYTES]))
+
+    def sync(self) -> None:
+        """Make all units written so far survive power loss, with their files' names, or raise StoreFailed."""
+        paths, folders = list(self._unsynced), list(self._new_folders)
+        for path in paths:
+            del self._unsynced[path]
+        for folder in folders:
+            del self._new_folders[folder]
+        if len(paths) + len(folders) > SYNCED_ONE_BY_ONE and self._storage.sync_below(FOLDER):
+            paths, folders = [], [""]
+        for path in paths:
+            try:
+                with self._files.borrow(path) as file:
+                    file.fdatasync()
+            except FileNotFoundError:  # the topic was deleted meanwhile
+                continue
+        for folder in folders:
+            if self._storage.exists(folder):
+                self._storage.sync_folder(folder)
+
+    def raise_minimum(self, queue: Queue, low: int) -> None:
+        """The queue holds nothing below `low` any more; when that is all of it, its files go."""
+        queue.min = max(queue.min, low)
+        if queue.next < low:
+            queue.next = queue.raised = low
+        if queue.max <= low:
+            self._remove(queue)
+
+    def begin_at(self, queue: Queue, low: int) -> list[str]:
+        """The queue's messages below `low` are gone from the log; returns the paths of its files that hold nothing else.
+
+        Its newest file is not among them: it tells RocketMQ at which offset the queue goes on.
+        """
+        before = queue.min
+        queue.min, queue.next = max(before, low), max(queue.next, low)
+        first = name_of(min(low, max(0, queue.max - 1)) // self.file_units * self.file_units * UNIT_BYTES)
+        if before // self.file_units == low // self.file_units:
+            return []
+        return [f"{queue.folder}/{name}" for name in self._storage.list_folder(queue.folder) if name < first]
+
+    def _remove(self, queue: Queue) -> None:
+        queue.ready_number = -1
+        self._files.forget(f"{queue.folder}/")
+        if self._storage.exists(queue.folder):
+            remove_files(self._storage, queue.folder)
+
+    def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
+        ready = first // self.file_units == queue.ready_number
+        path = queue.ready if ready else self._path(queue, first)
+        if not ready and not self._storage.exists(path):
+            self._make_folder(queue)
+        with self._files.borrow(path, create=True) as file:
+            if not ready:
+                self._make_ready(queue, path, first, UNIT.unpack_from(data)[0])
+            file.pwrite(data, first % self.file_units * UNIT_BYTES)
+        self._unsynced[path] = None
+
+    def _make_ready(self, queue: Queue, path: str, first: int, position: int) -> None:
+        with self._files.borrow(path) as file:
+            if file.size() < self.file_units * UNIT_BYTES:
+                file.truncate(self.file_units * UNIT_BYTES)
+            if queue.max <= queue.min and first % self.file_units:
+                file.pwrite(self._blank_unit(position) * (first % self.file_units), 0)
+        queue.ready, queue.ready_number = path, first // self.file_units
+
+    def _blank_unit(self, position: int) -> bytes:
+        """A unit for what lies before the queue's first message, which lies at `position`.
+
+        RocketMQ's own names byte 0, and a reader of RocketMQ that meets it goes on behind that segment. Where the log still holds byte 0
+        we name the segment before the message's, so that no message is passed over; the first segment has none before it.
+        """
+        before = 0 if self._begins_late else max(0, position // self._segment_bytes - 1) * self._segment_bytes
+        return UNIT.pack(before, BLANK_UNIT_BYTES, 0)
+
+    def _make_folder(self, queue: Queue) -> None:
+        self._storage.make_folder(queue.folder)
+        topic_folder = f"{FOLDER}/{queue.topic}"
+        self._new_folders.update(dict.fromkeys((queue.folder, topic_folder, FOLDER, "")))
+
+    def _path(self, queue: Queue, offset: int) -> str:
+        return path_of(queue.folder, offset, self.file_units)
+
+
+def folder_of(topic: str, queue: int) -> str:
+    """Where a queue lies; the topic's name was checked when it was read."""
+    return f"{FOLDER}/{topic}/{queue}"
+
+
+def path_of(folder: str, offset: int, file_units: int) -> str:
+    """The file that holds unit `offset`."""
+    return f"{folder}/{name_of(offset // file_units * file_units * UNIT_BYTES)}"
+
+
+def keys_on_disk(storage: Storage) -> list[QueueKey]:
+    """Every queue that has a folder."""
+    found = []
+    for topic in storage.list_folder(FOLDER):
+        found += [(topic, int(name)) for name in storage.list_folder(f"{FOLDER}/{topic}") if name.isascii() and name.isdigit()]
+    return found
+
+
+def remove_files(storage: Storage, folder: str) -> None:
+    """Remove a queue's files and folder."""
+    for name in storage.list_folder(folder):
+        storage.unlink(f"{folder}/{name}")
+    storage.remove_folder(folder)
+
+
+def remove_all(storage: Storage, keys: Iterable[QueueKey]) -> None:
+    """Remove the files of these queues; they are built again from the log."""
+    for topic, queue in keys:
+        remove_files(storage, folder_of(topic, queue))

@@ -1,0 +1,147 @@
+"""Records that RocketMQ wrote: which of them are whole, and what its consume queues keep of them. Pure.
+
+Nothing seals them. A record counts when its lengths add up, it names its own position, and its body matches its CRC. One without
+a record CRC whose properties end in a zero byte is torn, though all that is right: the last bytes of it never came.
+Producers' sequences in them are not believed either: a redelivery of RocketMQ is a copy with all properties.
+
+RocketMQ may seal what it appends to a store of ours (enabledAppendPropCRC). It is told from ours by what we never write: a message
+that was born on another host than it is stored on.
+
+Source: Apache RocketMQ 4.9.7 and 5.3.3, CommitLog#checkMessageAndReturnSize, CommitLogDispatcherBuildConsumeQueue,
+MessageStoreConfig#messageDelayLevel.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zlib_ng.zlib_ng import crc32
+
+from dittomq.commitlog.records.format import (
+    CRC_BYTES,
+    CRC_MASK,
+    CRC_NAME,
+    KEY_NAME,
+    MAGIC_MARK,
+    MARK_BYTES,
+    ROLLED_BACK,
+    START,
+    Entry,
+    Scan,
+    decode_properties,
+    lay_out,
+    problem_of,
+    safe_topic,
+    start_problem,
+    store_ms_of,
+)
+from dittomq.errors import DittoError
+from dittomq.properties import TAGS, tags_code
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+INNER_BATCH = 0x80
+_DELAY = "DELAY"
+_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
+_TRANSACTION = 0xC
+_PREPARED = 0x4
+_TAGS_NAME = b"TAGS\x01"
+_LMQ_NAME = b"INNER_MULTI_QUEUE_OFFSET\x01"
+# system flag, born host, store host, reconsume times, prepared offset: of a record whose hosts are IPv4
+_ORIGIN = struct.Struct(">36xi8x8s8x8siq")
+ORIGIN_BYTES = _ORIGIN.size
+# body CRC, queue, queue offset, position, system flag
+_FRONT = struct.Struct(">8xIi4xqqi")
+
+
+@dataclass(eq=False)
+class NotRead(DittoError):
+    """A record of a kind that this version does not read; `what` holds it."""
+
+    reason: ClassVar[str] = "NOT_READ"
+    position: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"the record at byte {self.position:,} belongs to {self.what}, which this version does not read"
+
+
+def scan(data: bytes, base: int, segment_end: int) -> Scan:
+    """Like `dittomq.commitlog.records.format.scan`, for records that nothing seals. Bytes behind a mark mean nothing. Raises NotRead."""
+    entries: list[Entry] = []
+    at, length = 0, len(data)
+    while length - at >= MARK_BYTES:
+        size, magic = START.unpack_from(data, at)
+        position, stop = base + at, at + size
+        if magic == MAGIC_MARK and position + size == segment_end:
+            if base + length < segment_end:
+                return Scan(entries, position, "")
+            entries.append(Entry(position, segment_end, "", -1, -1, 0, 0, "", -1, b""))
+            return Scan(entries, segment_end, "")
+        problem = start_problem(size, magic, position, segment_end)
+        if problem or stop > length:
+            return Scan(entries, position, problem)
+        entry = _entry(data[at:stop], position)
+        if isinstance(entry, str):
+            return Scan(entries, position, entry)
+        entries.append(entry)
+        at = stop
+    return Scan(entries, base + at, "")
+
+
+def whole_end(data: bytes, base: int, segment_end: int) -> tuple[int, str]:
+    """Like `scan`, where only the end and the problem matter."""
+    found = scan(data, base, segment_end)
+    return found.end, found.problem
+
+
+def carries_seal(record: bytes) -> bool:
+    """Whether the record ends in a record CRC, right or wrong."""
+    return record.startswith(CRC_NAME, len(record) - CRC_BYTES)
+
+
+def by_another_hand(record: bytes) -> bool:
+    """Whether no node of ours made the record, sealed or not, from its first 84 bytes.
+
+    Ours name one host as the one that bore and stored the message, and have no flag, no other try, no transaction.
+    """
+    system_flag, born_host, store_host, reconsume_times, prepared_offset = _ORIGIN.unpack_from(record)
+    return bool(system_flag or reconsume_times or prepared_offset) or born_host != store_host
+
+
+def in_queues(system_flag: int) -> bool:
+    """Whether a consume queue has a unit for the record: not while its transaction is open, and not when it was rolled back."""
+    return system_flag & _TRANSACTION not in {_PREPARED, ROLLED_BACK}
+
+
+def code_of(topic: str, values: dict[str, str], store_ms: int) -> int:
+    """What the consume queue keeps beside a record's place: its tag's hash, or when a delayed message is due, in ms."""
+    level = values.get(_DELAY, "") if topic == SCHEDULE_TOPIC else ""
+    if level.isascii() and level.isdigit() and int(level) > 0:
+        return store_ms + _DELAYS_S[min(int(level), len(_DELAYS_S)) - 1] * 1_000
+    return tags_code(values.get(TAGS, ""))
+
+
+def _entry(record: bytes, position: int) -> Entry | str:
+    """What a store keeps of the record, or why it is damaged."""
+    layout = lay_out(record)
+    body_crc, queue, queue_offset, stated, system_flag = _FRONT.unpack_from(record)
+    if layout is None or stated != position or record[-1] == 0 or crc32(record[layout.body : layout.body_end]) & CRC_MASK != body_crc:
+        problem = problem_of(record, position, sealed=False)
+        if problem or layout is None:
+            return problem
+    topic = safe_topic(record[layout.topic : layout.properties - 2])
+    if not topic or queue < 0:
+        return f"it names topic {record[layout.topic : layout.properties - 2][:64]!r}, queue {queue}"
+    properties = record[layout.properties :]
+    if system_flag & INNER_BATCH:
+        raise NotRead(position, "a batch queue")
+    if _LMQ_NAME in properties:
+        raise NotRead(position, "LMQ queues")
+    store_ms = store_ms_of(record)
+    end = position + len(record)
+    keyed = properties if KEY_NAME in properties and system_flag & ROLLED_BACK != ROLLED_BACK else b""
+    if not in_queues(system_flag):
+        return Entry(position, end, topic, -1, -1, 0, store_ms, "", -1, keyed)
+    coded = _TAGS_NAME in properties or topic == SCHEDULE_TOPIC
+    code = code_of(topic, decode_properties(properties), store_ms) if coded else 0
+    return Entry(position, end, topic, queue, queue_offset, code, store_ms, "", -1, keyed)

@@ -1,0 +1,60 @@
+"""How the process before this one ended.
+
+`dittomq/boot` names the machine's boot under which the store is being used; a clean stop marks it so. While the mark of a running
+process is there and the boot is the same, the page cache has all that was written. The stamp is gone while recovery runs,
+and after a failed sync: the next start then counts as a power loss. Where a disk refused even that, `settling` looks for traces.
+"""
+
+from enum import StrEnum
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
+
+_NAME = "boot"
+_KIND = b"BOOT"
+_FAILED_NAME = "failed-sync"
+_FAILED_KIND = b"FAIL"
+
+
+class StopKind(StrEnum):
+    """How the previous process of a store ended."""
+
+    CLEAN = "clean"
+    KILLED = "killed"
+    POWER_LOSS = "power loss"
+    FAILED_SYNC = "failed fsync"
+    """A write or sync had failed: what the page cache showed then may not be on the disk."""
+    EMPTY = "empty"
+    """The store holds nothing yet."""
+
+
+def read_stop(storage: Storage) -> StopKind:
+    """How the store was left, by its stamp alone; a missing or damaged one means power loss."""
+    if storage.exists(f"{side_file.FOLDER}/{_FAILED_NAME}"):
+        return StopKind.FAILED_SYNC
+    try:
+        stamp = side_file.load_json(storage, _NAME, _KIND)
+    except side_file.DamagedSideFile:
+        stamp = None
+    if stamp is None:
+        return StopKind.POWER_LOSS
+    if stamp["clean"]:
+        return StopKind.CLEAN  # everything was synced before the mark was made, whatever boot this is
+    return StopKind.KILLED if stamp["boot"] == storage.boot_id() else StopKind.POWER_LOSS
+
+
+def write_stamp(storage: Storage, *, clean: bool) -> None:
+    """Durably stamp the store with this boot. `clean`: all of it is synced and nobody uses it any more."""
+    side_file.save_json(storage, _NAME, _KIND, {"boot": storage.boot_id(), "clean": clean})
+    side_file.remove(storage, _FAILED_NAME)
+
+
+def remove_stamp(storage: Storage) -> None:
+    """Durably remove the stamp."""
+    side_file.remove(storage, _NAME)
+
+
+def mark_failed(storage: Storage) -> None:
+    """Durably remove the stamp, then say why. A disk that cannot even do that leaves no stamp, or the stamp of a dead process."""
+    remove_stamp(storage)
+    side_file.save_json(storage, _FAILED_NAME, _FAILED_KIND, {})

@@ -1,0 +1,98 @@
+"""Who a replica is, and which version of dittomq one must have to open its store: `dittomq/identity`.
+
+Every open reads it first. A newer version that is about to write what older ones would misread raises the store's *format* before;
+older ones then refuse the store, change nothing, and name the version that raised it. The format is never lowered. It stands in
+the payload, under the checksum, and as the file's own version: releases that know no formats refuse what is not version 1.
+Whatever a later format changes, this file stays a side file whose JSON names `format` and `written_by`.
+"""
+
+import contextlib
+import json
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
+from dittomq.doors.chance import hex_id
+from dittomq.errors import UnreadableStore
+from dittomq.version import VERSION
+
+FORMAT = 1
+"""The newest format that this version understands; docs/store-format.md lists what each of them brought."""
+
+_NAME = "identity"
+_KIND = b"IDEN"
+_PATH = f"{side_file.FOLDER}/{_NAME}"
+_FIRST_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`generation` counts the cuts. `written_by` is the version that made the store or last raised its format; "": not known."""
+
+    replica_uuid: str
+    generation: int
+    format: int = _FIRST_FORMAT
+    written_by: str = ""
+
+
+def refuse_newer(storage: Storage, name: str) -> None:
+    """Raise UnreadableStore for a store that only a newer version understands. A damaged identity is for `load` to name."""
+    with contextlib.suppress(side_file.DamagedSideFile):
+        value = _load(storage)
+        if value is not None and value["format"] > FORMAT:
+            writer = value["written_by"]
+            raise UnreadableStore(
+                name,
+                f"it has format {value['format']} since dittomq {writer} wrote to it, and this is dittomq {VERSION}, "
+                f"which understands formats up to {FORMAT}; use dittomq {writer} or a newer one",
+            )
+
+
+def load(storage: Storage) -> Identity | None:
+    """None for a store that was never ours. `refuse_newer` has been asked before. Raises DamagedSideFile."""
+    value = _load(storage)
+    return None if value is None else Identity(value["replica_uuid"], value["generation"], value["format"], value["written_by"])
+
+
+def save(storage: Storage, identity: Identity) -> None:
+    """Durably replace it."""
+    value = {
+        "replica_uuid": identity.replica_uuid,
+        "generation": identity.generation,
+        "format": identity.format,
+        "written_by": identity.written_by,
+    }
+    payload = json.dumps(value, sort_keys=True).encode()
+    replace_file(storage, _PATH, side_file.seal(_KIND, payload, identity.format))
+
+
+def create(storage: Storage, chance: random.Random) -> Identity:
+    """Durably name a new replica."""
+    identity = Identity(hex_id(chance), 0, written_by=VERSION)
+    save(storage, identity)
+    return identity
+
+
+def raise_format(storage: Storage, to: int) -> None:
+    """Durably let the store have at least format `to`; before the first byte that versions of a lower one would misread.
+
+    One caller at a time changes the identity.
+    """
+    assert to <= FORMAT, "who raises a format understands it"
+    held = load(storage)
+    assert held is not None, "an open store has an identity"
+    if held.format < to:
+        save(storage, replace(held, format=to, written_by=VERSION))
+
+
+def _load(storage: Storage) -> dict[str, Any] | None:
+    """What the file says; a store of a release that knew no formats has the first."""
+    if not storage.exists(_PATH):
+        return None
+    version, payload = side_file.unseal_any(_KIND, read_file(storage, _PATH), _PATH)
+    value = {"format": _FIRST_FORMAT, "written_by": "", **json.loads(payload)}
+    if version != value["format"]:
+        raise side_file.DamagedSideFile(f"{_PATH} is damaged: its head has version {version} and it holds format {value['format']}")
+    return value
