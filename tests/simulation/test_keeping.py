@@ -1,0 +1,40 @@
+import asyncio
+
+import pytest
+
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.keeping import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, Keeper, Known
+from dittomq.commitlog.store import Store
+from tests.simulation.world import World
+from tests.support.stores import SMALL, frame, open_epoch
+
+MUCH = 1_000
+
+
+@pytest.mark.parametrize(("body_bytes", "due_s"), [(MUCH, CHECKPOINT_REST_S), (MUCH // 2, CHECKPOINT_PERIOD_S)])
+def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_where_not(body_bytes: int, due_s: float) -> None:
+    world = World(1)
+    there: list[bool] = []
+
+    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
+        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
+        open_epoch(store)
+        store.append([frame(bytes(body_bytes))], 1)
+        store.dispatch(store.end)
+        store.sync()
+        keeper = Keeper(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end, ()), checkpoint_bytes=MUCH)
+        async with asyncio.TaskGroup() as tasks:
+            keeping = tasks.create_task(keeper.run())
+            for seconds in (due_s - 1, 2):
+                await asyncio.sleep(seconds)
+                there.append(doors.storage.exists("dittomq/checkpoint"))
+            keeping.cancel()
+
+    async def whole() -> None:
+        world.node("n", serve).start()
+        await asyncio.sleep(2 * CHECKPOINT_PERIOD_S)
+
+    world.run(whole())
+    world.close()
+    assert world.findings == []
+    assert there == [False, True]
