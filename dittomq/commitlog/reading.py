@@ -65,17 +65,17 @@ class Reader:
     def records(self, start: int, limit: int, max_bytes: int) -> bytes:
         """Whole records and marks in [start, limit) of one segment and hand: at most `max_bytes`, or one larger; b"" when none fits.
 
-        Raises CorruptRecord when one of them is damaged.
+        Raises CorruptRecord when one of them is damaged, or the disk does not give them.
         """
         segment_end = self._log.segment_of(start)[1]
         stretch = self._seals.at(start)
         limit, end_of = min(limit, stretch.end), whole_end if stretch.sealed else foreign.whole_end
-        data = self._log.read(start, min(max_bytes, limit - start))
+        data = self._bytes(start, min(max_bytes, limit - start))
         end, problem = end_of(data, start, segment_end)
         if end == start and not problem and len(data) >= MARK_BYTES:
             size = START.unpack_from(data)[0]
             if len(data) < size <= limit - start:
-                data = self._log.read(start, size)
+                data = self._bytes(start, size)
                 end, problem = end_of(data, start, segment_end)
         if problem:
             raise CorruptRecord(self._node, end, problem)
@@ -128,11 +128,16 @@ class Reader:
         while first < len(found):
             base, stretch = found[first].position, self._seals.at(found[first].position)
             last = _last_neighbour(found, first, min(self._log.segment_of(base)[1], stretch.end))
-            block = self._log.read(base, found[last - 1].end - base)
+            try:
+                block = self._bytes(base, found[last - 1].end - base)
+            except CorruptRecord as problem:
+                if last == first + 1:
+                    return fetched, taken, problem
+                last, block = first + 1, b""  # each by itself: most of them can be had
             for each in found[first:last]:
                 size = each.size
-                record = block[each.position - base : each.position - base + size]
                 try:
+                    record = block[each.position - base : each.position - base + size] or self._bytes(each.position, size)
                     message = self._message(queue, each, record, sealed=stretch.sealed)
                 except Refused as problem:
                     return fetched, taken, problem
@@ -143,6 +148,12 @@ class Reader:
                 fetched.append(message)
             first = last
         return fetched, taken, None
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        try:
+            return self._log.read(start, length)
+        except OSError as error:
+            raise CorruptRecord(self._node, start, f"the disk does not give its bytes: {error.strerror}") from error
 
     def _message(self, queue: Queue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:
         """The message that a unit names. Raises CorruptRecord, MessageTooLarge, NotReady, and OffsetOutOfRange when it was cut."""

@@ -198,7 +198,7 @@ class ProducerExpired(Refused):
 
 @dataclass(eq=False)
 class CorruptRecord(Refused):
-    """A record fails its checksum. `position` is its first byte in the log."""
+    """A record fails its checksum, or its disk does not give it. `position` is its first byte in the log."""
 
     reason: ClassVar[str] = "CORRUPT_RECORD"
     node: str

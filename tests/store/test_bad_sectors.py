@@ -1,0 +1,74 @@
+"""Bytes of the log that a disk does not give."""
+
+import errno
+import random
+
+import pytest
+
+from dittomq.commitlog.disk.storage import File
+from dittomq.commitlog.store import Placed, Store
+from dittomq.errors import CorruptRecord
+from tests.support.stores import SMALL, Machine, frame, open_epoch
+
+
+class BadSectors:
+    """A door to a disk that refuses to read some bytes of the log's first segment."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._storage = machine.storage()
+        self.bad = range(0)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._storage, name)
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        file = self._storage.open(path, create=create, readonly=readonly)
+        return BadFile(self, file) if path == f"commitlog/{0:020d}" else file  # type: ignore[return-value]
+
+
+class BadFile:
+    def __init__(self, door: BadSectors, file: File) -> None:
+        self._door = door
+        self._file = file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        if offset < self._door.bad.stop and self._door.bad.start < offset + length:
+            raise OSError(errno.EIO, "Input/output error")
+        return self._file.pread(length, offset)
+
+
+def three_messages() -> tuple[BadSectors, Store, list[Placed]]:
+    door = BadSectors(Machine(random.Random(1)))
+    store = Store.open(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
+    open_epoch(store)
+    (placed,) = store.append([frame(b"one", b"two", b"three")], 1).placed
+    assert isinstance(placed, list)
+    store.dispatch(store.end)
+    return door, store, placed
+
+
+def test_a_message_on_a_bad_sector_is_refused_by_its_position_and_its_neighbours_are_read() -> None:
+    door, store, placed = three_messages()
+    door.bad = range(placed[1].physical_offset + 90, placed[1].physical_offset + 91)
+
+    before = store.read_queue("orders", 0, 0, 10, 10_000)
+    with pytest.raises(CorruptRecord) as refused:
+        store.read_queue("orders", 0, 1, 10, 10_000)
+    behind = store.read_queue("orders", 0, 2, 10, 10_000)
+
+    assert [message.body for message in (*before.messages, *behind.messages)] == [b"one", b"three"]
+    assert (refused.value.position, refused.value.node) == (placed[1].physical_offset, SMALL.node)
+    assert "Input/output error" in str(refused.value)
+
+
+def test_a_range_with_a_bad_sector_is_refused_where_it_begins_and_the_others_are_streamed() -> None:
+    door, store, placed = three_messages()
+    door.bad = range(placed[1].physical_offset, placed[2].physical_offset)
+
+    with pytest.raises(CorruptRecord, match="Input/output error"):
+        store.read_records(placed[1].physical_offset, store.end, 1 << 20)
+
+    assert len(store.read_records(0, placed[1].physical_offset, 1 << 20)) == placed[1].physical_offset
