@@ -1,7 +1,7 @@
 """`log verify` of records of 1 KiB against a bare loop of `struct` and `zlib`, on one core, over the same store in the page cache.
 
 The loop is what anybody would write: a segment is read, a header unpacked, its position compared, the body's checksum computed, the
-next record found by the size. It knows no topic, no queue and, where records carry two checksums, only the body's. Beside it the same
+topic decoded, the next record found by the size. It knows no queue and, where records carry two checksums, only the body's. Beside it the same
 loop over a mapped segment, because to read large pieces into fresh memory has a price of its own, and one that checks both.
 """
 
@@ -151,6 +151,8 @@ def _naive(data: bytes | mmap.mmap, base: int, *, seals: bool) -> int:
                 break
             if seals and not _sealed(view[at : at + size]):
                 break
+            topic = body + body_bytes
+            str(view[topic + 1 : topic + 1 + view[topic]], "ascii")
             records += 1
             at += size
     return records
