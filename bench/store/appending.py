@@ -64,13 +64,13 @@ def _append(folder: Path, made: Sequence[Frame], tasks: int) -> tuple[float, lis
 
 
 def _write_raw(file: Path, sizes: Sequence[int]) -> float:
-    data = os.urandom(max(sizes))
+    data = memoryview(os.urandom(sum(sizes)))  # other bytes in each write, as the product has
     descriptor = open_preallocated(str(file), StoreOptions().segment_bytes)
     os.fdatasync(descriptor)
     try:
         at, began = 0, time.perf_counter()
         for size in sizes:
-            os.pwrite(descriptor, data[:size], at)
+            os.pwrite(descriptor, data[at : at + size], at)
             os.fdatasync(descriptor)
             at += size
         return time.perf_counter() - began

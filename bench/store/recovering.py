@@ -1,9 +1,10 @@
-"""The start after a SIGKILL, against reading the bytes that it has to look at: those behind the last checkpoint.
+"""The start after a SIGKILL, against reading the segments behind the last checkpoint, and against reading only what lies behind it.
 
-4 GiB of log are written by a process of its own, which checkpoints at 3 GiB, goes on, and is killed. Then the store is opened again and
-again, each time by a new process that is killed too, so that the checkpoint stays where it is. In between another new process reads
-the same bytes: what a process pays for its first pages, and for pages that a host took back meanwhile, both pay. Once both find the log
-in the page cache, once on the disk alone: its pages are dropped by `posix_fadvise`, those of a virtual machine's host may still be there.
+4 GiB of log are written by a process of its own, which checkpoints as a broker under load does, and is killed when the next one was due.
+Then the store is opened again and again, each time by a new process that is killed too, so that the checkpoint stays where it is. In
+between another new process reads: what a process pays for its first pages, and for pages that a host took back meanwhile, both pay. Once
+both find the log in the page cache, once on the disk alone: its pages are dropped by `posix_fadvise`, those of a virtual machine's host
+may still be there.
 
 `python -m bench.store.recovering write|open|read FOLDER SEGMENT_BYTES START END` is such a process; it says when it may be killed.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from bench.ratios import Figure
 from bench.store.stores import BORN_MS, lead, open_store, stream
+from dittomq.broker.keeping import CHECKPOINT_BYTES
 from dittomq.commitlog.store import StopKind, StoreOptions
 from services.process import settle_memory
 
@@ -35,18 +37,20 @@ def measure(folder: Path, quick: bool) -> list[Figure]:
     with _process("write", store, segment_bytes, (0, 0)) as said:
         held, end = (int(word) for word in said.split())
     figures = []
-    for name, cold in (("from the page cache", False), ("from the disk", True)):
-        pair = [[_seconds(deed, (store, segment_bytes, held, end), cold=cold) for deed in ("open", "read")] for _ in range(pairs)]
-        ours, floor = zip(*pair, strict=True)
-        size = (end - held) / 2**20
-        figures.append(Figure(f"start after a kill, {size:,.0f} MiB behind the checkpoint, {name}", "s", ours, floor, at_most=2.0))
+    for place, cold in (("page cache", False), ("disk", True)):
+        for floor, start, goal in (("the segments", held - held % segment_bytes, 2.0), ("only what is", held, None)):
+            where = store, segment_bytes, start, end
+            seconds = [[_seconds(deed, where, cold=cold) for deed in ("open", "read")] for _ in range(pairs)]
+            ours, read = zip(*seconds, strict=True)
+            name = f"start after a kill, floor reads {floor} behind the checkpoint, {place}"
+            figures.append(Figure(name, "s", ours, read, at_most=goal))
     return figures
 
 
 def _seconds(deed: str, where: tuple[Path, int, int, int], *, cold: bool) -> float:
-    store, segment_bytes, held, end = where
-    _settle(store, held, end, cold=cold)
-    with _process(deed, store, segment_bytes, (held, end)) as said:
+    store, segment_bytes, start, end = where
+    _settle(store, start, end, cold=cold)
+    with _process(deed, store, segment_bytes, (start, end)) as said:
         return float(said)
 
 
@@ -97,20 +101,23 @@ def _open(folder: Path, options: StoreOptions) -> str:
 
 
 def _write(folder: Path, options: StoreOptions) -> str:
-    """Fill four segments, with a checkpoint behind three; everything is flushed, confirmed and in the queues, as half a second later."""
+    """Fill four segments, the last checkpoint as far back as a broker lets it be; all is flushed, confirmed and in the queues."""
     store, held = open_store(folder, options), 0
+    apart = min(CHECKPOINT_BYTES, options.segment_bytes // 4)
+    stop = int((_SEGMENTS - _MARGIN) * options.segment_bytes)
+    due = stop % apart
     lead(store)
     for frame in stream():
-        if store.end > (_SEGMENTS - _MARGIN) * store.segment_bytes:
+        if store.end > stop:
             break
         store.append([frame], BORN_MS)
-        if not held and store.end > (_SEGMENTS - 1) * store.segment_bytes:
+        if store.end - store.applied > _DISPATCHED_BYTES:
+            store.dispatch(store.end)
+        if due <= store.end < stop:
             store.sync()
             store.dispatch(store.end)
             store.checkpoint()
-            held = store.applied
-        elif store.end - store.applied > _DISPATCHED_BYTES:
-            store.dispatch(store.end)
+            held, due = store.applied, due + apart
     store.sync()
     store.persist_watermark(store.end, store.end, ())
     store.dispatch(store.end)

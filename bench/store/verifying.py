@@ -1,8 +1,8 @@
 """`log verify` of records of 1 KiB against a bare loop of `struct` and `zlib`, on one core, over the same store in the page cache.
 
 The loop is what anybody would write: a segment is read, a header unpacked, its position compared, the body's checksum computed, the
-topic decoded, the next record found by the size. It knows no queue and, where records carry two checksums, only the body's. Beside it the same
-loop over a mapped segment, because to read large pieces into fresh memory has a price of its own, and one that checks both.
+topic decoded, the next record found by the size. It knows no queue and, where records carry two checksums, only the body's. Beside it
+the same loop over a mapped segment, because to read large pieces into fresh memory has a price of its own, and one that checks both.
 """
 
 import mmap

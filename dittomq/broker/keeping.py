@@ -12,7 +12,7 @@ WATERMARK_PERIOD_S = 0.5
 CHECKPOINT_PERIOD_S = 30.0
 # A start after a kill reads the log from the last checkpoint on. Behind so much of it the next one comes sooner, after a rest.
 CHECKPOINT_BYTES = 256 * 1024 * 1024
-CHECKPOINT_REST_S = 5.0
+CHECKPOINT_REST_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
