@@ -17,7 +17,8 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Waiting, WaitingBatch, carried
 from dittomq.commitlog.queues.queue_index import Queue
-from dittomq.commitlog.records.bulk import LEAST_MESSAGES, Bulk, Numbers, Stamp
+from dittomq.commitlog.records.bulk import LEAST_MESSAGES, Bulk, Stamp
+from dittomq.commitlog.records.columns import Numbers
 from dittomq.commitlog.records.format import (
     CRC_BYTES,
     CRC_MASK,

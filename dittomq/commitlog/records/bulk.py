@@ -5,6 +5,7 @@ A frame of hundreds costs less than half of what its messages cost one by one; o
 whoever looks at messages one by one.
 """
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from zlib_ng.zlib_ng import crc32
 
+from dittomq.commitlog.records.columns import FIELDS, UNITS, Numbers
 from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, FIXED_BYTES, KEY_NAME, MAGIC_1, Host, sealed_crc
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 from dittomq.properties import RECORD_CRC
@@ -20,15 +22,8 @@ from dittomq.properties import RECORD_CRC
 LEAST_MESSAGES = 24
 """From so many messages on it is quicker than one by one."""
 
-Numbers = NDArray[np.int64]
-
-_HEADER = np.dtype([
-    ("size", ">i4"), ("magic", ">u4"), ("body_crc", ">u4"), ("queue", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"), ("position", ">i8"),
-    ("system_flag", ">i4"), ("born_ms", ">i8"), ("born_address", "V4"), ("born_port", ">i4"), ("store_ms", ">i8"), ("store_address", "V4"),
-    ("store_port", ">i4"), ("reconsumed", ">i4"), ("prepared_offset", ">i8"), ("body_bytes", ">i4"),
-])  # fmt: skip
-_UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-_HEADER_ITEM, _LENGTH_ITEM = (np.dtype((np.void, count)) for count in (_HEADER.itemsize, 2))
+_PORT = struct.Struct(">i")
+_HEADER_ITEM, _LENGTH_ITEM = (np.dtype((np.void, count)) for count in (FIELDS.itemsize, 2))
 _UNSEALED = sealed_crc(0)
 _DIGITS = 10
 # A CRC is written with its lowest digit first.
@@ -109,12 +104,12 @@ class Bulk:
         parts[0::6], parts[1::6], parts[2::6], parts[3::6], parts[4::6] = heads, self._bodies, self._names, lengths, self.properties
         data = bytearray().join(parts)
         _seal(data, starts - position, ends - position)
-        units = np.empty(len(heads), _UNIT)
-        units["position"], units["size"], units["tags_code"] = starts, self._sizes, self._tags_codes
+        units = np.empty(len(heads), UNITS)
+        units["position"], units["size"], units["code"] = starts, self._sizes, self._tags_codes
         return Encoded(data, starts.tolist(), self._sizes.tolist(), ends, units)
 
     def _headers(self, starts: Numbers, queue_offsets: Sequence[int], stamp: Stamp) -> NDArray[np.void]:
-        header = np.zeros(len(starts), _HEADER)
+        header = np.zeros(len(starts), FIELDS)
         header["size"] = self._sizes
         header["magic"] = MAGIC_1
         header["body_crc"] = np.fromiter(map(crc32, self._bodies), np.uint32, len(starts)) & CRC_MASK
@@ -123,8 +118,7 @@ class Bulk:
         header["queue_offset"] = queue_offsets
         header["position"] = starts
         header["born_ms"] = self._born_ms
-        header["born_address"] = header["store_address"] = np.void(stamp.host.address)
-        header["born_port"] = header["store_port"] = stamp.host.port
+        header["born_host"] = header["store_host"] = np.void(stamp.host.address + _PORT.pack(stamp.host.port))
         header["store_ms"] = stamp.store_ms
         header["body_bytes"] = self._body_bytes
         return header

@@ -20,11 +20,14 @@ Truths = NDArray[np.bool_]
 
 _SIZE = struct.Struct(">i")
 _IPV6 = 0x30
-_FIELDS = np.dtype([
+FIELDS = np.dtype([
     ("size", ">i4"), ("magic", ">u4"), ("body_crc", ">u4"), ("queue", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"), ("position", ">i8"),
     ("system_flag", ">i4"), ("born_ms", ">i8"), ("born_host", "V8"), ("store_ms", ">i8"), ("store_host", "V8"), ("reconsumed", ">i4"),
     ("prepared_offset", ">i8"), ("body_bytes", ">i4"),
 ])  # fmt: skip
+"""The fixed fields of a record of version 1 with IPv4 hosts, up to its body."""
+UNITS = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
+"""Units of a consume queue."""
 _BODY = HEADER.size
 _DIGITS = 10
 _NAME = np.frombuffer(CRC_NAME, np.uint8).reshape(-1, 1)
@@ -116,7 +119,7 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     if length < FIXED_BYTES:
         return _nowhere(view, starts)
     safe = np.minimum(np.maximum(starts, 0), length - FIXED_BYTES)
-    header = windows(view, safe, _BODY).view(_FIELDS).reshape(-1)
+    header = windows(view, safe, _BODY).view(FIELDS).reshape(-1)
     sizes, body_bytes = header["size"].astype(np.int64), header["body_bytes"].astype(np.int64)
     ends = safe + sizes
     fits = (
@@ -191,4 +194,4 @@ def _stated(view: memoryview, ends: Numbers) -> Numbers:
 def _nowhere(view: memoryview, starts: Numbers) -> Columns:
     nothing: Any = np.zeros(len(starts), np.int64)
     fits: Truths = np.zeros(len(starts), np.bool_)
-    return Columns(view, starts, fits, nothing, nothing, nothing, nothing, nothing, nothing - 1, np.zeros(len(starts), _FIELDS))
+    return Columns(view, starts, fits, nothing, nothing, nothing, nothing, nothing, nothing - 1, np.zeros(len(starts), FIELDS))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dittomq.commitlog.records.columns import Columns, Numbers, Truths, columns_of, follow, record_crcs_hold, windows
+from dittomq.commitlog.records.columns import UNITS, Columns, Numbers, Truths, columns_of, follow, record_crcs_hold, windows
 from dittomq.commitlog.records.format import (
     CRC_BYTES,
     FIXED_BYTES,
@@ -30,7 +30,6 @@ FEW = 96
 _MOST = 4_096
 # Properties are looked at so far for all records at once; longer ones one by one.
 _HEAD_BYTES = 128
-_UNITS = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _TAGS_NAME = b"TAGS\x01"
 _PID_NAME = np.frombuffer(b"PID\x01", np.uint32)[0]
 _SEQ_NAME = np.frombuffer(b"SEQ\x01", np.uint32)[0]
@@ -128,7 +127,7 @@ def _batch(columns: Columns, base: int) -> Batch | None:
     heads = _heads(columns)
     codes, keyed = _search(columns, heads)
     named = [Named(row, names[int(which[row])][0], properties) for row, properties in keyed]
-    units = np.empty(len(columns), _UNITS)
+    units = np.empty(len(columns), UNITS)
     units["position"], units["size"], units["code"] = starts, columns.field("size"), codes
     runs = list(_runs(columns, units, names, which))
     return Batch(starts, columns.ends + base, columns.field("store_ms"), runs, named, _sequences(columns, heads, starts))
