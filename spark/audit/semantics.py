@@ -31,7 +31,7 @@ class Joined(NamedTuple):
 
 
 def missing_tail(view: View, part: Slice, bounds: Bounds) -> tuple[int, int] | None:
-    """The bytes behind the slice that its last record needs, None when it needs none."""
+    """The bytes behind the slice that its last record needs, or the next header when damage hides where it begins; None for none."""
     limit = min(part.segment_end, bounds.cut)
     last = None
     for last in _owned(view, part, bounds):  # noqa: B007  # the last one is wanted
@@ -39,6 +39,8 @@ def missing_tail(view: View, part: Slice, bounds: Bounds) -> tuple[int, int] | N
     reached = view.end if last is None else last.end
     if last is not None and last.sort is Sort.RECORD and view.end < reached <= limit:
         return view.end, reached
+    if last is not None and last.sort is Sort.DAMAGED and view.end <= reached and view.end < min(limit, part.end + HEADER_BYTES):
+        return view.end, min(limit, part.end + HEADER_BYTES)
     if reached < part.end and part.end - reached < HEADER_BYTES and view.end < limit:
         return view.end, min(limit, view.end + MAX_RECORD_BYTES)
     return None

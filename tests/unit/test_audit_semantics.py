@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dittomq.commitlog.records.walk import View
+from dittomq.commitlog.records.walk import HEADER_BYTES, View
 from spark.audit.model import Bounds, Records, Slice
 from spark.audit.semantics import Joined, check, join, missing_tail
 from tests.support.synthetic_log import SyntheticLog
@@ -57,6 +57,16 @@ def test_a_size_that_reaches_beyond_the_slice_damages_no_record_behind_it(log: S
     record = next(each for each in log.records if each.start == 89_435)
     damaged = bytearray(log.data)
     damaged[record.start + 1] ^= 1  # 65,536 bytes more, and all that it reaches over is fetched
+
+    (found,) = read_in_slices(bytes(damaged), 4_096).damaged
+
+    assert (found.start, found.end) == (record.start, record.end)
+
+
+def test_damage_that_ends_right_before_a_slice_does_costs_the_next_record_nothing(log: SyntheticLog) -> None:
+    record = next(each for each in log.records if each.end % 4_096 > 4_096 - HEADER_BYTES)
+    damaged = bytearray(log.data)
+    damaged[record.start] ^= 1  # the size; the next record's header reaches beyond the slice
 
     (found,) = read_in_slices(bytes(damaged), 4_096).damaged
 
