@@ -5,27 +5,18 @@ the append that needs a segment makes it. Nothing zeroes ahead in either, so all
 """
 
 import asyncio
-import itertools
-import random
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bench.ratios import Figure, percentile
+from bench.store.stores import BORN_MS, lead, open_store, stream
 from dittomq.broker.preparing import prepare_segments
-from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.lineage import LineageEntry
-from dittomq.message import Draft
-from dittomq.offsets import Epoch, PhysicalOffset
 
-_BATCH = 256
-_BODY_BYTES = 1_024
-_BORN_MS = 1_700_000_000_000
-_QUEUES = 8
 _MIB = 1024 * 1024
 _KINDS = {"made ahead": True, "made by the append": False}
 
@@ -70,13 +61,14 @@ def measured(folder: Path, *, runs: int, rolls: int, segment_bytes: int) -> dict
 async def _run(folder: Path, rolls: int, segment_bytes: int, *, ahead: bool) -> Times:
     workers, times = ThreadWorkers(), Times()
     lane = workers.lane("store")
-    store = await lane.call(lambda: _open(folder, segment_bytes))
+    made = stream()
+    store = await lane.call(lambda: _open(folder, segment_bytes, next(made)))
     async with asyncio.TaskGroup() as tasks:
         preparing = tasks.create_task(prepare_segments(store.ahead, workers.lane("ahead"))) if ahead else None
-        for frame in _frames():
+        for frame in made:
             if store.end >= (rolls + 0.5) * segment_bytes:
                 break
-            await lane.call(lambda frame=frame: _append(store, frame, times))  # type: ignore[misc]
+            await lane.call(partial(_append, store, frame, times))
         if preparing is not None:
             preparing.cancel()
     await lane.call(lambda: store.close(clean=False))
@@ -84,24 +76,18 @@ async def _run(folder: Path, rolls: int, segment_bytes: int, *, ahead: bool) -> 
     return times
 
 
-def _open(folder: Path, segment_bytes: int) -> Store:
-    store = Store.open(OsStorage(folder), StoreOptions(segment_bytes=segment_bytes), chance=random.Random(1), wall_ms=_BORN_MS)
-    store.begin_epoch(LineageEntry(Epoch(1), 0, 1, PhysicalOffset(0)))
-    store.append([next(_frames())], _BORN_MS)  # makes the first segment
+def _open(folder: Path, segment_bytes: int, first: Frame) -> Store:
+    store = open_store(folder, StoreOptions(segment_bytes=segment_bytes))
+    lead(store)
+    store.append([first], BORN_MS)  # makes the first segment
     store.sync()
     return store
-
-
-def _frames() -> Iterator[Frame]:
-    body = random.Random(1).randbytes(_BODY_BYTES)
-    for number in itertools.count():
-        yield Frame([Draft("bench", number % _QUEUES, 0, _BORN_MS, body, b"", 0)] * _BATCH)
 
 
 def _append(store: Store, frame: Frame, times: Times) -> None:
     last = store.segment_of(store.end)
     began = time.perf_counter()
-    store.append([frame], _BORN_MS)
+    store.append([frame], BORN_MS)
     appended = time.perf_counter()
     store.sync()
     synced = time.perf_counter()
