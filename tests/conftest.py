@@ -1,5 +1,6 @@
-"""What a folder says of its tests: a mark, a time limit, and whether they may run beside others of their kind."""
+"""What a folder says of its tests: a mark, a time limit, whether they may run beside others. And a library that harms a process's disk."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.support.harming import Actors, actors, build_shim
 
 # A busy machine is no failure; a failure can be replayed. Not Hypothesis's own profile for CI, which tries the same examples every time.
 settings.register_profile("here", settings.get_profile("default"), deadline=None, print_blob=True)
@@ -63,3 +66,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(name)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(FOLDERS[name].timeout_s))
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To be preloaded into a process."""
+    return build_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="session")
+def harmed(shim: Path) -> Iterator[Actors]:
+    """Processes that use a store while their disk harms them."""
+    with actors(shim) as made:
+        yield made
