@@ -9,14 +9,32 @@ Pure: the driver owns the stream, the clock and the store, and reports what was 
 Nothing is written past a gap, from another epoch, or with a wrong CRC. Acks name record ends.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
 
 from dittomq.lineage import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
-from dittomq.routes import DataVersion
+from dittomq.replication.slave_events import (
+    AdoptLineage,
+    AnswerProbe,
+    BeginLog,
+    Command,
+    CutDone,
+    CutLog,
+    DigestRange,
+    DigestReady,
+    Event,
+    LearnConfirmed,
+    LearnTopics,
+    NoteEqual,
+    Reconnect,
+    SayHello,
+    SendAck,
+    Stored,
+    Tick,
+    WriteChunk,
+)
 
 
 class State(Enum):
@@ -26,141 +44,6 @@ class State(Enum):
     CUTTING = auto()
     FOLLOWING = auto()
     ENDED = auto()
-
-
-# Events beside what the master says (Verdict, Chunk, Heartbeat, LeafProbe).
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Record ends that are written, synced, and in the consume queues."""
-
-    received: PhysicalOffset
-    flushed: PhysicalOffset
-    applied: PhysicalOffset
-
-
-@dataclass(frozen=True, slots=True)
-class CutDone:
-    """The log was cut as told, durably; `stored` is what it holds now."""
-
-    stored: Stored
-
-
-@dataclass(frozen=True, slots=True)
-class DigestReady:
-    """Our digest of the range that a heartbeat named."""
-
-    theirs: RangeDigest
-    ours: RangeDigest
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed."""
-
-
-Event = Verdict | Chunk | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | Tick
-
-
-# Commands.
-@dataclass(frozen=True, slots=True)
-class SayHello:
-    """Describe the log as it is now and send it."""
-
-
-@dataclass(frozen=True, slots=True)
-class CutLog:
-    """Cut the log to `to`, saving what is cut, and report CutDone."""
-
-    to: PhysicalOffset
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class BeginLog:
-    """Let the log, which holds nothing, begin at `at`, durably, before any later command is obeyed."""
-
-    at: PhysicalOffset
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptLineage:
-    """Make this the log's lineage, durably, before any later command is obeyed."""
-
-    lineage: Lineage
-
-
-@dataclass(frozen=True, slots=True)
-class WriteChunk:
-    """Write these bytes at the end of the log, sync, and report Stored."""
-
-    offset: PhysicalOffset
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LearnConfirmed:
-    """The group's confirmed end, and the master's end, as the master tells them."""
-
-    confirmed: PhysicalOffset
-    master_end: PhysicalOffset
-
-
-@dataclass(frozen=True, slots=True)
-class LearnTopics:
-    """The version of the master's topics."""
-
-    version: DataVersion
-
-
-@dataclass(frozen=True, slots=True)
-class SendAck:
-    """Send it."""
-
-    ack: SlaveAck
-
-
-@dataclass(frozen=True, slots=True)
-class DigestRange:
-    """Digest the same range of our log and report DigestReady."""
-
-    theirs: RangeDigest
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerProbe:
-    """Digest the leaves of our log and send them."""
-
-    probe: LeafProbe
-
-
-@dataclass(frozen=True, slots=True)
-class NoteEqual:
-    """Both copies digest alike up to `end`."""
-
-    end: PhysicalOffset
-
-
-@dataclass(frozen=True, slots=True)
-class Reconnect:
-    """End the stream and dial again after a pause."""
-
-    reason: str
-
-
-Command = (
-    SayHello
-    | CutLog
-    | BeginLog
-    | AdoptLineage
-    | WriteChunk
-    | LearnConfirmed
-    | LearnTopics
-    | SendAck
-    | DigestRange
-    | AnswerProbe
-    | NoteEqual
-    | Reconnect
-)
 
 
 class SlaveSession:

@@ -14,8 +14,9 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, NeedsOperator, Refused
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication import master_session as session
+from dittomq.replication import master_events
 from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.master_session import MasterSession
 from dittomq.routes import DataVersion
 from services.master.slaves import SlaveRecord
 from services.master.tail import CHUNK_BYTES
@@ -43,9 +44,7 @@ class StreamParts:
 class SlaveStream:
     """Drives one session from its hello until either side ends it."""
 
-    def __init__(
-        self, parts: StreamParts, core: session.MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]
-    ) -> None:
+    def __init__(self, parts: StreamParts, core: MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]) -> None:
         self._parts = parts
         self._session = core
         self._record = record
@@ -126,51 +125,51 @@ class SlaveStream:
                 await self._handle(self._log_now())
             if self._ticked:
                 self._ticked = False
-                await self._handle(session.Tick())
+                await self._handle(master_events.Tick())
 
-    def _log_now(self) -> session.LogMoved:
-        return session.LogMoved(self._parts.term.written, self._parts.term.confirm.confirmed, self._parts.topics())
+    def _log_now(self) -> master_events.LogMoved:
+        return master_events.LogMoved(self._parts.term.written, self._parts.term.confirm.confirmed, self._parts.topics())
 
-    async def _handle(self, event: session.Event) -> None:
-        pending: deque[session.Event] = deque([event])
+    async def _handle(self, event: master_events.Event) -> None:
+        pending: deque[master_events.Event] = deque([event])
         while pending and not self._ended:
             for command in self._session.handle(pending.popleft(), self._parts.clock.monotonic()):
                 answer = await self._obey(command)
                 if answer is not None:
                     pending.append(answer)
 
-    async def _obey(self, command: session.Command) -> session.Event | None:
+    async def _obey(self, command: master_events.Command) -> master_events.Event | None:
         match command:
-            case session.SendChunk():
+            case master_events.SendChunk():
                 return await self._send_chunk(command)
-            case session.CountAck():
+            case master_events.CountAck():
                 self._record.acked(command.received, command.flushed, command.applied)
                 self._parts.term.slave_at(self._record.node, command.received, command.flushed)
-            case session.SendVerdict():
+            case master_events.SendVerdict():
                 self._record.become("catching up", self._parts.clock)
                 await self._send(command.verdict)
-            case session.SendHeartbeat():
+            case master_events.SendHeartbeat():
                 await self._send(command.heartbeat)
-            case session.SendProbe():
+            case master_events.SendProbe():
                 await self._send(command.probe)
-            case session.PrepareHeartbeat():
-                return session.HeartbeatReady(await self._digest_upto(command.flushed))
-            case session.CompareDigests():
+            case master_events.PrepareHeartbeat():
+                return master_events.HeartbeatReady(await self._digest_upto(command.flushed))
+            case master_events.CompareDigests():
                 return await self._compare(command.digests)
-            case session.CompareLeaves():
+            case master_events.CompareLeaves():
                 return await self._compare_leaves(command.leaves)
-            case session.NoteEqual():
+            case master_events.NoteEqual():
                 self._record.proven_equal = max(self._record.proven_equal, command.end)
-            case session.StopWriting():
+            case master_events.StopWriting():
                 self._parts.term.stop_writes(command.why)
                 raise NeedsOperator(self._parts.node, command.why)
-            case session.DropSlave():
+            case master_events.DropSlave():
                 raise NeedsOperator(self._parts.node, command.reason)
             case _:
                 assert_never(command)
         return None
 
-    async def _send_chunk(self, command: session.SendChunk) -> session.ChunkSent:
+    async def _send_chunk(self, command: master_events.SendChunk) -> master_events.ChunkSent:
         data = b""
         if command.limit > command.start:
             data = self._parts.term.tail.read(command.start, command.limit) or await self._read_disk(command)
@@ -178,9 +177,9 @@ class SlaveStream:
         chunk = Chunk(command.epoch, command.start, crc32(data), data, now.confirmed, now.end)
         await self._send(chunk)
         self._record.sent(len(data), self._parts.clock)
-        return session.ChunkSent(PhysicalOffset(command.start + len(data)))
+        return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 
-    async def _read_disk(self, command: session.SendChunk) -> bytes:
+    async def _read_disk(self, command: master_events.SendChunk) -> bytes:
         """Rot is not copied: every record's checksum is verified before it leaves."""
         store = self._parts.store
         return await self._parts.lane.call(lambda: store.read_records(command.start, command.limit, CHUNK_BYTES))
@@ -192,27 +191,27 @@ class SlaveStream:
         start, _ = store.segment_of(PhysicalOffset(end - 1))
         return await self._parts.lane.call(lambda: RangeDigest(start, end, store.chain_digest(start, end)))
 
-    async def _compare(self, digests: tuple[RangeDigest, ...]) -> session.DigestsCompared:
+    async def _compare(self, digests: tuple[RangeDigest, ...]) -> master_events.DigestsCompared:
         store = self._parts.store
         equal_end = self._record.proven_equal
         for theirs in sorted(digests, key=lambda digest: digest.start):
             ours = await self._parts.lane.call(lambda theirs=theirs: store.chain_digest(theirs.start, theirs.end))  # type: ignore[misc]
             if ours != theirs.digest:
-                return session.DigestsCompared(equal_end, theirs)
+                return master_events.DigestsCompared(equal_end, theirs)
             if theirs.start <= max(equal_end, store.min_offset):
                 equal_end = max(equal_end, theirs.end)
-        return session.DigestsCompared(equal_end, None)
+        return master_events.DigestsCompared(equal_end, None)
 
-    async def _compare_leaves(self, leaves: LeafDigests) -> session.LeavesCompared:
+    async def _compare_leaves(self, leaves: LeafDigests) -> master_events.LeavesCompared:
         return await self._parts.lane.call(lambda: compare_leaves(self._parts.store, leaves))
 
 
-def compare_leaves(store: Store, leaves: LeafDigests) -> session.LeavesCompared:
+def compare_leaves(store: Store, leaves: LeafDigests) -> master_events.LeavesCompared:
     """Find the first of a slave's leaves that is not ours, and whether our own records there are whole. Blocks."""
     ours = store.leaf_digests(leaves.start, leaves.end)
     differing = next((at for at, (mine, other) in enumerate(zip(ours, leaves.digests, strict=False)) if mine != other), None)
     if differing is None:
-        return session.LeavesCompared(None, ours_whole=True)
+        return master_events.LeavesCompared(None, ours_whole=True)
     first = PhysicalOffset(leaves.start + differing * LEAF_BYTES)
     position = leaves.start
     try:
@@ -223,5 +222,5 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> session.LeavesCompared:
             position = PhysicalOffset(position + len(records))
         store.read_records(position, PhysicalOffset(min(leaves.end, position + LEAF_BYTES)), 2 * LEAF_BYTES)
     except CorruptRecord:
-        return session.LeavesCompared(position, ours_whole=False)
-    return session.LeavesCompared(position, ours_whole=True)
+        return master_events.LeavesCompared(position, ours_whole=False)
+    return master_events.LeavesCompared(position, ours_whole=True)

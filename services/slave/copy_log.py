@@ -8,7 +8,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.lineage import Lineage
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.slave_session import AdoptLineage, WriteChunk
+from dittomq.replication.slave_events import AdoptLineage, WriteChunk
 
 QUEUE_BYTES = 32 * 1024 * 1024
 

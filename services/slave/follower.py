@@ -15,8 +15,9 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication import slave_session as session
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
+from dittomq.replication.slave_events import Stored
+from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
 from services.slave.config import FlushMode, SlaveConfig
@@ -149,9 +150,9 @@ class Follower:
         line = ReplicationLine(parts.channels, address)
         try:
             hello = await self._describe()
-            stored = session.Stored(hello.end, hello.flushed, self.applied)
+            stored = Stored(hello.end, hello.flushed, self.applied)
             silence_s = parts.config.replication.silence_ms / 1000
-            core = session.SlaveSession(hello.lineage, hello.min_offset, stored, silence_s=silence_s, now=parts.clock.monotonic())
+            core = SlaveSession(hello.lineage, hello.min_offset, stored, silence_s=silence_s, now=parts.clock.monotonic())
             stream = MasterStream(
                 StreamParts(parts.store, self.copy, parts.reads, parts.clock, self, self._describe, self._cut, self._begin), core, line
             )

@@ -12,8 +12,9 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication import slave_session as session
+from dittomq.replication import slave_events
 from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 
@@ -80,7 +81,7 @@ class StreamParts:
 class MasterStream:
     """Drives one session until either side ends it; always ends by raising."""
 
-    def __init__(self, parts: StreamParts, core: session.SlaveSession, line: Line) -> None:
+    def __init__(self, parts: StreamParts, core: SlaveSession, line: Line) -> None:
         self._parts = parts
         self._session = core
         self._line = line
@@ -129,44 +130,44 @@ class MasterStream:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            await self._handle(session.Tick())
+            await self._handle(slave_events.Tick())
             await self._handle(self._stored_now())
 
-    def _stored_now(self) -> session.Stored:
+    def _stored_now(self) -> slave_events.Stored:
         log = self._parts.log
-        return session.Stored(log.received, log.flushed, self._parts.ears.applied)
+        return slave_events.Stored(log.received, log.flushed, self._parts.ears.applied)
 
-    async def _handle(self, event: session.Event) -> None:
+    async def _handle(self, event: slave_events.Event) -> None:
         for command in self._session.handle(event, self._parts.clock.monotonic()):
             answer = await self._obey(command)
             if answer is not None:
                 await self._handle(answer)
 
-    async def _obey(self, command: session.Command) -> session.Event | None:
+    async def _obey(self, command: slave_events.Command) -> slave_events.Event | None:
         ears = self._parts.ears
         match command:
-            case session.WriteChunk() | session.AdoptLineage():
+            case slave_events.WriteChunk() | slave_events.AdoptLineage():
                 await self._parts.log.put(command)
-            case session.LearnConfirmed():
+            case slave_events.LearnConfirmed():
                 ears.confirmed(command.confirmed, command.master_end)
-            case session.LearnTopics():
+            case slave_events.LearnTopics():
                 ears.topics_at(command.version)
-            case session.SendAck():
+            case slave_events.SendAck():
                 await self._say(command.ack)
-            case session.SayHello():
+            case slave_events.SayHello():
                 await self._say(await self._parts.describe())
-            case session.CutLog():
+            case slave_events.CutLog():
                 await self._parts.cut(command.to, command.reason)
-                return session.CutDone(self._stored_now())
-            case session.BeginLog():
+                return slave_events.CutDone(self._stored_now())
+            case slave_events.BeginLog():
                 await self._parts.begin(command.at)
-            case session.DigestRange():
-                return session.DigestReady(command.theirs, await self._digest(command.theirs.start, command.theirs.end))
-            case session.AnswerProbe():
+            case slave_events.DigestRange():
+                return slave_events.DigestReady(command.theirs, await self._digest(command.theirs.start, command.theirs.end))
+            case slave_events.AnswerProbe():
                 await self._say(await self._leaves(command.probe))
-            case session.NoteEqual():
+            case slave_events.NoteEqual():
                 ears.equal_upto(command.end)
-            case session.Reconnect():
+            case slave_events.Reconnect():
                 raise StreamEnded(command.reason)
             case _:
                 assert_never(command)

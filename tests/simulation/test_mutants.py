@@ -6,7 +6,8 @@ import pytest
 
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import SlaveAck
-from dittomq.replication.slave_session import Command, Event, SendAck, SlaveSession, WriteChunk
+from dittomq.replication.slave_events import Command, Event, SendAck, WriteChunk
+from dittomq.replication.slave_session import SlaveSession
 from tests.simulation.cluster import Cluster
 from tests.simulation.simulate import simulate
 

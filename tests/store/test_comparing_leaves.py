@@ -8,7 +8,7 @@ import pytest
 from dittomq.commitlog.store import Store
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import LeafDigests
-from dittomq.replication.master_session import LeavesCompared
+from dittomq.replication.master_events import LeavesCompared
 from services.master.replicate import compare_leaves
 from tests.support.stores import SMALL, Machine, filled
 

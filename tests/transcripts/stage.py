@@ -16,7 +16,9 @@ from typing import Any
 
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication import events, master_session, slave_session
+from dittomq.replication import events, master_events, slave_events
+from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 
 _SEGMENT_BYTES = 1_000_000
@@ -68,24 +70,24 @@ def perform(text: str) -> str:
     return "\n".join(played) + "\n"
 
 
-def _open(line: str) -> master_session.MasterSession | slave_session.SlaveSession:
+def _open(line: str) -> MasterSession | SlaveSession:
     who, *facts = line.split()
     given = dict(_facts(facts))
     if who == "master":
         lineage = given["lineage"]
         begin = given.get("min", PhysicalOffset(0))
-        log = master_session.MasterLog("c", "a", _SEGMENT_BYTES, begin, given["end"], given.get("confirmed", 0), lineage)
-        limits = master_session.SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
-        return master_session.MasterSession(log, limits, 0.0)
+        log = MasterLog("c", "a", _SEGMENT_BYTES, begin, given["end"], given.get("confirmed", 0), lineage)
+        limits = SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
+        return MasterSession(log, limits, 0.0)
     end = given["end"]
-    stored = slave_session.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)))
+    stored = slave_events.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)))
     begin = given.get("min", PhysicalOffset(0))
-    return slave_session.SlaveSession(given.get("lineage", ()), begin, stored, silence_s=20.0, now=0.0)
+    return SlaveSession(given.get("lineage", ()), begin, stored, silence_s=20.0, now=0.0)
 
 
-def _event(session: master_session.MasterSession | slave_session.SlaveSession, text: str) -> Any:
+def _event(session: MasterSession | SlaveSession, text: str) -> Any:
     name, *facts = text.split()
-    module = master_session if isinstance(session, master_session.MasterSession) else slave_session
+    module = master_events if isinstance(session, MasterSession) else slave_events
     kind = getattr(module, name, None) or getattr(events, name)
     given = dict(_facts(facts))
     values: dict[str, Any] = {}
@@ -98,7 +100,7 @@ def _event(session: master_session.MasterSession | slave_session.SlaveSession, t
         if field.name == "action":
             value = events.VerdictAction(value)
         if field.name == "stored":
-            value = slave_session.Stored(value, value, value)
+            value = slave_events.Stored(value, value, value)
         values[field.name] = value
     assert not given, f"{name} has no field {', '.join(given)}"
     return kind(**values)

@@ -1,0 +1,157 @@
+"""④ What a master's session hears of one slave, and what it has its driver do.
+
+What the slave itself says (Hello, SlaveAck, LeafDigests) is in `dittomq.replication.events`.
+"""
+
+from dataclasses import dataclass
+
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.routes import DataVersion
+
+
+# Events: what the driver reports.
+@dataclass(frozen=True, slots=True)
+class LogMoved:
+    """The log grew, confirmed moved, or the topics have another version."""
+
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+    topics: DataVersion | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSent:
+    """A chunk asked for by SendChunk left, up to `end`; the driver may have sent less than asked."""
+
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class DigestsCompared:
+    """The slave's digests against our own: up to where all agree, and the first range that does not."""
+
+    equal_end: PhysicalOffset
+    differs: RangeDigest | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeavesCompared:
+    """The first record boundary at or below the first leaf that differs, None when none does; `ours_whole`: our records there are."""
+
+    cut_to: PhysicalOffset | None
+    ours_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReady:
+    """Our digest of what the slave has flushed, asked for by PrepareHeartbeat; None when there is nothing to digest."""
+
+    digest: RangeDigest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Hello | SlaveAck | LeafDigests | LogMoved | ChunkSent | DigestsCompared | LeavesCompared | HeartbeatReady | Tick
+
+
+# Commands: what the driver does.
+@dataclass(frozen=True, slots=True)
+class SendVerdict:
+    """Send it."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CompareDigests:
+    """Digest the same ranges of our log and report DigestsCompared."""
+
+    digests: tuple[RangeDigest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendProbe:
+    """Send it."""
+
+    probe: LeafProbe
+
+
+@dataclass(frozen=True, slots=True)
+class CompareLeaves:
+    """Digest the same leaves of our log and report LeavesCompared."""
+
+    leaves: LeafDigests
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunk:
+    """Send whole records from `start` on, up to `limit` at most, then report ChunkSent. start == limit: only confirmed moved."""
+
+    epoch: Epoch
+    start: PhysicalOffset
+    limit: PhysicalOffset
+    confirmed: PhysicalOffset
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareHeartbeat:
+    """Digest our log up to `flushed` from its segment's start and report HeartbeatReady."""
+
+    flushed: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    """Send it."""
+
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class CountAck:
+    """Tell Confirm what this slave holds; `applied` None: not said yet."""
+
+    received: PhysicalOffset
+    flushed: PhysicalOffset
+    applied: PhysicalOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEqual:
+    """Both copies digest alike up to `end`."""
+
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class StopWriting:
+    """Confirmed data is missing here, or a newer master exists: accept no more writes, cut nobody."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropSlave:
+    """End the stream."""
+
+    reason: str
+
+
+Command = (
+    SendVerdict
+    | CompareDigests
+    | SendProbe
+    | CompareLeaves
+    | SendChunk
+    | PrepareHeartbeat
+    | SendHeartbeat
+    | CountAck
+    | NoteEqual
+    | StopWriting
+    | DropSlave
+)
