@@ -39,9 +39,10 @@ lint: .venv/ready ## ruff, mypy, import-linter, buf: the part of `make test` tha
 proto: .venv/ready ## generate dittomq/_pb from proto/
 	@$(RUN) tools/genproto.py
 
-docs: .venv/ready ## write docs/rpc.md and docs/configuration.md anew from proto/ and the configuration classes
+docs: .venv/ready ## write docs/rpc.md, docs/configuration.md and the state machines of docs/replication.md anew from what they tell of
 	@$(RUN) -m tools.rpcdoc
 	@$(RUN) -m tools.configdoc
+	@$(RUN) -m tools.statedoc
 
 lock: .venv/ready ## resolve the lock files anew from pyproject.toml (reaches the package index)
 	@$(LOCK) pyproject.toml --all-extras --group dev --upgrade --output-file requirements.lock

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from dittomq.doors.clock import Clock
 from dittomq.message import Ack, PutStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import Confirm, Degrade
+from dittomq.replication.confirm import Confirm
+from dittomq.replication.confirm_states import Degrade
 
 _PAUSE_S = 0.25
 _GRACE_S = 1.0

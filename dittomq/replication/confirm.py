@@ -3,7 +3,8 @@
 Pure. Fed with the master's own positions, with acks of slaves whose lineage was accepted, and with missed deadlines;
 answers how far each level reaches, who is in sync, and whether the group is degraded.
 
-In sync (semantics: a slave whose gap is small and who lately held what was the end at an earlier send):
+Its moves are the tables in `confirm_states`. In sync is a slave whose gap is small and who lately held what was the end at an
+earlier send:
 
     joins   when it holds everything confirmed, its gap is under `max_gap_bytes`, and it is caught up
     leaves  when its gap is too large, or it was not caught up for `max_lag_s`, or it missed two write deadlines
@@ -11,10 +12,10 @@ In sync (semantics: a slave whose gap is small and who lately held what was the 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm_states import DEGRADE_MOVES, MEMBER_MOVES, Change, Copies, Degrade, Member
 
 _MISSED_DEADLINES_TO_LEAVE = 2
 
@@ -32,23 +33,13 @@ class ConfirmRules:
     max_lag_s: float
 
 
-class Degrade(Enum):
-    """Whether the group confirms with fewer copies than asked."""
-
-    NO = auto()
-    RECORDING = auto()
-    """Must degrade, but the range is not yet durably recorded: confirmed stands still."""
-    YES = auto()
-
-
 @dataclass(slots=True)
 class _Slave:
-    """`heard` is False for a member carried over from the last run that has not connected yet."""
+    """Offsets of a slave that was never heard are 0."""
 
-    heard: bool
+    member: Member
     received: PhysicalOffset
     flushed: PhysicalOffset
-    in_sync: bool
     since: float
     caught_up_at: float
     mark_end: PhysicalOffset
@@ -56,6 +47,16 @@ class _Slave:
     missed: int = 0
     missed_end: PhysicalOffset = PhysicalOffset(0)
     why_left: str = ""
+
+    @property
+    def heard(self) -> bool:
+        """Whether it said anything to this master."""
+        return self.member in (Member.BEHIND, Member.IN_SYNC)
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether it counts as a copy in sync."""
+        return self.member in (Member.CARRIED, Member.IN_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ class Confirm:
         self._slaves: dict[str, _Slave] = {}
         for node in sorted(members):
             nothing = PhysicalOffset(0)
-            self._slaves[node] = _Slave(False, nothing, nothing, True, now, now, end, now)
-        self._degrade = Degrade.NO
+            self._slaves[node] = _Slave(Member.CARRIED, nothing, nothing, now, now, end, now)
+        self._degrade = DEGRADE_MOVES.first
 
     @property
     def confirmed(self) -> PhysicalOffset:
@@ -130,22 +131,23 @@ class Confirm:
     def master_at(self, *, written: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """The master's own log moved."""
         self._written, self._flushed = written, flushed
-        self._review(now)
+        self._review(Change.MASTER_MOVED, now)
 
     def slave_at(self, node: str, *, received: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """A slave of accepted lineage acknowledged; a first ack, or one after a cut, may lie below an earlier one."""
         slave = self._slaves.get(node)
         if slave is None:
-            slave = _Slave(True, received, flushed, False, now, float("-inf"), self._written, now)
+            slave = _Slave(MEMBER_MOVES.first, received, flushed, now, float("-inf"), self._written, now)
             self._slaves[node] = slave
-        slave.heard, slave.received, slave.flushed = True, received, flushed
+        slave.received, slave.flushed = received, flushed
         counted = self._counted(slave)
         if counted >= slave.missed_end:
             slave.missed = 0
         if counted >= slave.mark_end:
             slave.caught_up_at = now if counted >= self._written else max(slave.caught_up_at, slave.mark_at)
             slave.mark_end, slave.mark_at = self._written, now
-        self._review(now)
+        self._judge(slave, Change.ACKED, now)
+        self._advance()
 
     def deadline_missed(self, end: PhysicalOffset, now: float) -> None:
         """A producer waited in vain for copies of [.., end)."""
@@ -153,19 +155,16 @@ class Confirm:
             if slave.in_sync and self._counted(slave) < end:
                 slave.missed += 1
                 slave.missed_end = end
-                if slave.missed >= _MISSED_DEADLINES_TO_LEAVE:
-                    self._leave(slave, "missed two write deadlines", now)
-        self._review(now)
+        self._review(Change.DEADLINE_MISSED, now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
-        self._review(now)
+        self._review(Change.TICKED, now)
 
-    def degrade_recorded(self, now: float) -> None:
-        """The degraded range's start is durable: confirmed may advance with the copies that are there."""
-        if self._degrade is Degrade.RECORDING:
-            self._degrade = Degrade.YES
-            self._review(now)
+    def range_recorded(self) -> None:
+        """Where the degraded range begins is durable: while RECORDING, confirmed may now advance with the copies that are there."""
+        self._move(Copies.RANGE_RECORDED, Degrade.NO if self._degrade is Degrade.NO else Degrade.YES)
+        self._advance()
 
     def _counted(self, slave: _Slave) -> PhysicalOffset:
         return slave.flushed if self._rules.release_flushed else slave.received
@@ -180,30 +179,43 @@ class Confirm:
             return PhysicalOffset(0)
         return min(own, ends[copies - 2])
 
-    def _review(self, now: float) -> None:
+    def _review(self, change: Change, now: float) -> None:
         for slave in self._slaves.values():
-            self._review_slave(slave, now)
+            self._judge(slave, change, now)
         self._advance()
 
-    def _review_slave(self, slave: _Slave, now: float) -> None:
-        counted = self._counted(slave)
-        gap = self._written - counted
+    def _judge(self, slave: _Slave, change: Change, now: float) -> None:
+        """Let the slave join or leave."""
+        before = slave.member
+        if change is Change.ACKED and not slave.heard:
+            slave.member = Member.IN_SYNC if before is Member.CARRIED else Member.BEHIND
         if slave.in_sync:
-            if slave.heard and gap >= self._rules.max_gap_bytes:
-                self._leave(slave, f"{gap:,} bytes behind", now)
-            elif slave.heard and now - slave.caught_up_at > self._rules.max_lag_s:
-                self._leave(slave, f"not caught up for {now - slave.caught_up_at:.0f} s", now)
-        elif (
-            slave.heard
-            and counted >= self._confirmed
-            and gap < self._rules.max_gap_bytes
+            if why := self._why_leave(slave, now):
+                slave.member = Member.BEHIND if slave.heard else Member.LOST
+                slave.since, slave.why_left = now, why
+        elif change is Change.ACKED and self._may_join(slave, now):
+            slave.member, slave.since, slave.missed = Member.IN_SYNC, now, 0
+        MEMBER_MOVES.check(before, change, slave.member)
+
+    def _why_leave(self, slave: _Slave, now: float) -> str:
+        """Empty while it may stay; what was carried over and never heard leaves by missed deadlines only."""
+        gap = self._written - self._counted(slave)
+        if slave.missed >= _MISSED_DEADLINES_TO_LEAVE:
+            return "missed two write deadlines"
+        if slave.heard and gap >= self._rules.max_gap_bytes:
+            return f"{gap:,} bytes behind"
+        if slave.heard and now - slave.caught_up_at > self._rules.max_lag_s:
+            return f"not caught up for {now - slave.caught_up_at:.0f} s"
+        return ""
+
+    def _may_join(self, slave: _Slave, now: float) -> bool:
+        counted = self._counted(slave)
+        return (
+            counted >= self._confirmed
+            and self._written - counted < self._rules.max_gap_bytes
             and now - slave.caught_up_at <= self._rules.max_lag_s
             and slave.missed < _MISSED_DEADLINES_TO_LEAVE
-        ):
-            slave.in_sync, slave.since, slave.missed = True, now, 0
-
-    def _leave(self, slave: _Slave, why: str, now: float) -> None:
-        slave.in_sync, slave.since, slave.why_left = False, now, why
+        )
 
     def _advance(self) -> None:
         if not self._rules.sync_master:
@@ -212,12 +224,19 @@ class Confirm:
             return
         copies = min(self._rules.in_sync_replicas, self.copies_in_sync)
         if copies == self._rules.in_sync_replicas:
-            self._degrade = Degrade.NO
+            self._move(Copies.ENOUGH, Degrade.NO)
         elif copies < self._rules.min_in_sync_replicas:
+            self._move(Copies.BELOW_MINIMUM, self._degrade)
             return
-        elif self._degrade is not Degrade.YES:
-            self._degrade = Degrade.RECORDING
+        elif self._degrade is Degrade.YES:
+            self._move(Copies.TOO_FEW, Degrade.YES)
+        else:
+            self._move(Copies.TOO_FEW, Degrade.RECORDING)
             return
         held = self._held_by(copies, flushed=self._rules.release_flushed)
         own = self._flushed if self._rules.sync_flush else self._written
         self._confirmed = max(self._confirmed, min(held, own))
+
+    def _move(self, copies: Copies, to: Degrade) -> None:
+        DEGRADE_MOVES.check(self._degrade, copies, to)
+        self._degrade = to

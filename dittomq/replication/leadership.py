@@ -22,6 +22,7 @@ from enum import StrEnum
 from dittomq.lineage import Lineage, common_end, newest_epoch, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
+from dittomq.replication.leadership_states import MOVES, Found, Standing
 
 
 class Stopped(StrEnum):
@@ -90,6 +91,7 @@ class Refuse:
 
 
 Decision = Wait | TakeOver | Lead | Refuse
+_STANDING = {Wait: Standing.WAITING, TakeOver: Standing.TAKING_OVER, Lead: Standing.LEADING, Refuse: Standing.REFUSING}
 
 
 class Leadership:
@@ -97,6 +99,7 @@ class Leadership:
 
     def __init__(self, rules: LeadershipRules, own: OwnLog, now: float) -> None:
         self._rules = rules
+        self.standing = MOVES.first
         self._own = own
         self._started_at = now
         self._heard: dict[str, Hello] = {}
@@ -133,23 +136,34 @@ class Leadership:
 
     def took_over(self, own: OwnLog) -> None:
         """A TakeOver was carried out, durably: the log is now `own`."""
+        self._move(Found.TOOK_OVER, Standing.HOLDING)
         self._own = own
         self._taken_over = True
 
     def decide(self, now: float) -> Decision:
-        """What to do now; ask again after every event and every tick."""
+        """What to do now; ask again after every event and every tick, until it is Lead."""
+        found, decision = self._find(now)
+        self._move(found, _STANDING[type(decision)])
+        return decision
+
+    def _find(self, now: float) -> tuple[Found, Decision]:
         waiting = "" if self._taken_over else self._waits_for(now)
         if waiting and not self._accepts_loss:
-            return Wait(waiting)
+            return Found.MORE_TO_HEAR, Wait(waiting)
         self._passed_over = waiting or self._passed_over
         best = self._best()
         if best is not None:
-            return self._take(best)
+            decision = self._take(best)
+            return Found.LONGER_TAIL if isinstance(decision, TakeOver) else Found.TAIL_OUT_OF_REACH, decision
         conflict = self._missing_here()
         if conflict and not self._accepts_loss:
-            return Refuse(conflict)
+            return Found.CONFIRMED_MISSING, Refuse(conflict)
         loss = "; ".join(part for part in (self._passed_over, conflict) if part)
-        return Lead(Epoch(self._known_epoch + 1), loss)
+        return Found.ENOUGH, Lead(Epoch(self._known_epoch + 1), loss)
+
+    def _move(self, found: Found, to: Standing) -> None:
+        MOVES.check(self.standing, found, to)
+        self.standing = to
 
     def _waits_for(self, now: float) -> str:
         """What is still to be heard; empty when it is enough."""

@@ -2,16 +2,11 @@
 
 Pure: the driver owns the stream and the clock, computes digests, and reports back.
 
-    GREETING ──hello──▶ COMPARING ──digests equal──▶ STREAMING
-                │  ▲         └─differ─▶ PROBING ──leaves──▶ CUTTING
-                │  └──────────── next hello ◀──────────────────┘
-                └─lineage runs apart─▶ CUTTING       any ──▶ ENDED
-
+Its moves are the table in `master_states`: what a slave says out of turn ends the session.
 A position counts as an ack only in STREAMING, and only inside [what was acked, what was sent].
 """
 
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import assert_never
 
 from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch
@@ -39,18 +34,8 @@ from dittomq.replication.master_events import (
     StopWriting,
     Tick,
 )
+from dittomq.replication.master_states import MOVES, State
 from dittomq.routes import DataVersion
-
-
-class State(Enum):
-    """Where a session stands."""
-
-    GREETING = auto()
-    COMPARING = auto()
-    PROBING = auto()
-    CUTTING = auto()
-    STREAMING = auto()
-    ENDED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +67,7 @@ class MasterSession:
         self._log = log
         self._limits = limits
         self._epoch = newest_epoch(log.lineage)
-        self.state = State.GREETING
+        self.state = MOVES.first
         self._end = log.end
         self._confirmed = log.confirmed
         self._confirmed_told = PhysicalOffset(-1)
@@ -100,17 +85,25 @@ class MasterSession:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
-        if self.state is State.ENDED:
+        before, kind = self.state, type(event)
+        if MOVES.is_final(before):
             return []
+        if problem := MOVES.out_of_turn(before, kind):
+            return self._drop(problem)
+        commands = self._take(event, now)
+        MOVES.check(before, kind, self.state)
+        return commands
+
+    def _take(self, event: Event, now: float) -> list[Command]:
         match event:
             case Hello():
                 self._heard_at = now
                 return self._greet(event)
             case DigestsCompared():
-                return self._judge_digests(event, now)
+                return self._judge_digests(event)
             case LeafDigests():
                 self._heard_at = now
-                return [CompareLeaves(event)] if self.state is State.PROBING else self._drop("leaves that nobody asked for")
+                return [CompareLeaves(event)]
             case LeavesCompared():
                 return self._judge_leaves(event)
             case SlaveAck():
@@ -131,8 +124,6 @@ class MasterSession:
                 assert_never(event)
 
     def _greet(self, hello: Hello) -> list[Command]:
-        if self.state not in (State.GREETING, State.CUTTING):
-            return self._drop("a second hello")
         if problem := self._misfit(hello):
             return self._drop(problem)
         self._hello = hello
@@ -166,9 +157,8 @@ class MasterSession:
             return f"offsets out of order: {hello.min_offset}, {hello.flushed}, {hello.end}"
         return ""
 
-    def _judge_digests(self, event: DigestsCompared, now: float) -> list[Command]:
+    def _judge_digests(self, event: DigestsCompared) -> list[Command]:
         assert self._hello is not None
-        assert self.state is State.COMPARING
         if event.differs is not None:
             self.state = State.PROBING
             return [SendProbe(LeafProbe(event.differs.start, event.differs.end))]
@@ -191,8 +181,6 @@ class MasterSession:
         return [self._verdict(VerdictAction.TRUNCATE, to, reason)]
 
     def _acked(self, ack: SlaveAck) -> list[Command]:
-        if self.state is not State.STREAMING:
-            return self._drop("an ack before the lineage was accepted")
         if ack.epoch != self._epoch:
             return self._drop(f"an ack of epoch {ack.epoch} in epoch {self._epoch}")
         if not self._received <= ack.received <= self._sent:

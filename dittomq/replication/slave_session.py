@@ -2,14 +2,10 @@
 
 Pure: the driver owns the stream, the clock and the store, and reports what was written and synced.
 
-    GREETING ──stream──▶ FOLLOWING ──gap, wrong epoch or CRC──▶ ENDED
-      │ ▲ └──wait──▶ (stays)
-      │ └── AwaitCut done, hello again ── CUTTING ◀──truncate──┘
-
+Its moves are the table in `slave_states`: what the master says out of turn ends the stream.
 Nothing is written past a gap, from another epoch, or with a wrong CRC. Acks name record ends.
 """
 
-from enum import Enum, auto
 from typing import assert_never
 
 from dittomq.lineage import Lineage, newest_epoch
@@ -35,15 +31,7 @@ from dittomq.replication.slave_events import (
     Tick,
     WriteChunk,
 )
-
-
-class State(Enum):
-    """Where a session stands."""
-
-    GREETING = auto()
-    CUTTING = auto()
-    FOLLOWING = auto()
-    ENDED = auto()
+from dittomq.replication.slave_states import MOVES, State
 
 
 class SlaveSession:
@@ -51,7 +39,7 @@ class SlaveSession:
 
     def __init__(self, lineage: Lineage, begin: PhysicalOffset, stored: Stored, *, silence_s: float, now: float) -> None:
         """`begin`, the first byte held, and `stored` are what the first hello names."""
-        self.state = State.GREETING
+        self.state = MOVES.first
         self.epoch = Epoch(0)
         self._lineage = lineage
         self._target: Lineage = ()
@@ -63,8 +51,16 @@ class SlaveSession:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
-        if self.state is State.ENDED:
+        before, kind = self.state, event.action if isinstance(event, Verdict) else type(event)
+        if MOVES.is_final(before):
             return []
+        if problem := MOVES.out_of_turn(before, kind):
+            return self._reconnect(problem)
+        commands = self._take(event, now)
+        MOVES.check(before, kind, self.state)
+        return commands
+
+    def _take(self, event: Event, now: float) -> list[Command]:
         match event:
             case CutDone():
                 self._heard_at = now
@@ -90,15 +86,13 @@ class SlaveSession:
             case Verdict():
                 return self._obey(event)
             case Chunk():
-                return self._take(event)
+                return self._write(event)
             case Heartbeat():
                 return self._beat(event)
             case LeafProbe():
-                return [AnswerProbe(event)] if self.state is State.GREETING else self._reconnect("a probe in mid-stream")
+                return [AnswerProbe(event)]
 
     def _obey(self, verdict: Verdict) -> list[Command]:
-        if self.state is not State.GREETING:
-            return self._reconnect("a verdict in mid-stream")
         match verdict.action:
             case VerdictAction.WAIT:
                 return []
@@ -133,9 +127,7 @@ class SlaveSession:
         self._lineage = upto
         return [AdoptLineage(upto)]
 
-    def _take(self, chunk: Chunk) -> list[Command]:
-        if self.state is not State.FOLLOWING:
-            return self._reconnect("a chunk before the verdict")
+    def _write(self, chunk: Chunk) -> list[Command]:
         learn = LearnConfirmed(chunk.confirmed, chunk.end)
         if chunk.offset + len(chunk.data) <= self._end:
             return [learn]
@@ -148,7 +140,7 @@ class SlaveSession:
         return [*adopt, WriteChunk(chunk.offset, chunk.data), learn]
 
     def _beat(self, beat: Heartbeat) -> list[Command]:
-        if self.state is not State.FOLLOWING or beat.epoch != self.epoch:
+        if beat.epoch != self.epoch:
             return self._reconnect(f"a heartbeat of epoch {beat.epoch} in epoch {self.epoch}")
         learn: list[Command] = [LearnConfirmed(beat.confirmed, beat.end)]
         if beat.topics is not None:
@@ -158,8 +150,6 @@ class SlaveSession:
         return [*learn, SendAck(self._ack(None))]
 
     def _digest_ready(self, event: DigestReady) -> list[Command]:
-        if self.state is not State.FOLLOWING:
-            return []
         commands: list[Command] = [SendAck(self._ack(event.ours))]
         if event.ours == event.theirs:
             commands.append(NoteEqual(event.ours.end))

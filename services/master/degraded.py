@@ -1,10 +1,13 @@
 """Ranges of the log that were confirmed by fewer copies than asked. Kept in `dittomq/degraded`, durable before the confirming."""
 
 import json
+from collections.abc import Awaitable, Callable
 
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import UnreadableStore
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm import Confirm
+from dittomq.replication.confirm_states import Degrade
 
 PATH = "dittomq/degraded"
 _MAX_RANGES = 1_000
@@ -46,6 +49,18 @@ class DegradedRanges:
         """Write all down, durably."""
         text = json.dumps({"closed": self._closed, "open": self._open})
         replace_file(storage, PATH, text.encode())
+
+
+async def write_down(ranges: DegradedRanges, confirm: Confirm, now_ms: int, persist: Callable[[DegradedRanges], Awaitable[None]]) -> None:
+    """Begin or end the open range as the group is now, durably, and let Confirm go on in a range that was begun."""
+    degrade = confirm.degrade
+    if degrade is Degrade.RECORDING:
+        ranges.begin(confirm.confirmed, now_ms)
+    elif degrade is Degrade.NO:
+        ranges.end(confirm.confirmed)
+    await persist(ranges)
+    if degrade is Degrade.RECORDING:  # what the group became meanwhile is not written down yet
+        confirm.range_recorded()
 
 
 def load_degraded(storage: Storage, end: PhysicalOffset) -> DegradedRanges:

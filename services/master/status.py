@@ -7,7 +7,7 @@ from dittomq.doors.clock import Clock
 from dittomq.ha_status import HaStatus, NodeView
 from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import Degrade
+from dittomq.replication.confirm_states import Degrade
 from services.master.config import MasterConfig
 from services.master.slaves import EndHistory, SlaveRecord
 from services.master.term import Term

@@ -15,8 +15,9 @@ from dittomq.commitlog.store import Group
 from dittomq.doors.clock import Clock
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.confirm import Confirm, Degrade
-from services.master.degraded import DegradedRanges
+from dittomq.replication.confirm import Confirm
+from dittomq.replication.confirm_states import Degrade
+from services.master.degraded import DegradedRanges, write_down
 from services.master.tail import Tail
 
 TICK_S = 0.5
@@ -87,13 +88,7 @@ class Term:
         while True:
             await self._must_record.wait()
             self._must_record.clear()
-            degrade, confirmed = self.confirm.degrade, self.confirm.confirmed
-            if degrade is Degrade.RECORDING:
-                self.degraded.begin(confirmed, self._clock.wall_ms())
-            elif degrade is Degrade.NO:
-                self.degraded.end(confirmed)
-            await persist(self.degraded)
-            self.confirm.degrade_recorded(self._clock.monotonic())
+            await write_down(self.degraded, self.confirm, self._clock.wall_ms(), persist)
             self._moved()
 
     def _master_moved(self) -> None:

@@ -1,4 +1,4 @@
-from tools import configdoc, rpcdoc
+from tools import configdoc, rpcdoc, statedoc
 
 
 def test_the_page_of_all_rpcs_is_what_the_proto_files_say() -> None:
@@ -7,3 +7,7 @@ def test_the_page_of_all_rpcs_is_what_the_proto_files_say() -> None:
 
 def test_the_page_of_all_settings_is_what_the_configuration_classes_say() -> None:
     assert configdoc.TARGET.read_text(encoding="utf-8") == configdoc.document(), "run `make docs`"
+
+
+def test_the_state_machines_in_the_page_on_replication_are_the_tables_that_sessions_obey() -> None:
+    assert statedoc.TARGET.read_text(encoding="utf-8") == statedoc.document(), "run `make docs`"

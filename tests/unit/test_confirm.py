@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import Confirm, ConfirmRules, Degrade
+from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.confirm_states import Degrade
 
 RULES = ConfirmRules(
     sync_master=True,
@@ -83,7 +84,7 @@ def test_two_missed_deadlines_degrade_the_group_only_after_the_range_is_recorded
 
     assert (before, group.degrade) == (Degrade.NO, Degrade.RECORDING)
     assert group.confirmed == 0
-    group.degrade_recorded(now=7.0)
+    group.range_recorded()
     assert group.confirmed == 100
 
 
@@ -92,7 +93,7 @@ def test_a_degraded_group_recovers_when_a_slave_has_caught_up() -> None:
     group.master_at(written=at(100), flushed=at(100), now=1.0)
     group.deadline_missed(at(100), now=4.0)
     group.deadline_missed(at(100), now=7.0)
-    group.degrade_recorded(now=7.0)
+    group.range_recorded()
 
     group.slave_at("a/1", received=at(100), flushed=at(100), now=8.0)
 

@@ -178,6 +178,7 @@ def test_after_taking_over_the_master_leads_from_the_new_end() -> None:
     leadership = Leadership(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 700))
     leadership.slave_heard(hello(2, 900))
+    leadership.decide(0.1)
 
     leadership.took_over(own(Stopped.EMPTY, end=900))
 

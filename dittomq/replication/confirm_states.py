@@ -1,0 +1,97 @@
+"""⑦ How a slave comes to be in sync and leaves, and how a group comes to confirm with fewer copies than asked."""
+
+from enum import Enum
+
+from dittomq.replication.moves import Moves
+
+
+class Member(Enum):
+    """Whether a slave counts as a copy; the value says it in words."""
+
+    CARRIED = "in sync when the last run ended and not heard of since: counts as in sync"
+    LOST = "was carried over, and producers waited for it in vain"
+    BEHIND = "heard of, not in sync"
+    IN_SYNC = "heard of, in sync"
+
+
+class Change(Enum):
+    """What a membership is judged by."""
+
+    ACKED = "the slave acknowledged"
+    MASTER_MOVED = "the master's log grew or was flushed"
+    DEADLINE_MISSED = "a producer waited in vain for bytes that the slave lacks"
+    TICKED = "time passed"
+
+
+MEMBER_MOVES = Moves(
+    title="Confirm: one slave",
+    first=Member.BEHIND,
+    rows={
+        Member.CARRIED: {
+            Change.ACKED: (Member.IN_SYNC, Member.BEHIND),
+            Change.DEADLINE_MISSED: (Member.CARRIED, Member.LOST),
+            Change.MASTER_MOVED: (Member.CARRIED,),
+            Change.TICKED: (Member.CARRIED,),
+        },
+        Member.LOST: {
+            Change.ACKED: (Member.IN_SYNC, Member.BEHIND),
+            Change.DEADLINE_MISSED: (Member.LOST,),
+            Change.MASTER_MOVED: (Member.LOST,),
+            Change.TICKED: (Member.LOST,),
+        },
+        Member.BEHIND: {
+            Change.ACKED: (Member.BEHIND, Member.IN_SYNC),
+            Change.DEADLINE_MISSED: (Member.BEHIND,),
+            Change.MASTER_MOVED: (Member.BEHIND,),
+            Change.TICKED: (Member.BEHIND,),
+        },
+        Member.IN_SYNC: {
+            Change.ACKED: (Member.IN_SYNC, Member.BEHIND),
+            Change.DEADLINE_MISSED: (Member.IN_SYNC, Member.BEHIND),
+            Change.MASTER_MOVED: (Member.IN_SYNC, Member.BEHIND),
+            Change.TICKED: (Member.IN_SYNC, Member.BEHIND),
+        },
+    },
+)
+
+
+class Degrade(Enum):
+    """Whether the group confirms with fewer copies than asked; the value says it in words."""
+
+    NO = "as many copies as asked confirm, or nothing is confirmed"
+    RECORDING = "must degrade, and the range is not durably recorded yet: confirmed stands still"
+    YES = "the copies that are there confirm"
+
+
+class Copies(Enum):
+    """What a group's degradation is judged by."""
+
+    ENOUGH = "as many in sync as asked"
+    TOO_FEW = "fewer than asked, as many as the minimum"
+    BELOW_MINIMUM = "fewer than the minimum"
+    RANGE_RECORDED = "where the degraded range begins is durable"
+
+
+DEGRADE_MOVES = Moves(
+    title="Confirm: the group",
+    first=Degrade.NO,
+    rows={
+        Degrade.NO: {
+            Copies.ENOUGH: (Degrade.NO,),
+            Copies.TOO_FEW: (Degrade.RECORDING,),
+            Copies.BELOW_MINIMUM: (Degrade.NO,),
+            Copies.RANGE_RECORDED: (Degrade.NO,),
+        },
+        Degrade.RECORDING: {
+            Copies.ENOUGH: (Degrade.NO,),
+            Copies.TOO_FEW: (Degrade.RECORDING,),
+            Copies.BELOW_MINIMUM: (Degrade.RECORDING,),
+            Copies.RANGE_RECORDED: (Degrade.YES,),
+        },
+        Degrade.YES: {
+            Copies.ENOUGH: (Degrade.NO,),
+            Copies.TOO_FEW: (Degrade.YES,),
+            Copies.BELOW_MINIMUM: (Degrade.YES,),
+        },
+    },
+)

@@ -1,0 +1,47 @@
+"""Where a starting master may stand before it leads, and what leads where."""
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+
+from dittomq.replication.moves import Kind, Moves
+
+
+class Standing(Enum):
+    """Where a start stands; the value says it in words."""
+
+    WAITING = "more is to be heard before it may lead"
+    TAKING_OVER = "the longest tail of the newest lineage is being fetched"
+    HOLDING = "it holds the tail that it fetched; nothing more is waited for"
+    REFUSING = "an operator must decide"
+    LEADING = "it opens its epoch"
+
+
+class Found(Enum):
+    """What the rules find whenever they are asked, and what the fetching of a tail reports."""
+
+    MORE_TO_HEAR = "slaves that must be heard are missing, or there is time left for others"
+    LONGER_TAIL = "a slave that was heard has a newer or longer log"
+    TAIL_OUT_OF_REACH = "it has, and this log cannot be joined to it"
+    CONFIRMED_MISSING = "a slave knows bytes to be confirmed that this log lacks, and nobody accepted the loss"
+    ENOUGH = "nothing is missing, or the loss was accepted"
+    TOOK_OVER = "the tail is here, durably"
+
+
+_DECIDED: Mapping[Kind, Collection[Standing]] = {
+    Found.LONGER_TAIL: (Standing.TAKING_OVER,),
+    Found.TAIL_OUT_OF_REACH: (Standing.REFUSING,),
+    Found.CONFIRMED_MISSING: (Standing.REFUSING,),
+    Found.ENOUGH: (Standing.LEADING,),
+}
+_MUST_HEAR: Mapping[Kind, Collection[Standing]] = {Found.MORE_TO_HEAR: (Standing.WAITING,)}
+
+MOVES = Moves(
+    title="Leadership",
+    first=Standing.WAITING,
+    rows={
+        Standing.WAITING: {**_MUST_HEAR, **_DECIDED},
+        Standing.TAKING_OVER: {Found.TOOK_OVER: (Standing.HOLDING,), **_MUST_HEAR, **_DECIDED},
+        Standing.HOLDING: _DECIDED,
+        Standing.REFUSING: {**_MUST_HEAR, **_DECIDED},
+    },
+)

@@ -1,0 +1,57 @@
+"""④ Where a master's session with one slave may stand, and what leads where."""
+
+from enum import Enum
+
+from dittomq.replication.events import Hello, LeafDigests, SlaveAck
+from dittomq.replication.master_events import ChunkSent, DigestsCompared, HeartbeatReady, LeavesCompared, LogMoved, Tick
+from dittomq.replication.moves import Moves
+
+
+class State(Enum):
+    """Where a session stands; the value says it in words."""
+
+    GREETING = "nothing is known of the slave yet"
+    COMPARING = "its lineage is ours as far as it goes; its digests are compared with ours"
+    PROBING = "a digest differs; the leaves of that range are compared"
+    CUTTING = "it was told to cut, and says hello again when it has"
+    STREAMING = "its log is a part of ours; its acks count"
+    ENDED = "the stream is over"
+
+
+_GREETED = (State.COMPARING, State.CUTTING, State.ENDED)
+
+MOVES = Moves(
+    title="MasterSession",
+    first=State.GREETING,
+    said=(Hello, SlaveAck, LeafDigests),
+    rows={
+        State.GREETING: {
+            Hello: _GREETED,
+            LogMoved: (State.GREETING,),
+            Tick: (State.GREETING, State.ENDED),
+        },
+        State.COMPARING: {
+            DigestsCompared: (State.PROBING, State.STREAMING),
+            LogMoved: (State.COMPARING,),
+            Tick: (State.COMPARING, State.ENDED),
+        },
+        State.PROBING: {
+            LeafDigests: (State.PROBING,),
+            LeavesCompared: (State.CUTTING, State.ENDED),
+            LogMoved: (State.PROBING,),
+            Tick: (State.PROBING, State.ENDED),
+        },
+        State.CUTTING: {
+            Hello: _GREETED,
+            LogMoved: (State.CUTTING,),
+            Tick: (State.CUTTING, State.ENDED),
+        },
+        State.STREAMING: {
+            SlaveAck: (State.STREAMING, State.ENDED),
+            LogMoved: (State.STREAMING,),
+            ChunkSent: (State.STREAMING,),
+            HeartbeatReady: (State.STREAMING,),
+            Tick: (State.STREAMING, State.ENDED),
+        },
+    },
+)

@@ -1,0 +1,45 @@
+"""⑤ Where a slave's session with its master may stand, and what leads where."""
+
+from enum import Enum
+
+from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, VerdictAction
+from dittomq.replication.moves import Moves
+from dittomq.replication.slave_events import CutDone, DigestReady, Stored, Tick
+
+
+class State(Enum):
+    """Where a session stands; the value says it in words."""
+
+    GREETING = "hello was said; the verdict is awaited"
+    CUTTING = "the log is being cut as told"
+    FOLLOWING = "the stream's bytes are written and acknowledged"
+    ENDED = "the stream is over"
+
+
+MOVES = Moves(
+    title="SlaveSession",
+    first=State.GREETING,
+    said=(*VerdictAction, Chunk, Heartbeat, LeafProbe),
+    rows={
+        State.GREETING: {
+            VerdictAction.WAIT: (State.GREETING,),
+            VerdictAction.TRUNCATE: (State.CUTTING, State.ENDED),
+            VerdictAction.STREAM: (State.FOLLOWING, State.ENDED),
+            LeafProbe: (State.GREETING,),
+            Stored: (State.GREETING,),
+            Tick: (State.GREETING, State.ENDED),
+        },
+        State.CUTTING: {
+            CutDone: (State.GREETING,),
+            Stored: (State.CUTTING,),
+            Tick: (State.CUTTING, State.ENDED),
+        },
+        State.FOLLOWING: {
+            Chunk: (State.FOLLOWING, State.ENDED),
+            Heartbeat: (State.FOLLOWING, State.ENDED),
+            Stored: (State.FOLLOWING,),
+            DigestReady: (State.FOLLOWING,),
+            Tick: (State.FOLLOWING, State.ENDED),
+        },
+    },
+)

@@ -1,0 +1,85 @@
+"""No byte is confirmed by fewer copies than asked before the range that it lies in is written down."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.confirm_states import Degrade
+from services.master.degraded import DegradedRanges, write_down
+
+RULES = ConfirmRules(
+    sync_master=True,
+    sync_flush=True,
+    release_flushed=True,
+    in_sync_replicas=2,
+    min_in_sync_replicas=1,
+    max_gap_bytes=1_000,
+    max_lag_s=15.0,
+)
+
+
+def at(offset: int) -> PhysicalOffset:
+    return PhysicalOffset(offset)
+
+
+@pytest.fixture
+def group() -> Confirm:
+    """Two copies up to 100, one of them the slave's."""
+    confirm = Confirm(RULES, end=at(0), confirmed=at(0), members=("a/1",), now=0.0)
+    confirm.master_at(written=at(100), flushed=at(100), now=1.0)
+    confirm.slave_at("a/1", received=at(100), flushed=at(100), now=1.0)
+    return confirm
+
+
+def lose_the_slave(confirm: Confirm, end: int) -> None:
+    """Producers wait twice for [.., end) in vain."""
+    confirm.master_at(written=at(end), flushed=at(end), now=2.0)
+    for _ in range(2):
+        confirm.deadline_missed(at(end), now=5.0)
+
+
+def catch_up(confirm: Confirm, end: int) -> None:
+    confirm.slave_at("a/1", received=at(end), flushed=at(end), now=6.0)
+
+
+def keep(ranges: DegradedRanges, confirm: Confirm, while_it_is_written: Callable[[], None] = lambda: None) -> None:
+    async def persist(_: DegradedRanges) -> None:
+        while_it_is_written()
+
+    asyncio.run(write_down(ranges, confirm, 7_000, persist))
+
+
+def test_confirmed_goes_on_when_the_range_is_written_down(group: Confirm) -> None:
+    ranges = DegradedRanges()
+    lose_the_slave(group, 200)
+    before = group.confirmed
+
+    keep(ranges, group)
+
+    assert (before, group.confirmed, ranges.is_open) == (100, 200, True)
+
+
+def test_a_slave_that_leaves_while_the_end_of_a_range_is_written_opens_another_one(group: Confirm) -> None:
+    ranges = DegradedRanges()
+    lose_the_slave(group, 200)
+    keep(ranges, group)
+    catch_up(group, 200)
+
+    keep(ranges, group, while_it_is_written=lambda: lose_the_slave(group, 300))
+
+    assert (group.degrade, group.confirmed) == (Degrade.RECORDING, 200)
+    keep(ranges, group)
+    assert (group.degrade, group.confirmed) == (Degrade.YES, 300)
+    assert ranges.total_bytes(group.confirmed) == 200
+
+
+def test_a_range_that_is_written_down_too_late_degrades_nobody(group: Confirm) -> None:
+    ranges = DegradedRanges()
+    lose_the_slave(group, 200)
+
+    keep(ranges, group, while_it_is_written=lambda: catch_up(group, 200))
+
+    assert (group.degrade, group.confirmed) == (Degrade.NO, 200)

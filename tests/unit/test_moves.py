@@ -1,0 +1,95 @@
+"""A decider moves along its table or stops: neither its driver nor its own rules can move it otherwise."""
+
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import PROTOCOL_VERSION, Hello, VerdictAction
+from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped
+from dittomq.replication.master_events import Command, DigestsCompared
+from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.master_states import State
+from dittomq.replication.moves import IllegalMove, Moves
+from dittomq.replication.slave_events import CutDone, Stored
+from dittomq.replication.slave_session import SlaveSession
+from tools.statedoc import TABLES
+
+LINEAGE = (LineageEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
+LOG = MasterLog("c", "a", 65_536, PhysicalOffset(0), PhysicalOffset(900), PhysicalOffset(0), LINEAGE)
+MOVES = [moves for moves, _ in TABLES]
+
+
+def hello(end: int) -> Hello:
+    return Hello(
+        cluster="c",
+        broker="a",
+        broker_id=1,
+        replica_uuid="u1",
+        protocol_version=PROTOCOL_VERSION,
+        min_offset=PhysicalOffset(0),
+        end=PhysicalOffset(end),
+        flushed=PhysicalOffset(end),
+        confirmed=PhysicalOffset(0),
+        lineage=(),
+        digests=(),
+        verified_equal=PhysicalOffset(0),
+        replication_address="a-1:10912",
+        segment_bytes=65_536,
+    )
+
+
+class _Rash(MasterSession):
+    """Streams to a slave that should be cut."""
+
+    def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
+        self.state = State.STREAMING
+        return []
+
+
+def test_a_session_whose_rules_leave_the_table_stops() -> None:
+    rash = _Rash(LOG, SessionLimits(), 0.0)
+
+    with pytest.raises(IllegalMove, match="MasterSession: Hello does not lead from GREETING to STREAMING"):
+        rash.handle(hello(end=1_000), 0.0)
+
+
+def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:
+    stored = Stored(PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0))
+
+    with pytest.raises(IllegalMove, match="GREETING takes no DigestsCompared"):
+        MasterSession(LOG, SessionLimits(), 0.0).handle(DigestsCompared(PhysicalOffset(0), None), 0.0)
+    with pytest.raises(IllegalMove, match="GREETING takes no CutDone"):
+        SlaveSession((), PhysicalOffset(0), stored, silence_s=20.0, now=0.0).handle(CutDone(stored), 0.0)
+
+
+def test_nobody_takes_over_what_was_not_asked_for() -> None:
+    own = OwnLog("a/0", Stopped.EMPTY, PhysicalOffset(0), ())
+    rules = LeadershipRules(replicas_expected=1, in_sync_replicas=2, sync_flush=True, recover_wait_s=5.0)
+
+    with pytest.raises(IllegalMove, match="took over does not lead from WAITING"):
+        Leadership(rules, own, 0.0).took_over(own)
+
+
+@pytest.mark.parametrize("moves", MOVES, ids=lambda moves: moves.title)
+def test_no_row_of_a_table_is_empty_and_no_state_of_it_is_forgotten(moves: Moves[Any]) -> None:
+    states = set(type(moves.first).__members__.values())
+    reached = {after for row in moves.rows.values() for nexts in row.values() for after in nexts}
+
+    assert all(nexts for row in moves.rows.values() for nexts in row.values())
+    assert states == reached | set(moves.rows)
+    assert {state for state in states if moves.is_final(state)} == states - set(moves.rows)
+
+
+def test_a_member_is_named_by_itself_and_a_class_by_its_name() -> None:
+    class Light(Enum):
+        RED = 1
+        GREEN = 2
+
+    moves = Moves(title="light", first=Light.RED, rows={Light.RED: {str: (Light.GREEN,)}}, said=(str, VerdictAction.WAIT))
+
+    assert moves.out_of_turn(Light.RED, str) == ""
+    assert moves.out_of_turn(Light.GREEN, str) == "str is out of turn while green"
+    assert moves.out_of_turn(Light.RED, VerdictAction.WAIT) == "wait is out of turn while red"

@@ -1,0 +1,92 @@
+"""Draw the tables of moves into docs/replication.md, between two marks. Run by `make docs`."""
+
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from dittomq.replication import confirm_states, leadership_states, master_states, slave_states
+from dittomq.replication.moves import Kind, Moves, name_of
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "replication.md"
+
+_BEGIN = "<!-- written by `make docs` from the tables in dittomq/replication/*_states.py -->\n"
+_END = "<!-- end of what is written by `make docs` -->\n"
+_INTRODUCTION = (
+    "\nEach table is the one that the code obeys: a decider that moved otherwise would stop with `IllegalMove`. "
+    "What the other side says in a state that does not take it ends the stream.\n"
+)
+
+TABLES: tuple[tuple[Moves[Any], str], ...] = (
+    (master_states.MOVES, "One slave, as its master sees it. It takes what the slave says, and what the driver reports."),
+    (slave_states.MOVES, "The master, as one of its slaves sees it. Wait, truncate and stream are the master's verdicts."),
+    (
+        confirm_states.MEMBER_MOVES,
+        "Whether a slave counts as a copy in sync. One carried over begins as CARRIED, any other as BEHIND.",
+    ),
+    (confirm_states.DEGRADE_MOVES, "Whether the group confirms with fewer copies than asked."),
+    (leadership_states.MOVES, "A starting master, until it leads."),
+)
+
+
+def document() -> str:
+    """The whole page: what stands around the marks is kept."""
+    page = TARGET.read_text(encoding="utf-8")
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    drawn = "\n".join(line for moves, words in TABLES for line in _section(moves, words))
+    return f"{before}{_BEGIN}{_INTRODUCTION}\n{drawn}{_END}{after}"
+
+
+def _section(moves: Moves[Any], words: str) -> Iterator[str]:
+    yield f"### {moves.title}"
+    yield ""
+    yield words
+    yield ""
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {moves.first.name}"
+    yield from _arrows(moves)
+    yield "```"
+    yield ""
+    yield "| state | means | takes |"
+    yield "|---|---|---|"
+    for state in type(moves.first):
+        yield f"| {state.name} | {state.value} | {_taken(moves, state)} |"
+    yield ""
+    meanings = dict.fromkeys(kind for row in moves.rows.values() for kind in row if isinstance(kind, Enum) and kind not in moves.said)
+    if meanings:
+        yield "| taken | means |"
+        yield "|---|---|"
+        yield from (f"| {name_of(kind)} | {kind.value} |" for kind in meanings)
+        yield ""
+
+
+def _arrows(moves: Moves[Any]) -> Iterator[str]:
+    """One arrow for each pair of states; a state that stays what it is has none."""
+    for state, row in moves.rows.items():
+        for after in type(moves.first):
+            kinds = [name_of(kind) for kind, nexts in row.items() if after in nexts]
+            if kinds and after is not state:
+                yield f"    {state.name} --> {after.name}: {', '.join(kinds)}"
+
+
+def _taken(moves: Moves[Any], state: Enum) -> str:
+    """What it takes and where that leads, then what ends the stream because it is out of turn."""
+    if moves.is_final(state):
+        return "nothing"
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for kind, nexts in moves.rows[state].items():
+        alike.setdefault(tuple("stays" if after is state else after.name for after in nexts), []).append(name_of(kind))
+    taken = [f"{', '.join(kinds)} → {' or '.join(nexts)}" for nexts, kinds in alike.items()]
+    return "<br>".join([*taken, *_out_of_turn(moves, moves.rows[state])])
+
+
+def _out_of_turn(moves: Moves[Any], row: Any) -> list[str]:
+    untimely: list[Kind] = [kind for kind in moves.said if kind not in row]
+    return [f"out of turn: {', '.join(map(name_of, untimely))}"] if untimely else []
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document(), encoding="utf-8")
