@@ -8,7 +8,9 @@ from typing import Any, Final, Self
 
 import structlog
 
+from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
 from dittomq.errors import StoreFailed, Superseded
@@ -51,6 +53,31 @@ class Lanes:
             workers.lane("retention"),
             workers.lane("ahead"),
         )
+
+
+@contextlib.asynccontextmanager
+async def open_node(
+    doors: BrokerDoors, config: BrokerConfig, service: BrokerService, lane: Lane
+) -> AsyncIterator[tuple[Store, Grant | None]]:
+    """An open store, and what the last role change decided for this node; the store is closed as `open_store` does.
+
+    Raises ComeBack, before the store is opened, when the node is the other service now.
+    """
+
+    def grant() -> Grant | None:
+        return own_grant(doors.storage, service, config.node.broker_id)
+
+    before = await lane.call(grant)
+    options = StoreOptions(
+        segment_bytes=config.store.segment_bytes,
+        reserve_bytes=config.store.reserve_bytes,
+        node=config.name,
+        path=config.node.data_dir,
+    )
+    async with open_store(doors, options, lane) as store:
+        if await lane.call(grant) != before:  # whoever held the store until now has changed it
+            raise ComeBack(service, "its role changed while it started")
+        yield store, before
 
 
 @contextlib.asynccontextmanager
@@ -114,12 +141,13 @@ class Changes:
 
 
 class Place:
-    """A node's id among its peers: it is lost when another replica takes it by a higher epoch."""
+    """What a node is among its peers, and why it must end as that: another replica took its id, or it must come back as something else."""
 
     def __init__(self, node: str, stop: asyncio.Event) -> None:
         self._node = node
         self._stop = stop
         self._lost = False
+        self._next_life: ComeBack | None = None
 
     def heard(self, news: NameserverNews) -> None:
         """Stop the node when its place is lost."""
@@ -128,10 +156,23 @@ class Place:
             log.error("superseded", node=self._node, problem="another replica took this node's place by a higher epoch")
             self._stop.set()
 
+    def come_back(self, service: BrokerService, why: str) -> None:
+        """Stop the node, and let it start anew on its store as `service` when it has drained and closed."""
+        self._next_life = self._next_life or ComeBack(service, why)
+        log.info("leaves", node=self._node, service=service, why=why)
+        self._stop.set()
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether the node ends to come back at once: nobody should be kept waiting by its end."""
+        return self._next_life is not None
+
     def check(self) -> None:
-        """Raise Superseded when it is lost. For the end, when the node has drained: whoever starts it must know not to do so again."""
+        """Raise Superseded or ComeBack. For the end, when the node has drained and closed: whoever runs it must know what to do next."""
         if self._lost:
             raise Superseded(self._node)
+        if self._next_life is not None:
+            raise self._next_life
 
 
 def _report(options: StoreOptions, store: Store) -> None:

@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from dittomq.broker.role import ComeBack
 from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError, Superseded
 from dittomq.rpc.buffers import keep_buffers
 from dittomq.rpc.vitals import Vitals
@@ -71,21 +72,40 @@ class Node(Protocol):
 C = TypeVar("C", bound=ServiceConfig)
 
 
+def lives(life: Callable[[], int]) -> NoReturn:
+    """Exit with the status of one life of this process; after a ComeBack it is the other service, or the same one again, from here on.
+
+    The process keeps its id, its arguments, its environment and what it prints to: whoever started it sees one process.
+    """
+    try:
+        sys.exit(life())
+    except ComeBack as back:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-m", f"services.{back.service}", *sys.argv[1:]])
+
+
 def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node]) -> int:
     """Run a service until SIGTERM or SIGINT; returns the exit status.
 
     0 after a clean drain, 1 when the start was refused, 6 after a clean drain because another replica took this node's place: starting
-    it again does not help, 64 for wrong flags or configuration, 128 when something broke.
+    it again does not help, 64 for wrong flags or configuration, 128 when something broke. Raises ComeBack, unless it was asked to end.
     """
     environment = os.environ  # noqa: TID251  # every service's composition root passes here
+    asked_to_end = asyncio.Event()
     try:
         loaded = configured(config_class, program, sys.argv[1:], environment)
         logs.configure()
         log.info("configured", **{key: f"{value} ({origin})" for key, value, origin in settings_of(loaded)})
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(compose(loaded), loaded.value.listen.ops))
+            runner.run(_serve(compose(loaded), loaded.value.listen.ops, asked_to_end))
     except Exception as raised:  # noqa: BLE001  # the last stop before the exit status
-        return _exit_status(program, raised)
+        root = _root(raised)
+        if not isinstance(root, ComeBack):
+            return _exit_status(program, raised)
+        log.info("comes_back", service=root.service, why=root.why)
+        if not asked_to_end.is_set():
+            raise root from None
     return 0
 
 
@@ -100,12 +120,17 @@ def settle_memory() -> None:
     keep_buffers()
 
 
-async def _serve(node: Node, ops: str) -> None:
+async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:
     settle_memory()
     stop = asyncio.Event()
+
+    def end() -> None:
+        asked_to_end.set()
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     with OpsServer(ops, node.vitals, node.registry, loop):
         await node.run(stop)
 

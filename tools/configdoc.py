@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from dittomq.broker.config import BrokerConfig
 from dittomq.settings import Configuration, Loaded, settings_of
 from dittomq.settings.schema import Key, bare_kind, tables_of
-from services.master.config import MasterConfig
 from services.nameserver.config import NameserverConfig
-from services.slave.config import SlaveConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configuration.md"
@@ -48,10 +47,12 @@ dittomq serve nameserver: --set registry.expiry_ms=60000: unknown key "registry.
 ```
 """
 
+_BROKER: Final = """`dittomq serve master` and `dittomq serve slave`. Both read the same file, for a role change makes one of the other;
+every node of a group has the same `[replication]`. A slave needs `node.nameservers` or `replication.master_address` to find its master."""
+
 _SERVICES: Final[Mapping[str, tuple[type[Configuration], str]]] = {
     "nameserver": (NameserverConfig, "`dittomq serve nameserver`. It keeps nothing on disk."),
-    "master": (MasterConfig, "`dittomq serve master`. One for each broker group; its broker id is 0."),
-    "slave": (SlaveConfig, "`dittomq serve slave`. It needs `node.nameservers` or `replication.master_address` to find its master."),
+    "broker": (BrokerConfig, _BROKER),
 }
 
 

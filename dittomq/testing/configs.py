@@ -29,6 +29,7 @@ def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, d
         "node": {
             "cluster": state.cluster,
             "broker": broker,
+            "broker_id": int(broker_id),
             "data_dir": str(data_dir),
             "nameservers": [state.node(NAMESERVER).address],
         },
@@ -36,11 +37,8 @@ def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, d
         "advertise": {"default": node.address},
         "advertise_replication": {"default": replication},
         "store": {"segment_bytes": SEGMENT_BYTES},
+        "replication": {"mode": state.shape.mode, "replicas_expected": state.shape.slaves},
     }
-    if node.role == "slave":
-        tables["node"]["broker_id"] = int(broker_id)
-    else:
-        tables["replication"] = {"mode": state.shape.mode, "replicas_expected": state.shape.slaves}
     for key, value in (state.shape.slave_settings if node.role == "slave" else state.shape.master_settings).items():
         table, _, name = key.partition(".")
         tables.setdefault(table, {})[name] = value

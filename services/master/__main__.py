@@ -1,7 +1,6 @@
 """`python -m services.master --config FILE`."""
 
 import contextlib
-import sys
 from pathlib import Path
 
 from dittomq.broker.doors import BrokerDoors
@@ -13,7 +12,7 @@ from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
 from services.master.config import MasterConfig
 from services.master.wiring import Master
-from services.process import main
+from services.process import lives, main
 
 
 def _run() -> int:
@@ -28,4 +27,4 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run())
+    lives(_run)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -21,13 +22,14 @@ from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.broker.role import BrokerService, Grant
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.writer import WriterEvents
-from dittomq.commitlog.store import StopKind, Store, StoreOptions
+from dittomq.commitlog.store import StopKind, Store
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import NameserverNews, Registrar
@@ -39,7 +41,7 @@ from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from dittomq.wire.publishing import Topics
-from services.brokerage import Changes, Duty, Lanes, Place, open_store, work
+from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends, Earlier, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
@@ -83,21 +85,19 @@ class Master:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain.
 
-        Raises StartError when it cannot start, StoreFailed when the disk fails, Superseded after it has drained for that reason.
+        Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
         """
         place = Place(self._config.name, stop)
         lanes = Lanes.of(self._doors.workers)
-        options = StoreOptions(
-            segment_bytes=self._config.store.segment_bytes,
-            reserve_bytes=self._config.store.reserve_bytes,
-            node=self._config.name,
-            path=self._config.node.data_dir,
-        )
-        async with open_store(self._doors, options, lanes.store) as store, Channels(self._doors.transport) as channels:
-            await self._serve(store, lanes, channels, stop, place)
+        async with (
+            open_node(self._doors, self._config, BrokerService.MASTER, lanes.store) as (store, grant),
+            Channels(self._doors.transport) as channels,
+        ):
+            await self._serve(_Opened(store, grant, place), lanes, channels, stop)
         place.check()
 
-    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event, place: Place) -> None:
+    async def _serve(self, opened: "_Opened", lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        store, place = opened.store, opened.place
         doors, clock = self._doors, self._doors.clock
         changes = Changes()
         metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
@@ -123,7 +123,7 @@ class Master:
 
         registrar = Registrar(
             self._config.node.nameservers,
-            lambda: node.registration(self._identity(store, clients, replicas)),
+            lambda: node.registration(self._identity(opened, clients, replicas)),
             heard,
             channels,
             clock,
@@ -241,19 +241,28 @@ class Master:
         interceptor = CallInterceptor(lambda: (self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
         return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
 
-    def _identity(self, store: Store, clients: RpcServer, replicas: RpcServer) -> Identity:
+    def _identity(self, opened: "_Opened", clients: RpcServer, replicas: RpcServer) -> Identity:
         config = self._config
         return Identity(
             cluster=config.node.cluster,
             broker=config.node.broker,
             broker_id=0,
-            replica_uuid=store.replica_uuid,
+            replica_uuid=opened.store.replica_uuid,
             role=config.role,
             addresses=advertised(config.advertise, config.listen.clients, clients.port),
             replication_addresses=advertised(config.advertise_replication, config.listen.replication, replicas.port),
             permission=config.node.permission,
             registration_period_ms=config.node.registration_period_ms,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a start found: the store, what the last role change decided, and the node's place among its peers."""
+
+    store: Store
+    grant: Grant | None
+    place: Place
 
 
 async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

@@ -1,7 +1,6 @@
 """`python -m services.slave --config FILE`."""
 
 import contextlib
-import sys
 from pathlib import Path
 
 from dittomq.broker.doors import BrokerDoors
@@ -11,7 +10,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
-from services.process import main
+from services.process import lives, main
 from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
 
@@ -28,4 +27,4 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run())
+    lives(_run)

@@ -21,12 +21,13 @@ from dittomq.broker.preparing import prepare_segments
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
 from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.broker.role import BrokerService, Grant
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import SlaveTopics, TopicReads
-from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.commitlog.store import Store
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.routes import DEFAULT_NETWORK, Role
@@ -36,7 +37,7 @@ from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
-from services.brokerage import Changes, Duty, Lanes, Place, open_store, work
+from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
@@ -46,7 +47,6 @@ from services.slave.node import MasterAddresses, NodeParts, SlaveNode
 from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
 
 _GRACE_S: Final = 2.0
-_PERMISSION_READ_WRITE: Final = 6
 
 log = structlog.get_logger()
 
@@ -65,21 +65,19 @@ class Slave:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain.
 
-        Raises StartError when it cannot start, StoreFailed when the disk fails, Superseded after it has drained for that reason.
+        Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
         """
         place = Place(self._config.name, stop)
         lanes = Lanes.of(self._doors.workers)
-        options = StoreOptions(
-            segment_bytes=self._config.store.segment_bytes,
-            reserve_bytes=self._config.store.reserve_bytes,
-            node=self._config.name,
-            path=self._config.node.data_dir,
-        )
-        async with open_store(self._doors, options, lanes.store) as store, Channels(self._doors.transport) as channels:
-            await self._serve(store, lanes, channels, stop, place)
+        async with (
+            open_node(self._doors, self._config, BrokerService.SLAVE, lanes.store) as (store, grant),
+            Channels(self._doors.transport) as channels,
+        ):
+            await self._serve(_Opened(store, grant, place), lanes, channels, stop)
         place.check()
 
-    async def _serve(self, store: Store, lanes: Lanes, channels: Channels, stop: asyncio.Event, place: Place) -> None:
+    async def _serve(self, opened: "_Opened", lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        store, place = opened.store, opened.place
         doors, clock, config = self._doors, self._doors.clock, self._config
         changes = Changes()
         metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
@@ -108,7 +106,7 @@ class Slave:
             follower.nameservers_answered()
             place.heard(news)
 
-        identity = self._identity(store, clients, ranges)
+        identity = self._identity(opened, clients, ranges)
         registrar = Registrar(config.node.nameservers, lambda: node.registration(identity), heard, channels, clock, doors.chance)
         keeper = Keeper(store, lanes.files, node.known)
         retaining = self._retaining(store, lanes, pins)
@@ -194,17 +192,17 @@ class Slave:
     def _replication_address(self, server: RpcServer) -> str:
         return advertised(self._config.advertise_replication, self._config.listen.replication, server.port)[DEFAULT_NETWORK]
 
-    def _identity(self, store: Store, clients: RpcServer, replicas: RpcServer) -> Identity:
+    def _identity(self, opened: "_Opened", clients: RpcServer, replicas: RpcServer) -> Identity:
         config = self._config
         return Identity(
             cluster=config.node.cluster,
             broker=config.node.broker,
-            broker_id=config.node.broker_id,
-            replica_uuid=store.replica_uuid,
+            broker_id=config.node.broker_id if opened.grant is None else opened.grant.broker_id,
+            replica_uuid=opened.store.replica_uuid,
             role=Role.SLAVE,
             addresses=advertised(config.advertise, config.listen.clients, clients.port),
             replication_addresses=advertised(config.advertise_replication, config.listen.replication, replicas.port),
-            permission=_PERMISSION_READ_WRITE,
+            permission=config.node.permission,
             registration_period_ms=config.node.registration_period_ms,
         )
 
@@ -218,6 +216,15 @@ class _Bound:
     follower: Follower
     addresses: MasterAddresses
     pins: Pins
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a start found: the store, what the last role change decided, and the node's place among its peers."""
+
+    store: Store
+    grant: Grant | None
+    place: Place
 
 
 async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

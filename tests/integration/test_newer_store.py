@@ -20,7 +20,7 @@ NAMESERVER = 'node.nameservers=["127.0.0.1:1"]'
 FREE_PORTS = ["--set", "listen.clients=127.0.0.1:0", "--set", "listen.replication=127.0.0.1:0", "--set", "listen.ops=127.0.0.1:0"]
 COMMANDS = {
     "serve master": ["-m", "services.master", "--set", "node.data_dir=STORE", "--set", NAMESERVER, *FREE_PORTS],
-    "serve slave": ["-m", "services.slave", "--set", "node.data_dir=STORE", "--set", NAMESERVER, *FREE_PORTS],
+    "serve slave": ["-m", "services.slave", "--set", "node.broker_id=1", "--set", "node.data_dir=STORE", "--set", NAMESERVER, *FREE_PORTS],
     "log dump": ["-m", "dittomq.cli", "log", "dump", "STORE"],
     "log verify": ["-m", "dittomq.cli", "log", "verify", "STORE"],
     "log stats": ["-m", "dittomq.cli", "log", "stats", "STORE"],

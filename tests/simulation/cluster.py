@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import random
 import sys
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import structlog
 
 from dittomq.broker.config import StoreTable
-from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.role import BrokerService
 from services.master import config as master_config
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
@@ -23,7 +23,7 @@ from tests.simulation.checkers import check_crashed_copy
 from tests.simulation.faults import Fault, FaultKind, Machines
 from tests.simulation.history import Harm, History, Incident
 from tests.simulation.workload import NAMESERVER, Phases, Publisher, Subscriber
-from tests.simulation.world import Node, Power, World
+from tests.simulation.world import Node, Power, Serve, World
 
 _STORE = StoreTable(segment_bytes=65_536, reserve_bytes=0)
 _NAMESERVER = "ns"
@@ -255,7 +255,10 @@ class Cluster:
             _NAMESERVER, lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop)
         )
         for number, name in enumerate(self.brokers):
-            self._watch(self.world.node(name, self._broker(number, name)))
+            services = self._services(number, name)
+            node = self.world.node(name, services[BrokerService.SLAVE if number else BrokerService.MASTER])
+            node.services = services
+            self._watch(node)
         for publisher in self.publishers:
             self.world.node(publisher.name, publisher.serve)
         self.world.node(self.subscriber.name, self.subscriber.serve)
@@ -264,25 +267,21 @@ class Cluster:
         node.crashed = lambda power: self._crashed(node, power)
         node.faults.sync_failed = lambda: self._harm(node, Harm.SYNC_FAILED)
 
-    def _broker(self, number: int, name: str) -> Callable[[BrokerDoors, asyncio.Event], Coroutine[Any, Any, None]]:
-        clients, replicas = {"default": f"{name}:10911"}, {"default": f"{name}:10912"}
-        if number == 0:
-            leading = master_config.MasterConfig(
-                node=master_config.NodeTable(nameservers=(NAMESERVER,)),
-                advertise=clients,
-                advertise_replication=replicas,
-                store=_STORE,
-                replication=self.shape.replication,
-            )
-            return lambda doors, stop: master.serve(leading, doors, stop)
-        following = slave_config.SlaveConfig(
-            node=slave_config.NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
-            advertise=clients,
-            advertise_replication=replicas,
-            store=_STORE,
-            replication=slave_config.ReplicationTable(flush_mode=self.shape.slave_flush),
-        )
-        return lambda doors, stop: slave.serve(following, doors, stop)
+    def _services(self, number: int, name: str) -> Mapping[BrokerService, Serve]:
+        """Both services of a machine, on one configuration."""
+        replication = self.shape.replication if number == 0 else replace(self.shape.replication, flush_mode=self.shape.slave_flush)
+        tables: dict[str, Any] = {
+            "node": master_config.NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
+            "advertise": {"default": f"{name}:10911"},
+            "advertise_replication": {"default": f"{name}:10912"},
+            "store": _STORE,
+            "replication": replication,
+        }
+        leading, following = master_config.MasterConfig(**tables), slave_config.SlaveConfig(**tables)
+        return {
+            BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop),
+            BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop),
+        }
 
 
 def name_of(machine: str) -> str:

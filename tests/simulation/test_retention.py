@@ -105,7 +105,7 @@ def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: R
         replication=master_config.ReplicationTable(mode=master_config.Mode.SYNC_MASTER, replicas_expected=1, hold_max_bytes=HOLD_BYTES),
     )
     following = slave_config.SlaveConfig(
-        node=slave_config.NodeTable(nameservers=(NAMESERVER,)),
+        node=slave_config.NodeTable(broker_id=1, nameservers=(NAMESERVER,)),
         advertise={"default": "a1:10911"},
         advertise_replication={"default": "a1:10912"},
         store=StoreTable(segment_bytes=SEGMENT, reserve_bytes=0),

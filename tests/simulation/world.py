@@ -4,11 +4,12 @@ import asyncio
 import gc
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.role import BrokerService, ComeBack
 from dittomq.errors import StoreFailed
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import Disk
@@ -32,11 +33,15 @@ class Power(Enum):
 
 
 class Node:
-    """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too. `crashed` is told of each crash."""
+    """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too. `crashed` is told of each crash.
+
+    `services` are what its process may come back as; whoever starts the machine starts `serve`, whatever it was last.
+    """
 
     def __init__(self, world: "World", name: str, serve: Serve, disk: Disk) -> None:
         self.name = name
         self.serve = serve
+        self.services: Mapping[BrokerService, Serve] = {}
         self.disk = disk
         self.faults = Faults()
         self.lives = 0
@@ -45,6 +50,7 @@ class Node:
         self._world = world
         self._life: Life | None = None
         self._stop = asyncio.Event()
+        self._asked_to_end = False
         self._main: asyncio.Task[None] | None = None
         chance = world.chance(f"{name} clock")
         self.clock = SimulatedClock(world.loop, chance.randint(-2_000, 2_000), chance.uniform(0, 100_000))
@@ -54,21 +60,28 @@ class Node:
         """Whether its process is there."""
         return self._life is not None
 
-    def start(self) -> None:
-        """Start the process, on what the disk holds."""
+    def start(self, service: BrokerService | None = None) -> None:
+        """Start the process, on what the disk holds; as `service` when it comes back as that."""
         assert self._life is None, f"{self.name} runs already"
         self.lives += 1
         self._world.transcript.note(self.name, f"starts, life {self.lives}")
         self._world.network.power_on(self.name)
         life = self._life = Life(self.name)
         self._stop = asyncio.Event()
-        self._main = life.spawn(self._run(life, self._stop))
+        self._asked_to_end = False
+        self._main = life.spawn(self._run(life, self._stop, self.serve if service is None else self.services[service]))
 
     async def stop(self) -> None:
         """Ask the process to end, and wait until it has."""
         if self._main is not None:
             self._world.transcript.note(self.name, "is asked to stop")
+            self._asked_to_end = True
             self._stop.set()
+            await asyncio.wait([self._main])
+
+    async def ended(self) -> None:
+        """Wait until the process has ended by itself."""
+        if self._main is not None:
             await asyncio.wait([self._main])
 
     def crash(self, power: Power) -> None:
@@ -103,7 +116,7 @@ class Node:
         self.faults.operations_to_live = operations
         self._dies_by = power
 
-    async def _run(self, life: Life, stop: asyncio.Event) -> None:
+    async def _run(self, life: Life, stop: asyncio.Event, serve: Serve) -> None:
         storage = SimulatedStorage(self.disk, life, self.faults, lambda: self.crash(self._dies_by), syncs_take_time=True)
         world = self._world
         doors = BrokerDoors(
@@ -114,8 +127,12 @@ class Node:
             workers=SimulatedWorkers(life, world.chance(f"{self.name} {self.lives} lanes"), storage),
         )
         how = "ends"
+        next_life: BrokerService | None = None
         try:
-            await self.serve(doors, stop)
+            await serve(doors, stop)
+        except ComeBack as back:
+            how = str(back)
+            next_life = None if self._asked_to_end else back.service
         except StoreFailed as failed:
             how = f"ends: {failed}"
         except (SimCrashed, asyncio.CancelledError):
@@ -125,6 +142,12 @@ class Node:
         finally:
             if self._life is life:
                 self._over(life, how)
+                if next_life is not None:
+                    world.loop.call_soon(self._come_back, next_life)
+
+    def _come_back(self, service: BrokerService) -> None:
+        if self._life is None:  # else somebody was quicker to start the machine
+            self.start(service)
 
     def _judge(self, life: Life, error: BaseException) -> str:
         if self._life is life and not _only(error, (StoreFailed, SimCrashed, asyncio.CancelledError)):

@@ -1,0 +1,80 @@
+"""Which of the two services a node is now: its configuration says it at first, and a role change over it from then on (`dittomq/role`).
+
+Role is a process, not a flag: a process that finds that it should be the other service drains, closes its store and re-executes that one.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.errors import ConfigError, DittoError, UnreadableStore
+from dittomq.offsets import Epoch
+
+_NAME: Final = "role"
+_KIND: Final = b"ROLE"
+
+
+class BrokerService(StrEnum):
+    """What a broker process can be."""
+
+    MASTER = "master"
+    SLAVE = "slave"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the last role change decided for a node.
+
+    `broker_id` is its id on the wire: 0 for a master. A master opens no epoch below `epoch`; a slave was told of it when it left its
+    place to `other`, or to whoever opened it. `other` is the configured name, "a/0", of the node that it changed places with.
+    """
+
+    service: BrokerService
+    broker_id: int
+    epoch: Epoch
+    other: str
+
+
+@dataclass(eq=False)
+class ComeBack(DittoError):
+    """This process has drained and closed its store, and must come back on it as `service`, which may be what it was."""
+
+    service: BrokerService
+    why: str
+
+    def __str__(self) -> str:
+        return f"comes back as {self.service}: {self.why}"
+
+
+def load_grant(storage: Storage) -> Grant | None:
+    """What the last role change decided; None when there was none. Raises UnreadableStore when it cannot be known."""
+    try:
+        found: dict[str, Any] | None = side_file.load_json(storage, _NAME, _KIND)
+    except side_file.DamagedSideFile as damaged:
+        remedy = "make sure that no other node leads its group, then delete that file to start as configured"
+        raise UnreadableStore(side_file.FOLDER, f"{damaged}; {remedy}") from damaged
+    if found is None:
+        return None
+    return Grant(BrokerService(found["service"]), found["broker_id"], Epoch(found["epoch"]), found["other"])
+
+
+def save_grant(storage: Storage, grant: Grant) -> None:
+    """Durably write down what was decided, before anybody acts upon it."""
+    side_file.save_json(storage, _NAME, _KIND, {name: getattr(grant, name) for name in Grant.__slots__})
+
+
+def own_grant(storage: Storage, service: BrokerService, configured_id: int) -> Grant | None:
+    """What the last role change decided for a node that starts as `service`; None when it starts as configured.
+
+    Raises ComeBack when it decided for the other service, ConfigError when there was none and the configuration is the other's.
+    """
+    grant = load_grant(storage)
+    if grant is not None and grant.service is not service:
+        raise ComeBack(grant.service, f"its role was changed in epoch {grant.epoch}")
+    if grant is None and service is BrokerService.MASTER and configured_id != 0:
+        raise ConfigError("node.broker_id", f"is {configured_id}, and the master of a new group has 0; start this node as a slave")
+    if grant is None and service is BrokerService.SLAVE and configured_id == 0:
+        raise ConfigError("node.broker_id", "is 0, the master's; give this slave a number of its own, 1 or more")
+    return grant

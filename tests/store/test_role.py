@@ -1,0 +1,59 @@
+"""`dittomq/role`: what the last role change decided is there after any kill, and is never guessed."""
+
+from pathlib import Path
+
+import pytest
+
+from dittomq.broker.role import BrokerService, ComeBack, Grant, load_grant, own_grant, save_grant
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.errors import ConfigError, UnreadableStore
+from dittomq.offsets import Epoch
+
+PROMOTED = Grant(BrokerService.MASTER, 0, Epoch(7), "a/0")
+DEMOTED = Grant(BrokerService.SLAVE, 1, Epoch(7), "a/1")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> OsStorage:
+    storage = OsStorage(tmp_path)
+    storage.make_folder("dittomq")
+    return storage
+
+
+@pytest.mark.parametrize("grant", [PROMOTED, DEMOTED])
+def test_a_grant_is_read_as_it_was_written(storage: OsStorage, grant: Grant) -> None:
+    save_grant(storage, grant)
+
+    assert load_grant(storage) == grant
+
+
+def test_a_node_without_a_role_change_is_what_its_configuration_says(storage: OsStorage) -> None:
+    assert own_grant(storage, BrokerService.MASTER, 0) is None
+    assert own_grant(storage, BrokerService.SLAVE, 1) is None
+
+
+@pytest.mark.parametrize(("service", "configured_id"), [(BrokerService.MASTER, 1), (BrokerService.SLAVE, 0)])
+def test_a_node_without_a_role_change_is_not_started_as_what_it_is_not(
+    storage: OsStorage, service: BrokerService, configured_id: int
+) -> None:
+    with pytest.raises(ConfigError, match=r"node\.broker_id"):
+        own_grant(storage, service, configured_id)
+
+
+@pytest.mark.parametrize(("grant", "started"), [(PROMOTED, BrokerService.SLAVE), (DEMOTED, BrokerService.MASTER)])
+def test_a_role_change_wins_over_what_the_node_is_started_as(storage: OsStorage, grant: Grant, started: BrokerService) -> None:
+    save_grant(storage, grant)
+
+    with pytest.raises(ComeBack) as back:
+        own_grant(storage, started, 0)
+
+    assert back.value.service is grant.service
+    assert own_grant(storage, grant.service, 0) == grant
+
+
+def test_a_role_that_cannot_be_read_starts_nothing_and_says_what_to_do(storage: OsStorage, tmp_path: Path) -> None:
+    save_grant(storage, DEMOTED)
+    (tmp_path / "dittomq" / "role").write_bytes((tmp_path / "dittomq" / "role").read_bytes()[:-1])
+
+    with pytest.raises(UnreadableStore, match="make sure that no other node leads its group"):
+        own_grant(storage, BrokerService.MASTER, 0)
