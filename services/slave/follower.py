@@ -62,7 +62,7 @@ class Follower:
         self._verified = PhysicalOffset(0)
         self._verified_kept = PhysicalOffset(0)
         self._streaming = False
-        self._left_at = parts.clock.monotonic()
+        self._left_at = self._heard_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
         sync_each_group = parts.config.replication.flush_mode is FlushMode.SYNC_FLUSH
         self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=sync_each_group)
@@ -91,6 +91,7 @@ class Follower:
     def heard(self) -> None:
         """The master said something."""
         self._streaming = True
+        self._heard_at = self._parts.clock.monotonic()
 
     @property
     def applied(self) -> PhysicalOffset:
@@ -148,10 +149,11 @@ class Follower:
         """One stream, from hello to its end."""
         parts = self._parts
         line = ReplicationLine(parts.channels, address)
+        silence_s = parts.config.replication.silence_ms / 1000
+        self._heard_at = parts.clock.monotonic()
         try:
             hello = await self._describe()
             stored = Stored(hello.end, hello.flushed, self.applied)
-            silence_s = parts.config.replication.silence_ms / 1000
             core = SlaveSession(hello.lineage, hello.min_offset, stored, silence_s=silence_s, now=parts.clock.monotonic())
             stream = MasterStream(
                 StreamParts(parts.store, self.copy, parts.reads, parts.clock, self, self._describe, self._cut, self._begin), core, line
@@ -170,6 +172,8 @@ class Follower:
             if self._streaming:
                 self._streaming = False
                 self._left_at = parts.clock.monotonic()
+        if parts.clock.monotonic() - self._heard_at >= silence_s:  # a half-open connection would be used again until gRPC's pings find out
+            await parts.channels.forget(address)
 
     async def _describe(self) -> Hello:
         """Who this slave is and what it holds now."""

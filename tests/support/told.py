@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
@@ -23,9 +24,10 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Told:
-    """What was told, by body; every body is sent once under one identity."""
+    """What was told, by body; every body is sent once under one identity. `holders`: the nodes that a receipt named."""
 
     outcomes: dict[bytes, Place | Fate] = field(default_factory=dict)
+    holders: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
 
     def bodies(self, fate: Fate) -> list[bytes]:
         """Bodies of which that was told, in the order of sending."""
@@ -50,6 +52,22 @@ def wrong_reads(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]]) -> 
             yield f"{body!r} is there {counted[body]} times"
         if isinstance(outcome, Place) and not counted[body]:
             yield f"{body!r} was acknowledged and is not there"
+
+
+def wrong_holders(told: Told, held: Mapping[str, AbstractSet[bytes]]) -> Iterator[str]:
+    """What is wrong with what lies in the files of each node: an acknowledged message must be on every one that its receipt names."""
+    for body, nodes in list(told.holders.items()):
+        for node in nodes:
+            if node in held and body not in held[node]:
+                yield f"{body!r} is not on {node}, which its receipt names"
+
+
+def undone_reads(shown: Mapping[tuple[int, int], bytes], read: Mapping[int, Sequence[tuple[int, bytes]]]) -> Iterator[str]:
+    """What of that which readers were shown, by queue and queue offset, one copy does not serve there any more."""
+    there = {(queue, offset): body for queue, messages in read.items() for offset, body in messages}
+    for place, body in shown.items():
+        if there.get(place) != body:
+            yield f"{body!r} was shown at {Place(*place)}, where {there.get(place)!r} is now"
 
 
 def lost_from(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]]) -> list[bytes]:

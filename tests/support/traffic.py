@@ -57,6 +57,7 @@ class Publishing:
         match receipt:
             case Receipt():
                 self.told.outcomes[body] = Place(receipt.queue, receipt.queue_offset)
+                self.told.holders[body] = tuple(copy.node for copy in receipt.copies)
             case OutcomeUnknown():
                 self.told.outcomes[body] = Fate.UNKNOWN
                 self.handles[body] = receipt.handle

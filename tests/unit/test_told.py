@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.told import Fate, Place, Told, lost_from, wrong_copies, wrong_losses, wrong_reads
+from tests.support.told import Fate, Place, Told, lost_from, undone_reads, wrong_copies, wrong_holders, wrong_losses, wrong_reads
 
 TOLD = Told({b"a": Place(0, 0), b"b": Place(0, 1), b"c": Place(1, 0), b"u": Fate.UNKNOWN, b"n": Fate.NOT_STORED})
 READ = {0: [(0, b"a"), (1, b"b")], 1: [(0, b"c")]}
@@ -54,3 +54,16 @@ def test_copies_may_differ_only_behind_the_confirmed_end() -> None:
 )
 def test_a_copy_that_lacks_or_differs_is_named(log: bytes, complaint: str) -> None:
     assert complaint in list(wrong_copies({"a/0": b"same", "a/1": log}, 4))
+
+
+def test_a_message_that_is_not_where_its_receipt_says_is_named() -> None:
+    told = Told({b"a": Place(0, 0), b"b": Place(0, 1)}, {b"a": ("a/0", "a/1"), b"b": ("a/0",)})
+
+    assert list(wrong_holders(told, {"a/0": {b"a", b"b"}, "a/1": {b"a"}})) == []
+    assert list(wrong_holders(told, {"a/0": {b"a", b"b"}, "a/1": {b"b"}})) == ["b'a' is not on a/1, which its receipt names"]
+
+
+def test_what_was_shown_once_and_is_something_else_later_is_named() -> None:
+    assert list(undone_reads({(0, 1): b"b", (1, 0): b"c"}, READ)) == []
+    assert list(undone_reads({(0, 1): b"x"}, READ)) == ["b'x' was shown at Place(queue=0, queue_offset=1), where b'b' is now"]
+    assert list(undone_reads({(1, 1): b"d"}, READ)) == ["b'd' was shown at Place(queue=1, queue_offset=1), where None is now"]

@@ -1,0 +1,171 @@
+"""Links that are cut, one way or both, flap, are slow, or break in the middle of a frame: what is told and shown meanwhile holds."""
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.history import History
+from tests.support.linked_group import SILENCE_S, LinkedGroup, linked_group
+from tests.support.proxy import Way
+from tests.support.real_group import MASTER
+from tests.support.told import Fate
+from tests.support.waiting import eventually, seconds_for
+
+TIMEOUT_S = 0.5
+SOME = 40
+BOTH = (Way.THERE, Way.BACK)
+SLAVE = "a/1"
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedGroup]:
+    with linked_group(tmp_path_factory.mktemp("links")) as running:
+        yield running
+
+
+@pytest.fixture
+def history(linked: LinkedGroup) -> Iterator[History]:
+    """The group's; its links are whole, and are again at the end."""
+    linked.link.heal()
+    linked.way_in.heal()
+    linked.group.cluster.wait_in_sync()
+    yield linked.history
+    linked.link.heal()
+    linked.way_in.heal()
+
+
+def slave_is_back(linked: LinkedGroup) -> float:
+    """The seconds until the slave is in sync."""
+    return seconds_for(lambda: eventually(lambda: linked.group.slave_state(SLAVE) == "in sync", "the slave is in sync"))
+
+
+@pytest.mark.parametrize("ways", [BOTH, (Way.THERE,), (Way.BACK,)], ids=["both ways", "to the master", "to the slave"])
+def test_a_cut_between_master_and_slave_degrades_within_the_silence_limit_and_heals_without_a_copy(
+    linked: LinkedGroup, history: History, ways: tuple[Way, ...]
+) -> None:
+    group, link = linked.group, linked.link
+    before = len(group.events(SLAVE, "log_cut"))
+    with (
+        history.reading(group.mq, MASTER),
+        history.reading(group.mq, SLAVE),
+        group.mq.producer(timeout_s=TIMEOUT_S, on_weak="return") as producer,
+        history.publishing(producer) as stream,
+    ):
+        history.wait_for_more(SOME)
+        link.swallow(*ways) if len(ways) == 1 else link.hold(*ways)
+        eventually(lambda: group.status().degraded, "the group is degraded", within_s=2 * TIMEOUT_S + SILENCE_S + 3)
+        cut_at = group.status().confirmed
+        eventually(lambda: group.slave_state(SLAVE) == "gone", "the master knows that its slave is gone")
+        history.wait_for_more(SOME)
+        assert stream.receipts[-1].copies == stream.receipts[-1].copies[:1]
+        history.check_holders()
+
+        carried = link.carried(Way.BACK)
+        link.heal()
+        slave_is_back(linked)
+        history.wait_for_more(SOME)
+        sent_again = link.carried(Way.BACK) - carried
+    assert group.status().degraded is False
+    end = history.check()
+    assert sent_again < 2 * (end - cut_at) + 64 * 1024, "what the slave had was sent again"
+    assert len(group.events(SLAVE, "log_cut")) == before
+    assert history.told.bodies(Fate.UNKNOWN) == history.told.bodies(Fate.NOT_STORED) == []
+
+
+@pytest.mark.parametrize("fault", ["answers are swallowed", "requests are swallowed", "connections break"])
+def test_a_client_that_is_cut_off_from_the_master_hears_of_nothing_wrong_and_a_retry_stores_nothing_twice(
+    linked: LinkedGroup, history: History, fault: str
+) -> None:
+    group, way_in = linked.group, linked.way_in
+    before = set(history.told.bodies(Fate.UNKNOWN))
+    with linked.mq.producer(timeout_s=TIMEOUT_S, retry_s=0.5) as producer:
+        with history.publishing(producer) as stream:
+            history.wait_for_more(SOME)
+            match fault:
+                case "answers are swallowed":
+                    way_in.swallow(Way.BACK)
+                case "requests are swallowed":
+                    way_in.swallow(Way.THERE)
+                case _:
+                    for _ in range(5):
+                        way_in.sever()
+                        history.wait_for_more(SOME)
+            if "swallowed" in fault:
+                eventually(lambda: set(history.told.bodies(Fate.UNKNOWN)) != before, "an outcome is unknown")
+                assert group.slave_state(SLAVE) == "in sync"
+                way_in.heal()
+            history.wait_for_more(SOME)
+        if fault == "requests are swallowed":  # absence in the same epoch proves nothing
+            assert stream.receipts
+        else:
+            stream.settle()
+            assert set(history.told.bodies(Fate.UNKNOWN)) == before
+    assert group.status().degraded is False
+    history.check()
+
+
+@pytest.mark.parametrize("way", BOTH, ids=["to the master", "to the slave"])
+def test_a_stream_that_breaks_in_the_middle_of_a_frame_leaves_no_part_of_it(linked: LinkedGroup, history: History, way: Way) -> None:
+    seed = os.getpid()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    most = 200_000 if way is Way.BACK else 4_000
+    with (
+        history.reading(linked.group.mq, SLAVE),
+        linked.group.mq.producer(on_weak="return") as producer,
+        history.publishing(producer, size=3_000, burst=64),
+    ):
+        for _ in range(4):
+            dialled = len(linked.link.dialled)
+            linked.link.cut_after(chance.randrange(1, most), way)
+            eventually(lambda dialled=dialled: len(linked.link.dialled) > dialled, "the slave dials again")  # type: ignore[misc]
+            slave_is_back(linked)
+    history.check()
+
+
+def test_a_link_that_flaps_sees_few_dials_and_lets_the_log_pass(linked: LinkedGroup, history: History) -> None:
+    group, link = linked.group, linked.link
+    with group.mq.producer(timeout_s=TIMEOUT_S, on_weak="return") as producer, history.publishing(producer):
+        dialled, end = len(link.dialled), group.status(SLAVE).end
+        with link.flapping(0.1, 0.1):
+            eventually(lambda: link.flaps >= 25, "it has flapped for 5 s")
+            tried, moved = len(link.dialled) - dialled, group.status(SLAVE).end - end
+        slave_is_back(linked)
+        history.wait_for_more(SOME)
+    assert tried <= 12
+    assert moved > 0
+    history.check()
+
+
+def test_a_slow_link_makes_writes_slow_and_nobody_is_taken_for_dead(linked: LinkedGroup, history: History) -> None:
+    group, link = linked.group, linked.link
+    dropped = len(group.events(MASTER, "slave_dropped"))
+    with group.mq.producer() as producer, history.publishing(producer) as stream:
+        history.wait_for_more(SOME)
+        link.delay(0.15, *BOTH)
+        history.wait_for_more(SOME)
+        link.dribble(1_250, 0.01, *BOTH)  # 1 Mbit/s
+        history.publish(producer, 100, size=1_000)
+        history.wait_for_more(SOME)
+    assert {len(receipt.copies) for receipt in stream.receipts} == {2}
+    assert group.status().degraded is False
+    assert len(group.events(MASTER, "slave_dropped")) == dropped
+    history.check()
+
+
+def test_a_half_open_connection_is_given_up_after_the_silence_limit(linked: LinkedGroup, history: History) -> None:
+    """The master's machine is gone without a word, and is back: nothing tells the slave that its connection leads nowhere."""
+    group, link = linked.group, linked.link
+    with group.mq.producer(retry_s=30.0, on_weak="return") as producer, history.publishing(producer) as stream:
+        history.wait_for_more(SOME)
+        link.hide_ends()
+        group.cluster.kill(MASTER)
+        group.cluster.start_node(MASTER)
+        eventually(group.writable, "the master takes writes")
+        took = slave_is_back(linked)
+        history.wait_for_more(SOME)
+    stream.settle()
+    assert took < SILENCE_S + 5
+    history.check()

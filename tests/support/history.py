@@ -1,0 +1,141 @@
+"""What clients were told and shown while something failed, and the one checker of it at the end."""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from dittomq.client import Client, Message, Receipt
+from dittomq.client.sync_client import SyncProducer
+from dittomq.errors import DittoError
+from tests.simulation.parser import Malformed
+from tests.support.real_group import QUEUES, TOPIC, RealGroup
+from tests.support.told import Fate, Told, undone_reads, wrong_copies, wrong_holders, wrong_reads
+from tests.support.traffic import Publishing, messages, read_all
+from tests.support.waiting import eventually
+
+_SHOWN_WAIT_S = 0.2
+
+
+@dataclass(slots=True)
+class History:
+    """Of one group and all producers and readers of a test. `shown`: what readers of a node were given, by queue and queue offset."""
+
+    group: RealGroup
+    told: Told = field(default_factory=Told)
+    shown: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    _numbers: "Iterator[int]" = field(default_factory=itertools.count)
+
+    def new_messages(self, count: int, *, size: int = 100) -> list[Message]:
+        """Messages that were never sent, whoever asks for them."""
+        return [message for _ in range(count) for message in messages(next(self._numbers), 1, size=size)]
+
+    @contextlib.contextmanager
+    def publishing(self, producer: SyncProducer, *, size: int = 100, burst: int = 8) -> Iterator["Stream"]:
+        """Publish all the time during the block, in bursts, and note what is told; whatever is left of it is waited for at its end."""
+        stream = Stream(Publishing(producer, self.told), lambda: self.new_messages(burst, size=size))
+        thread = threading.Thread(target=stream.run, name="publishing", daemon=True)
+        thread.start()
+        try:
+            yield stream
+        finally:
+            stream.over.set()
+            thread.join(60)
+        assert not thread.is_alive(), "the last burst was never answered"
+        assert stream.broken == []
+
+    def publish(self, producer: SyncProducer, count: int, *, size: int = 100) -> list[Receipt]:
+        """Publish so many; the receipts there were."""
+        return Publishing(producer, self.told).publish(self.new_messages(count, size=size))
+
+    @contextlib.contextmanager
+    def reading(self, mq: Client, name: str) -> Iterator[None]:
+        """Read all the time from one node during the block, and note what it shows."""
+        over = threading.Event()
+        threads = [threading.Thread(target=self._read, args=(mq, name, queue, over), daemon=True) for queue in range(QUEUES)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(30)
+
+    def _read(self, mq: Client, name: str, queue: int, over: threading.Event) -> None:
+        reader = mq.reader(TOPIC, queue, node=name)
+        offset = 0
+        while not over.is_set():
+            try:
+                page = reader.pull(offset, wait_s=_SHOWN_WAIT_S)
+            except DittoError:
+                over.wait(_SHOWN_WAIT_S)
+                continue
+            firm = page.may_be_undone_from
+            for message in page.messages:
+                if firm is None or message.queue_offset < firm:
+                    self.shown.setdefault((queue, message.queue_offset), message.body)
+            offset = page.next_offset if firm is None else min(page.next_offset, firm)
+
+    def held(self) -> dict[str, set[bytes]]:
+        """What lies in the files of every copy now, whether it is served or not."""
+
+        def bodies() -> dict[str, set[bytes]]:
+            with contextlib.suppress(Malformed):  # it is just being written
+                return {name: {record.body for record in self.group.parsed_log(name).records} for name in self.group.copies}
+            return {}
+
+        return eventually(bodies, "the logs can be read")
+
+    def check_holders(self) -> None:
+        """Every acknowledged message is on the copies that its receipt names, at this moment."""
+        told = Told(dict(self.told.outcomes), dict(self.told.holders))  # what is told from now on is not in what is read now
+        _demand_none("now", wrong_holders(told, self.held()))
+
+    def check(self, within_s: float = 20.0) -> int:
+        """All copies end equal, and what was told and shown holds on each of them; returns their end."""
+        end = self.group.wait_equal(within_s)
+        for name in self.group.copies:
+            served = read_all(self.group.mq, name)
+            _demand_none(name, wrong_reads(self.told, served))
+            _demand_none(name, undone_reads(self.shown, served))
+        _demand_none("all", wrong_copies(self.group.logs(), end))
+        self.check_holders()
+        return end
+
+    def acknowledged(self) -> int:
+        """How many messages have a receipt."""
+        return sum(not isinstance(outcome, Fate) for outcome in list(self.told.outcomes.values()))
+
+    def wait_for_more(self, count: int, within_s: float = 20.0) -> None:
+        """Wait until so many more are acknowledged than now."""
+        before = self.acknowledged()
+        eventually(lambda: self.acknowledged() >= before + count, f"{count} more messages are acknowledged", within_s=within_s)
+
+
+def _demand_none(where: str, problems: Iterator[str]) -> None:
+    first = list(itertools.islice(problems, 3))
+    assert not first, f"{where}: {'; '.join(first)}"
+
+
+class Stream:
+    """Publishes burst after burst until it is `over`. `receipts` in their order; `broken`: what should not have been raised."""
+
+    def __init__(self, publishing: Publishing, next_burst: Callable[[], list[Message]]) -> None:
+        self._publishing = publishing
+        self._next_burst = next_burst
+        self.over = threading.Event()
+        self.receipts: list[Receipt] = []
+        self.broken: list[BaseException] = []
+
+    def run(self) -> None:
+        try:
+            while not self.over.is_set():
+                self.receipts += self._publishing.publish(self._next_burst())
+        except BaseException as error:  # noqa: BLE001  # it is told by whoever has started this
+            self.broken.append(error)
+
+    def settle(self) -> None:
+        """Ask what became of each unknown one until all is known."""
+        self._publishing.settle()
