@@ -8,6 +8,8 @@ Nothing is written past a gap, from another epoch, or with a wrong CRC. Acks nam
 
 from typing import assert_never
 
+from zlib_ng.zlib_ng import crc32
+
 from dittomq.lineage import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
@@ -128,6 +130,8 @@ class SlaveSession:
         return [AdoptLineage(upto)]
 
     def _write(self, chunk: Chunk) -> list[Command]:
+        if crc32(chunk.data) != chunk.crc:
+            return self._reconnect(f"a chunk at {chunk.offset:,} changed on its way")
         learn = LearnConfirmed(chunk.confirmed, chunk.end)
         if chunk.offset + len(chunk.data) <= self._end:
             return [learn]

@@ -31,7 +31,7 @@ _CONFIRMED_WAITS_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What a stream works with. `topics` tells the version of the topics."""
+    """What a stream works with. `topics` tells the version of the topics, `speaks` whether it is still its replica's newest stream."""
 
     term: Term
     store: Store
@@ -39,6 +39,7 @@ class StreamParts:
     clock: Clock
     node: str
     topics: Callable[[], DataVersion]
+    speaks: Callable[[], bool]
 
 
 class SlaveStream:
@@ -142,6 +143,8 @@ class SlaveStream:
         match command:
             case master_events.SendChunk():
                 return await self._send_chunk(command)
+            case master_events.CountAck() if not self._parts.speaks():
+                pass
             case master_events.CountAck():
                 self._record.acked(command.received, command.flushed, command.applied)
                 self._parts.term.slave_at(self._record.node, command.received, command.flushed)

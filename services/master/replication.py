@@ -12,6 +12,7 @@ from dittomq.errors import DittoError, InvalidField, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.seats import Seat, Seats
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.recovery import Recovery
@@ -36,7 +37,8 @@ class Replication:
         self._term: Term | None = None
         self._topics: Callable[[], DataVersion] = DataVersion
         self._leads = asyncio.Event()
-        self._streams: dict[str, _Seat] = {}
+        self._seats = Seats()
+        self._streams: dict[Seat, _Stream] = {}
         self.records: dict[str, SlaveRecord] = {}
 
     def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
@@ -51,18 +53,18 @@ class Replication:
     async def serve(self, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]]) -> None:
         """One slave, from its hello until it leaves; raises what ends the stream."""
         hello = await self._hear_hello(said)
-        seat = self._take_seat(hello)
+        stream = self._take_seat(hello)
         try:
             async with asyncio.TaskGroup() as tasks:
-                serving = tasks.create_task(self._serve(hello, said, send, seat))
-                await _either(serving, seat.taken)
+                serving = tasks.create_task(self._serve(hello, said, send, stream))
+                await _either(serving, stream.ends)
                 serving.cancel()
         except* DittoError as problems:
-            seat.record.last_drop_reason = str(problems.exceptions[0])
-            log.info("slave_dropped", slave=hello.node, reason=seat.record.last_drop_reason)
+            stream.record.last_drop_reason = str(problems.exceptions[0])
+            log.info("slave_dropped", slave=hello.node, reason=stream.record.last_drop_reason)
             raise problems.exceptions[0] from None
         finally:
-            self._leave_seat(seat)
+            self._leave_seat(stream)
 
     async def _hear_hello(self, said: AsyncIterator[SlaveSaid]) -> Hello:
         async with asyncio.timeout(_HELLO_DEADLINE_S):
@@ -75,36 +77,35 @@ class Replication:
             raise WrongCluster("broker", first.broker, self._config.node.broker)
         return first
 
-    def _take_seat(self, hello: Hello) -> "_Seat":
-        """The newest stream of a replica wins, and so does the newest of a node: acks of two disks never count as one copy."""
-        for seat in self._streams.values():
-            if hello.replica_uuid == seat.replica_uuid or hello.node == seat.record.node:
-                seat.taken.set()
+    def _take_seat(self, hello: Hello) -> "_Stream":
+        seat, losers = self._seats.take(hello.node, hello.replica_uuid)
+        for loser in losers:
+            self._streams[loser].ends.set()
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
             record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
         record.connected = True
         record.become("waiting", self._clock)
-        seat = self._streams[hello.replica_uuid] = _Seat(hello.replica_uuid, record)
-        return seat
+        stream = self._streams[seat] = _Stream(seat, record)
+        return stream
 
-    def _leave_seat(self, seat: "_Seat") -> None:
-        if self._streams.get(seat.replica_uuid) is not seat:
-            return
-        del self._streams[seat.replica_uuid]
-        seat.record.connected = False
-        seat.record.become("gone", self._clock)
-        self._recovery.slave_gone(seat.record.node)
+    def _leave_seat(self, stream: "_Stream") -> None:
+        del self._streams[stream.seat]
+        if self._seats.leave(stream.seat):
+            stream.record.connected = False
+            stream.record.become("gone", self._clock)
+            self._recovery.slave_gone(stream.seat.node)
 
     async def _serve(
-        self, hello: Hello, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]], seat: "_Seat"
+        self, hello: Hello, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]], stream: "_Stream"
     ) -> None:
         term = await self._wait_to_lead(hello, send)
-        seat.record.proven_equal = min(max(seat.record.proven_equal, hello.verified_equal), hello.end)
-        parts = StreamParts(term, self._store, self._lane, self._clock, self._config.name, self._topics)
+        record, seat = stream.record, stream.seat
+        record.proven_equal = min(max(record.proven_equal, hello.verified_equal), hello.end)
+        parts = StreamParts(term, self._store, self._lane, self._clock, self._config.name, self._topics, lambda: self._seats.speaks(seat))
         core = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
-        await SlaveStream(parts, core, seat.record, send).run(hello, said)
-        seat.taken.set()
+        await SlaveStream(parts, core, record, send).run(hello, said)
+        stream.ends.set()
 
     async def _wait_to_lead(self, hello: Hello, send: Callable[[MasterSays], Awaitable[None]]) -> Term:
         """Tell the slave to wait, as often as it must hear something."""
@@ -135,13 +136,13 @@ class Replication:
         return SessionLimits(heartbeat_s=table.heartbeat_ms / 1000, silence_s=table.silence_ms / 1000)
 
 
-class _Seat:
-    """One replica's place: `taken` when a newer stream of it came, or its own has ended."""
+class _Stream:
+    """One stream in its seat; it `ends` when it has lost the seat or has nothing more to say."""
 
-    def __init__(self, replica_uuid: str, record: SlaveRecord) -> None:
-        self.replica_uuid = replica_uuid
+    def __init__(self, seat: Seat, record: SlaveRecord) -> None:
+        self.seat = seat
         self.record = record
-        self.taken = asyncio.Event()
+        self.ends = asyncio.Event()
 
 
 async def _either(task: "asyncio.Task[None]", event: asyncio.Event) -> None:

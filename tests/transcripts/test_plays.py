@@ -1,25 +1,24 @@
-"""Every play in this folder, acted by the sessions of today."""
+"""Every play in this folder, acted by the deciders of today."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.transcripts.stage import perform
-
-_PLAYS = sorted(Path(__file__).parent.glob("*.txt"))
+from tests.transcripts.stage import PLAYS, perform
 
 
-@pytest.mark.parametrize("play", _PLAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("play", PLAYS, ids=lambda path: path.stem)
 def test_the_sessions_act_the_play_as_written(play: Path) -> None:
     written = play.read_text(encoding="utf-8")
 
-    acted = perform(written)
-
-    if os.environ.get("TRANSCRIPTS") == "rewrite":
-        play.write_text(acted, encoding="utf-8")
-    assert written == acted
+    assert written == perform(written), "if that is meant: `make transcripts`, then read the diff"
 
 
 def test_there_are_plays() -> None:
-    assert len(_PLAYS) > 10
+    assert len(PLAYS) > 10
+
+
+def test_a_play_that_nobody_understands_is_refused() -> None:
+    for line in ("> Tick", "master end=900 lineage=1@0\n> Tick colour=red", "master end=900 lineage=1@0\nTick", "confirm\n> Nothing"):
+        with pytest.raises(AssertionError):
+            perform(f"{line}\n")

@@ -1,0 +1,58 @@
+"""`leadership` on the stage: one start of a master. Two slaves are configured and two copies asked for, unless told otherwise.
+
+    > SlaveHeard broker_id=1 end=900 lineage=1@0        a hello, as in the plays of `master`
+    > SlaveGone node=a/1
+    > EpochKnown epoch=7                                a nameserver has seen it
+    > LossAccepted                                      the operator lets it lead
+    > TookOver                                          what the last answer asked for is done, durably
+    > Asked
+
+It is asked after each event; an answer that is the one before is not repeated.
+"""
+
+from typing import Any
+
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication import events
+from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped, TakeOver
+from tests.transcripts.script import shown
+from tests.transcripts.sessions import told
+
+
+class Start:
+    """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush."""
+
+    def __init__(self, given: dict[str, Any], now: float) -> None:
+        rules = LeadershipRules(
+            replicas_expected=given.get("slaves", 2),
+            in_sync_replicas=given.get("copies", 2),
+            sync_flush=given.get("sync_flush", True),
+            recover_wait_s=5.0,
+        )
+        end = PhysicalOffset(given.get("end", 0))
+        self._own = OwnLog("a/0", Stopped(given["stopped"]), end, given.get("lineage", ()))
+        self._leadership = Leadership(rules, self._own, now)
+        self._plan: TakeOver | None = None
+        self._said = ""
+
+    def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
+        """What it decides now, unless that is what it said before."""
+        match event:
+            case "SlaveHeard":
+                self._leadership.slave_heard(told("Hello", given, events))
+            case "SlaveGone":
+                self._leadership.slave_gone(given["node"])
+            case "EpochKnown":
+                self._leadership.epoch_known(Epoch(given["epoch"]))
+            case "LossAccepted":
+                self._leadership.accept_loss()
+            case "TookOver":
+                assert self._plan is not None
+                self._own = OwnLog(self._own.node, self._own.stopped, self._plan.end, self._plan.lineage)
+                self._leadership.took_over(self._own)
+            case _:
+                assert event == "Asked", f"a start has no event {event}"
+        decision = self._leadership.decide(now)
+        self._plan = decision if isinstance(decision, TakeOver) else None
+        before, self._said = self._said, shown(decision)
+        return [] if self._said == before else [self._said]
