@@ -33,8 +33,8 @@ class LinkedGroup:
 def linked_group(folder: Path, slaves: int = 1, *, master: Settings | None = None, slave: Settings | None = None) -> Iterator[LinkedGroup]:
     """It is in sync, over healed proxies; its streams end after 1.5 s of silence, and a heartbeat comes every 0.2 s."""
     link, way_in = Proxy(port_of(folder, "replication")), Proxy(port_of(folder, "clients"))
-    quiet = {"replication.silence_ms": QUICK["replication.silence_ms"], "replication.master_address": link.address}
-    of = shape(slaves, master={**QUICK, **(master or {})}, slave={**quiet, **(slave or {})})
+    linked = {"replication.master_address": link.address}
+    of = shape(slaves, master={**QUICK, **(master or {})}, slave={**QUICK, **linked, **(slave or {})})
     with link.running(), way_in.running(), real_group(folder, of) as group:
         address = group.address(MASTER)
         with Client(group.cluster.nameserver, address_map={address: way_in.address}) as mq:
