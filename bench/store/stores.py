@@ -97,10 +97,12 @@ class Leader:
 
     async def _publish(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
-            written = await (await self._writer.submit(frame))
-            if written.end > self._reached:
+            first = frame.drafts[0]
+            size = len(frame.drafts) * (len(first.body) + len(first.properties))  # the wire counts it while it decodes
+            end = (await (await self._writer.submit(frame, size)))[-1].end
+            if end > self._reached:
                 safe = asyncio.Event()
-                self._waiting.append((written.end, safe))
+                self._waiting.append((end, safe))
                 await safe.wait()
 
     def _written(self, group: Group) -> None:

@@ -16,11 +16,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from dittomq.commitlog.store import Frame, Group, Placed, Store
+from dittomq.commitlog.store import Frame, Group, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import Refused, StoreFailed
 from dittomq.offsets import PhysicalOffset
+from dittomq.places import PlacedRun
+
+_OVERHEAD_BYTES = 128
+"""What a record holds besides its body and its properties, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +38,8 @@ class WriterLimits:
     group_bytes: int = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFrame:
-    """A frame that is in the log: where each message lies, and the end that must be acknowledged for all of it."""
-
-    placed: list[Placed]
-    end: PhysicalOffset
-    store_ms: int
+WrittenFrame = Sequence[PlacedRun]
+"""A frame that is in the log: where its messages lie, in their order, which is that of their places too."""
 
 
 @dataclass(slots=True)
@@ -88,12 +87,13 @@ class Writer:
         self._written = store.end
         self._failed: StoreFailed | None = None
 
-    async def submit(self, frame: Frame) -> "asyncio.Future[WrittenFrame]":
+    async def submit(self, frame: Frame, size: int) -> "asyncio.Future[WrittenFrame]":
         """Hand the frame over; the future is done when it is written, not when it is flushed. Waits only while the queue is full.
 
-        The future's Refused means that nothing of it is in the log, its StoreFailed that nobody knows.
+        `size` is the bytes of its bodies and properties. The future's Refused means that nothing of it is in the log, its StoreFailed
+        that nobody knows.
         """
-        size = sum(len(body) + len(properties) + 128 for _, _, _, _, body, properties, _ in frame.drafts)
+        size += _OVERHEAD_BYTES * len(frame.drafts)
         while self._waiting_bytes and self._waiting_bytes + size > self._limits.queue_bytes:
             self._room.clear()
             await self._room.wait()
@@ -205,8 +205,7 @@ def _answer(batch: list[_Waiting], group: Group) -> None:
         if isinstance(placed, Refused):
             _fail(waiting, placed)
         elif not waiting.done.done():
-            last = placed[-1]  # in the order of their sequences, which is their order in the log
-            waiting.done.set_result(WrittenFrame(placed, PhysicalOffset(last.physical_offset + last.size), group.store_ms))
+            waiting.done.set_result(placed)
 
 
 def _fail(waiting: _Waiting, error: Refused | StoreFailed) -> None:

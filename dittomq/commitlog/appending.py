@@ -4,10 +4,9 @@ The hot path. A message costs one header, two checksums and a few lookups; the b
 are encoded by columns, see `dittomq.commitlog.records.bulk`; what this module does for one message and that one for many is the same.
 """
 
-import struct
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +41,7 @@ from dittomq.commitlog.records.gathering import Run
 from dittomq.errors import InvalidField, MessageTooLarge, Refused
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.places import PlacedRun, joined
 from dittomq.properties import RECORD_CRC
 
 # Below these, and with a topic that was seen before, a message needs no closer look. Every segment holds such a record.
@@ -51,15 +51,6 @@ _EASY_PROPERTIES_BYTES = 1_024
 _LARGE_BYTES = 128 * 1024
 _SEPARATOR = b"\x02"
 _RECORD_CRC = RECORD_CRC.encode()
-
-
-class Placed(NamedTuple):
-    """Where a message lies; `duplicate`: it was there before."""
-
-    queue_offset: QueueOffset
-    physical_offset: PhysicalOffset
-    size: int
-    duplicate: bool
 
 
 class Frame(NamedTuple):
@@ -74,13 +65,13 @@ class Frame(NamedTuple):
 class Group:
     """What one append wrote: [start, end). `pieces` are its bytes with their positions, none across a segment's end.
 
-    `placed` answers each frame: a place for each message, or why nothing of the frame was stored.
+    `placed` answers each frame: where its messages lie, in its order, or why nothing of it was stored.
     """
 
     start: PhysicalOffset
     end: PhysicalOffset
     pieces: list[tuple[PhysicalOffset, bytes]]
-    placed: list[list[Placed] | Refused]
+    placed: list[list[PlacedRun] | Refused]
     store_ms: int
 
 
@@ -100,8 +91,8 @@ class _Stretch:
 class Appender:
     """Appends groups to a log whose end is a record's end. One thread at a time."""
 
-    def __init__(self, log: Log, derived: Derived, host: Host, find: Callable[[int], Placed]) -> None:
-        """`find` reads a record's place from the log, raising CorruptRecord."""
+    def __init__(self, log: Log, derived: Derived, host: Host, find: Callable[[int], PlacedRun]) -> None:
+        """`find` reads from the log which message lies at a position, raising CorruptRecord."""
         self._log = log
         self._derived = derived
         self._host = host
@@ -114,7 +105,7 @@ class Appender:
         derived.store_ms = max(derived.store_ms, now_ms)
         start = log.end
         stretch = _Stretch(start, log.segment_of(start)[1], start, [], [], [])
-        placed: list[list[Placed] | Refused] = []
+        placed: list[list[PlacedRun] | Refused] = []
         for frame in frames:
             drafts, identified = frame.drafts, bool(frame.producer_id)
             bulk = Bulk.of(drafts, self._topics, identified=identified) if len(drafts) >= LEAST_MESSAGES else None
@@ -130,7 +121,7 @@ class Appender:
             if bulk is not None and not answer:
                 self._encode_bulk(frame, bulk, stretch, answer)
             else:
-                self._encode(frame, len(answer), stretch, answer)
+                self._encode(frame, sum(len(run.sizes) for run in answer), stretch, answer)
             placed.append(answer)
         _close(stretch, 0)
         pieces = self._write(start, stretch)
@@ -147,8 +138,8 @@ class Appender:
             if not idempotent and properties.startswith(b"PID\x01"):
                 raise InvalidField("properties", '"PID" is reserved; use another name')
 
-    def _known(self, frame: Frame, start: int, placed: Sequence[list[Placed] | Refused]) -> list[Placed]:
-        """Places of the frame's leading messages that are stored already: below `start` in the log, behind it as `placed` in this group.
+    def _known(self, frame: Frame, start: int, placed: Sequence[list[PlacedRun] | Refused]) -> list[PlacedRun]:
+        """Where the frame's leading messages lie that are stored already: below `start` in the log, behind it as `placed` in this group.
 
         Raises Refused when its sequences do not follow.
         """
@@ -158,9 +149,9 @@ class Appender:
             raise positions
         if not positions:
             return []
-        here = {each.physical_offset: each for answer in placed if not isinstance(answer, Refused) for each in answer}
+        here = {one.physical_offset: one for answer in placed if not isinstance(answer, Refused) for run in answer for one in run.each()}
         found = [here[PhysicalOffset(position)] if position >= start else self._find(position) for position in positions]
-        return [each._replace(duplicate=True) for each in found]
+        return joined(one._replace(duplicate=True) for one in found)
 
     def _check(self, draft: Draft) -> None:
         topic, queue, _, _, body, properties, _ = draft
@@ -183,11 +174,12 @@ class Appender:
             raise InvalidField("topic", f'"{topic[:64]}" is no topic name: 1 to {MAX_TOPIC_BYTES} characters of [%|a-zA-Z0-9_-]')
         self._topics[topic] = bytes((len(name),)) + name
 
-    def _encode(self, frame: Frame, skip: int, stretch: _Stretch, placed: list[Placed]) -> None:
+    def _encode(self, frame: Frame, skip: int, stretch: _Stretch, placed: list[PlacedRun]) -> None:
         """Encode the frame's messages behind the first `skip`, and say where they will lie."""
         queues, topics, pack = self._derived.index.queues, self._topics, HEADER.pack
         store_ms, (address, port) = self._derived.store_ms, self._host
-        waiting, parts, position, place = stretch.waiting, stretch.parts, stretch.position, tuple.__new__
+        waiting, parts, position = stretch.waiting, stretch.parts, stretch.position
+        positions, sizes, neighbour = [], [0], None
         for draft in frame.drafts[skip:]:
             topic, queue_id, flag, born_ms, body, properties, code = draft
             if properties and (properties[-1] != 2 or properties.find(_RECORD_CRC) >= 0):
@@ -198,7 +190,7 @@ class Appender:
             if position + size + MARK_BYTES > stretch.segment_end:
                 stretch.position = position
                 self._roll(stretch)
-                parts, position = stretch.parts, stretch.position
+                parts, position, neighbour = stretch.parts, stretch.position, None
             queue = queues.get((topic, queue_id)) or self._derived.index.queue(topic, queue_id)
             queue_offset = queue.next
             head = pack(
@@ -209,21 +201,26 @@ class Appender:
             crc = crc32(tail, crc32(body, crc32(head))) & CRC_MASK
             parts += (head, body, tail, CRC_NAME, (b"%010d" % crc)[::-1], _SEPARATOR)
             queue.next = queue_offset + 1
-            placed.append(place(Placed, (queue_offset, position, size, False)))
+            if queue is not neighbour:
+                sizes, neighbour = [], queue
+                placed.append(PlacedRun(topic, queue_id, QueueOffset(queue_offset), PhysicalOffset(position), sizes, store_ms))
+            sizes.append(size)
+            positions.append(position)
             keys = carried(topic, store_ms, properties) if properties.find(KEY_NAME) >= 0 else None
             waiting.append((position + size, queue, queue_offset, UNIT.pack(position, size, code), keys))
             position += size
         stretch.position = position
         if frame.producer_id:
-            positions = [each.physical_offset for each in placed[skip:]]
             self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions)
 
-    def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[Placed]) -> None:
+    def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[PlacedRun]) -> None:
         """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
-        store_ms, place = self._derived.store_ms, tuple.__new__
-        offsets, rows = self._assign(bulk)
+        store_ms, sizes = self._derived.store_ms, bulk.sizes.tolist()
+        offsets, rows, stretches = self._assign(bulk)
         found = bulk.encode(stretch.position, offsets, Stamp(store_ms, self._host))
-        placed += [place(Placed, each) for each in zip(offsets, found.positions, found.sizes, repeat(False))]
+        for queue, low, high in stretches:
+            first, start = QueueOffset(offsets[low]), PhysicalOffset(int(found.starts[low]))
+            placed.append(PlacedRun(queue.topic, queue.queue, first, start, sizes[low:high], store_ms))
         runs = [(queue, Run(queue.topic, queue.queue, offsets[mine[0]], mine, found.units[mine].tobytes())) for queue, mine in rows]
         named = []
         for row, properties in enumerate(bulk.properties) if bulk.keyed else ():
@@ -233,26 +230,27 @@ class Appender:
         stretch.in_batches += len(offsets)
         stretch.parts.append(found.data)
         stretch.position += bulk.size
-        self._derived.producers.note(frame.producer_id, frame.first_sequence, found.positions if frame.producer_id else ())
+        if frame.producer_id:
+            self._derived.producers.note(frame.producer_id, frame.first_sequence, array("q", found.starts.tobytes()))
         if bulk.size >= _LARGE_BYTES:
             _close(stretch, 0)
 
-    def _assign(self, bulk: Bulk) -> tuple[Sequence[int], list[tuple[Queue, Numbers]]]:
-        """Give each message the next offset of its queue; also says which messages each queue gets."""
+    def _assign(self, bulk: Bulk) -> tuple[Sequence[int], list[tuple[Queue, Numbers]], list[tuple[Queue, int, int]]]:
+        """Give each message the next offset of its queue.
+
+        Also says which messages each queue gets, and which [low, high) of the frame are neighbours of one queue.
+        """
         index = self._derived.index
-        keys = list(zip(bulk.topics, bulk.queues, strict=True))
-        if keys.count(keys[0]) == len(keys):
-            queue = index.queue(*keys[0])
-            first, queue.next = queue.next, queue.next + len(keys)
-            return range(first, queue.next), [(queue, np.arange(len(keys)))]
         offsets: list[int] = []
         rows: dict[Queue, list[int]] = {}
-        for row, key in enumerate(keys):
-            queue = index.queues.get(key) or index.queue(*key)
-            offsets.append(queue.next)
-            queue.next += 1
-            rows.setdefault(queue, []).append(row)
-        return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()]
+        stretches = []
+        for topic, queue_id, count in bulk.neighbours():
+            queue, low = index.queues.get((topic, queue_id)) or index.queue(topic, queue_id), len(offsets)
+            offsets += range(queue.next, queue.next + count)
+            queue.next += count
+            rows.setdefault(queue, []).extend(range(low, low + count))
+            stretches.append((queue, low, low + count))
+        return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()], stretches
 
     def _roll(self, stretch: _Stretch) -> None:
         """End the segment with its mark; the group goes on in the next one."""
@@ -270,12 +268,6 @@ class Appender:
             pieces.append((PhysicalOffset(start), data + bytes(gap) if gap else data))
             start += len(data) + gap
         return pieces
-
-
-def place_of(record_head: bytes) -> Placed:
-    """Where a record lies, from its first 36 bytes."""
-    size, queue_offset, position = struct.unpack_from(">i16xqq", record_head)
-    return Placed(QueueOffset(queue_offset), PhysicalOffset(position), size, duplicate=False)
 
 
 def _close(stretch: _Stretch, gap: int) -> None:

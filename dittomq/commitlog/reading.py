@@ -81,6 +81,13 @@ class Reader:
             raise CorruptRecord(self._node, end, problem)
         return data[: end - start]
 
+    def record(self, position: int) -> bytes:
+        """The whole record that begins there. Raises CorruptRecord."""
+        found = self.records(position, self._log.end, MARK_BYTES)
+        if not found:
+            raise CorruptRecord(self._node, position, "no record of a possible size begins there")
+        return found
+
     def begins_at(self, position: int) -> bool:
         """Whether a record, or a segment's mark, seems to begin here: by its first bytes, its checksum is not looked at."""
         segment_end = self._log.segment_of(position)[1]

@@ -9,11 +9,11 @@ After a StoreFailed the store takes no more writes and syncs nothing more: what 
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 from dittomq.commitlog import adopting, cut, recovery
 from dittomq.commitlog.ahead import Ahead
-from dittomq.commitlog.appending import Appender, Frame, Group, Placed, place_of
+from dittomq.commitlog.appending import Appender, Frame, Group
 from dittomq.commitlog.cut import CutReport
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.open_files import OpenFiles
@@ -28,7 +28,7 @@ from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.records import digest
 from dittomq.commitlog.records.decoding import message_of
-from dittomq.commitlog.records.format import FIXED_BYTES, MAX_RECORD_BYTES
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.settling import is_torn, write_again
 from dittomq.commitlog.state import boot, identity, lineage_file, watermark
@@ -36,19 +36,9 @@ from dittomq.commitlog.state.boot import StopKind
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.places import PlacedRun
 
-__all__ = ["CutReport", "FoundSequence", "Frame", "Group", "Placed", "QueueSlice", "StopKind", "Store", "StoreOptions"]
-
-
-class FoundSequence(NamedTuple):
-    """What became of a producer's sequence."""
-
-    topic: str
-    queue: int
-    queue_offset: QueueOffset
-    physical_offset: PhysicalOffset
-    size: int
-    store_ms: int
+__all__ = ["CutReport", "Frame", "Group", "QueueSlice", "StopKind", "Store", "StoreOptions"]
 
 
 class Store(Front):
@@ -199,15 +189,11 @@ class Store(Front):
         """Messages of a queue from `offset` on, verified; at least one, if there is one. Raises OffsetOutOfRange, CorruptRecord."""
         return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags))
 
-    def find_sequence(self, producer_id: str, sequence: int) -> FoundSequence | None:
+    def find_sequence(self, producer_id: str, sequence: int) -> PlacedRun | None:
         """Where a producer's message lies; None when it is not in the log. Raises ProducerExpired when that is not known."""
         with self._gate.looking():
             position = self._derived.producers.find(producer_id, sequence)
-        if position is None:
-            return None
-        size = place_of(self._log.read(position, FIXED_BYTES)).size
-        message = message_of(self._reader.records(position, position + size, size))
-        return FoundSequence(message.topic, message.queue, message.queue_offset, message.physical_offset, size, message.store_ms)
+        return None if position is None else self._place(position)
 
     def segment_of(self, offset: int) -> tuple[PhysicalOffset, PhysicalOffset]:
         """Start and end of the segment in which a byte lies."""
@@ -377,10 +363,10 @@ class Store(Front):
         self.flushed = self.end
         self._save_mark(self.end, min(self._mark.confirmed, self.end), self._mark.in_sync)
 
-    def _place(self, position: int) -> Placed:
-        place = place_of(self._log.read(position, FIXED_BYTES))
-        self._reader.records(position, position + place.size, place.size)
-        return place
+    def _place(self, position: int) -> PlacedRun:
+        record = self._reader.record(position)
+        found = message_of(record)
+        return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
 
     def _save_lineage(self, lineage: Lineage) -> None:
         lineage_file.save(self._storage, lineage)

@@ -1,10 +1,9 @@
 """The publishing side of a broker: frames of messages in, receipts out. The hot path: one pass over each frame."""
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -21,7 +20,8 @@ from dittomq.message import (
     PutStatus,
 )
 from dittomq.metadata.topics import TopicConfig, find_topic
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import Epoch
+from dittomq.places import PlacedRun
 from dittomq.properties import check_property, encode_properties, tags_code
 from dittomq.routes import PERMISSION_WRITE
 from dittomq.tokens import encode_token
@@ -44,22 +44,15 @@ MAX_PRODUCER_ID = 64
 _PRODUCER_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-class PlacedMessage(NamedTuple):
-    """Where one message of a frame lies."""
-
-    topic: str
-    queue: int
-    queue_offset: int
-    physical_offset: int
-    size: int
-    store_ms: int
-
-
 @dataclass(frozen=True, slots=True)
 class PublishOrder:
-    """How a frame is to be stored and answered. `timeout_s` None: the broker's default; `ack` None: the broker's default."""
+    """How a frame is to be stored and answered. `timeout_s` None: the broker's default; `ack` None: the broker's default.
+
+    `size` is the bytes of all bodies and properties.
+    """
 
     drafts: Sequence[Draft]
+    size: int
     producer_id: str
     first_sequence: int
     ack: Ack | None
@@ -86,7 +79,7 @@ class StoredFrame:
     copies: tuple[Copy, ...]
     epoch: int
     broker: str
-    placed: Sequence[PlacedMessage]
+    placed: Sequence[PlacedRun]
     duplicate: bool
 
 
@@ -148,9 +141,8 @@ def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOr
     if not 1 <= count <= MAX_FRAME_MESSAGES:
         raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
     order = _order(request, request.messages, _first_sequence(request), topics)
-    size = sum(len(draft.body) + len(draft.properties) for draft in order.drafts)
-    if size > MAX_FRAME_BYTES and count > 1:
-        raise MessageTooLarge("the frame", size, MAX_FRAME_BYTES)
+    if order.size > MAX_FRAME_BYTES and count > 1:
+        raise MessageTooLarge("the frame", order.size, MAX_FRAME_BYTES)
     return order
 
 
@@ -183,8 +175,8 @@ def _order(
     producer_id = _producer_id(request.producer_id, sequence)
     first = -1 if sequence is None else sequence
     timeout_s = _timeout_s(request)
-    drafts = _drafts(messages, producer_id, first, topics)
-    return PublishOrder(drafts, producer_id, first, ack_from_pb(request.ack), timeout_s)
+    drafts, size = _drafts(messages, producer_id, first, topics)
+    return PublishOrder(drafts, size, producer_id, first, ack_from_pb(request.ack), timeout_s)
 
 
 def _timeout_s(request: pb.PublishRequest | pb.PublishStreamRequest) -> float | None:
@@ -209,8 +201,10 @@ def duration_s(field: str, duration: Duration) -> float:
     return seconds
 
 
-def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, topics: Topics) -> list[Draft]:
+def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, topics: Topics) -> tuple[list[Draft], int]:
+    """And the bytes of all bodies and properties."""
     drafts: list[Draft] = []
+    size = 0
     last_name, config = "", None
     prefix = f"PID\x01{producer_id}\x02SEQ\x01".encode() if producer_id else b""
     now_ms, make = topics.now_ms, tuple.__new__
@@ -232,8 +226,9 @@ def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, top
             except Refused as refused:
                 raise MessageRefused(index, refused) from refused
         code = tags_code(tag) if tag else 0
+        size += len(body) + len(properties)
         drafts.append(make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code)))
-    return drafts
+    return drafts, size
 
 
 def _writable(name: str, index: int, topics: Topics) -> TopicConfig:
@@ -265,7 +260,7 @@ def _properties(message: pb.Message) -> bytes:
 
 
 def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamResponse:
-    """One run for each stretch of neighbouring messages of one queue."""
+    """Run by run."""
     return pb.PublishStreamResponse(
         frame_id=frame_id,
         stored=pb.FrameStored(
@@ -281,34 +276,19 @@ def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamRes
     )
 
 
-def _runs(placed: Sequence[PlacedMessage]) -> list[pb.ReceiptRun]:
-    runs: list[pb.ReceiptRun] = []
-    sizes: list[int] = []
-    first = expected = None
-    for index, message in enumerate(placed):
-        topic, queue, queue_offset, physical, size, store_ms = message
-        if (topic, queue, queue_offset, physical) != expected:
-            if first is not None:
-                runs.append(_run(first, sizes))
-            first, sizes = (index, topic, queue, queue_offset, physical, store_ms), []
-        sizes.append(size)
-        expected = (topic, queue, queue_offset + 1, physical + size)
-    if first is not None:
-        runs.append(_run(first, sizes))
-    return runs
-
-
-def _run(first: tuple[int, str, int, int, int, int], sizes: list[int]) -> pb.ReceiptRun:
-    index, topic, queue, queue_offset, physical, store_ms = first
-    return pb.ReceiptRun(
-        first_index=index,
-        topic=topic,
-        queue=queue,
-        first_queue_offset=queue_offset,
-        first_physical_offset=physical,
-        record_bytes=sizes,
-        store_ms=store_ms,
-    )
+def _runs(placed: Sequence[PlacedRun]) -> Iterator[pb.ReceiptRun]:
+    index = 0
+    for topic, queue, queue_offset, physical_offset, sizes, store_ms, _ in placed:
+        yield pb.ReceiptRun(
+            first_index=index,
+            topic=topic,
+            queue=queue,
+            first_queue_offset=queue_offset,
+            first_physical_offset=physical_offset,
+            record_bytes=sizes,
+            store_ms=store_ms,
+        )
+        index += len(sizes)
 
 
 def outcome_order(request: pb.GetOutcomeRequest) -> OutcomeOrder:
@@ -333,7 +313,6 @@ def stored_message_to_pb(frame: StoredFrame) -> pb.PublishResponse:
 
 def _receipt(frame: StoredFrame) -> pb.Receipt:
     message = frame.placed[0]
-    end = PhysicalOffset(message.physical_offset + message.size)
     receipt = pb.Receipt(
         status=_STATUS_TO_PB[frame.status],
         asked=_ACK_TO_PB[frame.asked],
@@ -346,7 +325,7 @@ def _receipt(frame: StoredFrame) -> pb.Receipt:
         queue_offset=message.queue_offset,
         physical_offset=message.physical_offset,
         record_bytes=message.size,
-        token=encode_token(frame.broker, Epoch(frame.epoch), end),
+        token=encode_token(frame.broker, Epoch(frame.epoch), message.end),
         duplicate=frame.duplicate,
     )
     receipt.store_time.FromMilliseconds(message.store_ms)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dittomq.broker.writer import WrittenFrame
-from dittomq.commitlog.store import Frame, Store
-from dittomq.doors.workers import Lane
-from dittomq.errors import NeedsOperator, NotReady, ProducerExpired, TooFewCopies
+from dittomq.commitlog.store import Frame
+from dittomq.errors import NeedsOperator, NotReady, TooFewCopies
 from dittomq.lineage import epoch_at
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.wire.publishing import OutcomeOrder, PlacedMessage, PublishOrder, ResentOrder, StoredFrame
+from dittomq.places import PlacedRun
+from dittomq.wire.publishing import OutcomeOrder, PublishOrder, ResentOrder, StoredFrame
 from services.master.config import ReplicationTable
 from services.master.term import Term
 
@@ -27,42 +27,19 @@ class Group:
     replication: ReplicationTable
 
 
-class Earlier:
-    """What earlier tries stored: their queue may be another one than this try's turn, and their store time is older."""
-
-    def __init__(self, store: Store, store_lane: Lane) -> None:
-        self._store = store
-        self._lane = store_lane
-
-    async def correct(self, order: PublishOrder, duplicates: Sequence[int], placed: list[PlacedMessage]) -> None:
-        """Put in the places of these messages of the frame where they were stored before; one visit to the store for all."""
-        if duplicates:
-            await self._lane.call(lambda: self._correct(order, duplicates, placed))
-
-    def _correct(self, order: PublishOrder, duplicates: Sequence[int], placed: list[PlacedMessage]) -> None:
-        for index in duplicates:
-            try:
-                found = self._store.find_sequence(order.producer_id, order.first_sequence + index)
-            except ProducerExpired:  # newer sequences have pushed it out since the append found it: its offsets are right
-                continue
-            if found is not None:
-                placed[index] = PlacedMessage(*found)
-
-
 class Appends:
     """Takes frames while the master leads."""
 
-    def __init__(self, group: Group, earlier: Earlier, term: Callable[[], Term | None], why_not: Callable[[], str]) -> None:
+    def __init__(self, group: Group, term: Callable[[], Term | None], why_not: Callable[[], str]) -> None:
         """`term` is the current one; without one, `why_not` says what the master waits for."""
         self._group = group
-        self._earlier = earlier
         self._term = term
         self._why_not = why_not
 
     async def begin(self, order: PublishOrder) -> "Ticket":
         """Hand the frame to the writer, in the order of the calls; waits only while the writer's queue is full."""
         term = self._writable()
-        written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence))
+        written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence), order.size)
         return Ticket(order, term, written)
 
     async def finish(self, ticket: "Ticket") -> StoredFrame:
@@ -70,28 +47,21 @@ class Appends:
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
         """
-        order, written, make = ticket.order, await ticket.written, tuple.__new__
-        placed = [
-            make(PlacedMessage, (draft.topic, draft.queue, where.queue_offset, where.physical_offset, where.size, written.store_ms))
-            for draft, where in zip(order.drafts, written.placed, strict=True)
-        ]
-        duplicates = [index for index, where in enumerate(written.placed) if where.duplicate]
-        await self._earlier.correct(order, duplicates, placed)
-        return await self._answer(ticket.term, order, placed, duplicate=len(duplicates) == len(placed))
+        return await self._answer(ticket.term, ticket.order, await ticket.written)
 
-    async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedMessage]) -> StoredFrame:
+    async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""
         term = self._term()
         if term is None:
             raise NotReady(self._group.node, self._why_not())
-        return await self._answer(term, order, placed, duplicate=True)
+        return await self._answer(term, order, placed)
 
-    async def _answer(self, term: Term, order: _Asked, placed: Sequence[PlacedMessage], *, duplicate: bool) -> StoredFrame:
+    async def _answer(self, term: Term, order: _Asked, placed: Sequence[PlacedRun]) -> StoredFrame:
         asked = order.ack or self._group.replication.default_ack
         timeout_s = self._group.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
-        end = PhysicalOffset(max(message.physical_offset + message.size for message in placed))
+        end = max(run.end for run in placed)
         status = await term.acks.wait(end, asked, timeout_s)
-        return self._stored(term, placed, _Reached(end, status, asked, duplicate))
+        return self._stored(term, placed, _Reached(end, status, asked))
 
     def _writable(self) -> Term:
         term = self._term()
@@ -103,7 +73,7 @@ class Appends:
             raise TooFewCopies(self._group.node, term.confirm.copies_in_sync, self._group.replication.min_in_sync_replicas)
         return term
 
-    def _stored(self, term: Term, placed: Sequence[PlacedMessage], reached: "_Reached") -> StoredFrame:
+    def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
         end = reached.end
         own = CopyState.FLUSHED if term.flushed >= end else CopyState.RECEIVED
         slaves = [Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in term.confirm.copies(end)]
@@ -112,10 +82,10 @@ class Appends:
             asked=reached.asked,
             levels_reached=tuple(level for level in Ack if term.confirm.level_end(level) >= end),
             copies=(Copy(self._group.node, own), *slaves),
-            epoch=epoch_at(term.opened.lineage, PhysicalOffset(placed[-1].physical_offset)),  # an earlier try may have been stored earlier
+            epoch=epoch_at(term.opened.lineage, PhysicalOffset(placed[-1].end - 1)),  # an earlier try may have been stored earlier
             broker=self._group.broker,
             placed=placed,
-            duplicate=reached.duplicate,
+            duplicate=all(run.duplicate for run in placed),
         )
 
 
@@ -133,4 +103,3 @@ class _Reached:
     end: PhysicalOffset
     status: PutStatus
     asked: Ack
-    duplicate: bool

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import NotReady, ProducerExpired
-from dittomq.wire.publishing import Outcome, OutcomeOrder, PlacedMessage, ResentOrder, StoredFrame
+from dittomq.places import PlacedRun, joined
+from dittomq.wire.publishing import Outcome, OutcomeOrder, ResentOrder, StoredFrame
 from services.master.appends import Appends
 
 
@@ -29,7 +30,7 @@ class Outcomes:
             return Outcome.UNKNOWN, None
         if found is None:
             return Outcome.NOT_STORED, None
-        return Outcome.STORED, await self._appends.answer(order, [PlacedMessage(*found)])
+        return Outcome.STORED, await self._appends.answer(order, [found])
 
     async def stored_before(self, order: ResentOrder) -> StoredFrame | None:
         """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers."""
@@ -43,11 +44,11 @@ class Outcomes:
             return None
         return await self._appends.answer(order, placed) if placed else None
 
-    def _places(self, order: ResentOrder) -> list[PlacedMessage]:
+    def _places(self, order: ResentOrder) -> list[PlacedRun]:
         places = []
         for sequence in order.sequences:
             found = self._store.find_sequence(order.producer_id, sequence)
             if found is None:
                 return []
-            places.append(PlacedMessage(*found))
-        return places
+            places.append(found)
+        return joined(places)

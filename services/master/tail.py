@@ -53,7 +53,7 @@ class Tail:
 
     def _split(self, start: PhysicalOffset, data: bytes, group: Group) -> None:
         frames = [frame for frame in group.placed if isinstance(frame, list)]
-        borders = sorted(placed.physical_offset for frame in frames for placed in frame if not placed.duplicate)
+        borders = sorted(one.physical_offset for frame in frames for run in frame if not run.duplicate for one in run.each())
         at, end = int(start), start + len(data)
         while end - at > CHUNK_BYTES:
             fits = bisect_right(borders, at + CHUNK_BYTES)

@@ -43,7 +43,7 @@ from dittomq.settings import Loaded
 from dittomq.wire.publishing import Topics
 from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
-from services.master.appends import Appends, Earlier, Group
+from services.master.appends import Appends, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
 from services.master.holds import SlaveHolds
 from services.master.node import MasterNode, NodeParts
@@ -202,9 +202,7 @@ class Master:
 
     async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes, pins: Pins) -> tuple[RpcServer, RpcServer]:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
-        appends = Appends(
-            Group(config.name, config.node.broker, config.replication), Earlier(store, lanes.store), node.leading_term, node.why_not_leading
-        )
+        appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.why_not_leading)
         rules = ReadRules(
             config.node.broker,

@@ -5,7 +5,7 @@ import pytest
 from dittomq.commitlog.queues.producers import MAX_PRODUCERS, MAX_SEQUENCES
 from dittomq.commitlog.records.bulk import LEAST_MESSAGES
 from dittomq.commitlog.records.format import MARK_BYTES
-from dittomq.commitlog.store import Frame, Placed, Store
+from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import (
     CorruptRecord,
     DiskFull,
@@ -13,13 +13,13 @@ from dittomq.errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     ProducerExpired,
-    Refused,
     SequenceGap,
     StoreFailed,
 )
 from dittomq.message import MAX_BODY_BYTES
-from dittomq.offsets import PhysicalOffset
-from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, queues_of, whole_log
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.places import PlacedRun
+from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, places, queues_of, whole_log
 
 
 @pytest.fixture
@@ -32,11 +32,6 @@ def store(machine: Machine) -> Store:
     opened = machine.open()
     open_epoch(opened)
     return opened
-
-
-def places(answer: list[Placed] | Refused) -> list[Placed]:
-    assert not isinstance(answer, Refused), answer
-    return answer
 
 
 def test_a_group_lies_in_the_log_as_its_pieces_say(store: Store) -> None:
@@ -68,7 +63,7 @@ def test_a_record_fills_a_segment_up_to_the_mark(store: Store) -> None:
 
     placed = places(store.append([frame(b"y" * body)], 1).placed[0])[0]
 
-    assert placed == Placed(placed.queue_offset, PhysicalOffset(SMALL.segment_bytes), body + overhead, duplicate=False)
+    assert placed == PlacedRun("orders", 0, QueueOffset(2), PhysicalOffset(SMALL.segment_bytes), [body + overhead], 1)
     assert isinstance(store.append([frame(b"y" * (body + 1))], 1).placed[0], MessageTooLarge)
 
 
@@ -239,9 +234,10 @@ def test_the_longest_unused_producer_is_forgotten_first(store: Store) -> None:
     assert isinstance(store.append([frame(b"", producer="p1", first=1)], 1).placed[0], ProducerExpired)
 
 
-def test_a_duplicate_whose_record_is_damaged_is_refused(machine: Machine, store: Store) -> None:
+@pytest.mark.parametrize("byte", [0, 3, 4, 90])
+def test_a_duplicate_whose_record_is_damaged_is_refused(machine: Machine, store: Store, byte: int) -> None:
     place = places(store.append([frame(b"precious", producer="p", first=0)], 1).placed[0])[0]
-    flip(machine, "commitlog/00000000000000000000", place.physical_offset + 90)
+    flip(machine, "commitlog/00000000000000000000", place.physical_offset + byte)
 
     assert isinstance(store.append([frame(b"precious", producer="p", first=0)], 1).placed[0], CorruptRecord)
 

@@ -6,9 +6,10 @@ import random
 import pytest
 
 from dittomq.commitlog.disk.storage import File
-from dittomq.commitlog.store import Placed, Store
+from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
-from tests.support.stores import SMALL, Machine, frame, open_epoch
+from dittomq.places import PlacedRun
+from tests.support.stores import SMALL, Machine, frame, open_epoch, places
 
 
 class BadSectors:
@@ -40,14 +41,13 @@ class BadFile:
         return self._file.pread(length, offset)
 
 
-def three_messages() -> tuple[BadSectors, Store, list[Placed]]:
+def three_messages() -> tuple[BadSectors, Store, list[PlacedRun]]:
     door = BadSectors(Machine(random.Random(1)))
     store = Store.open(door, SMALL, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
     open_epoch(store)
     (placed,) = store.append([frame(b"one", b"two", b"three")], 1).placed
-    assert isinstance(placed, list)
     store.dispatch(store.end)
-    return door, store, placed
+    return door, store, places(placed)
 
 
 def test_a_message_on_a_bad_sector_is_refused_by_its_position_and_its_neighbours_are_read() -> None:
@@ -72,3 +72,15 @@ def test_a_range_with_a_bad_sector_is_refused_where_it_begins_and_the_others_are
         store.read_records(placed[1].physical_offset, store.end, 1 << 20)
 
     assert len(store.read_records(0, placed[1].physical_offset, 1 << 20)) == placed[1].physical_offset
+
+
+def test_a_message_sent_again_whose_first_copy_is_on_a_bad_sector_is_refused_and_others_are_stored() -> None:
+    door, store, _ = three_messages()
+    sent = frame(b"once", producer="p", first=0)
+    [first] = places(store.append([sent], 1).placed[0])
+    door.bad = range(first.physical_offset, first.end)
+
+    again, other = store.append([sent, frame(b"other")], 1).placed
+
+    assert isinstance(again, CorruptRecord)
+    assert len(places(other)) == 1

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.appending import Placed
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline import expecting, inspect, proving
 from dittomq.commitlog.offline.verifying import Kind
 from dittomq.commitlog.records.format import UNIT_BYTES, encode
 from dittomq.commitlog.store import Store
-from dittomq.errors import Refused
+from dittomq.places import PlacedRun
 from tests.support.foreign_records import foreign_log
-from tests.support.stores import draft, frame, open_epoch
+from tests.support.stores import draft, frame, open_epoch, places
 from tests.support.worn_stores import HOST, OPTIONS, damage, filled, put, records_of, verified_alike
 
 SEEDS = range(40)
@@ -45,15 +44,14 @@ def test_a_damaged_store_is_reported_alike_at_once_and_one_by_one(seed: int, tmp
     verified_alike(tmp_path)
 
 
-def one_queue(folder: Path, records: int) -> list[Placed]:
+def one_queue(folder: Path, records: int) -> list[PlacedRun]:
     """A store with that many records in queue 0 of `orders`, and where they lie."""
     store = Store.open(OsStorage(folder), OPTIONS, chance=random.Random(1), wall_ms=1_000)
     open_epoch(store)
     placed = store.append([frame(*[b"body %d" % at for at in range(records)])], 1).placed[0]
-    assert not isinstance(placed, Refused)
     store.dispatch(store.end)
     store.close(clean=True)
-    return placed
+    return places(placed)
 
 
 def segment_of(folder: Path) -> Path:

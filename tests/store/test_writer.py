@@ -77,10 +77,10 @@ def play(story: Callable[[Told], Coroutine[None, None, None]]) -> None:
 
 def test_a_frame_by_itself_is_synced_where_it_was_written() -> None:
     async def story(told: Told) -> None:
-        written = await (await told.writer.submit(frame(b"one")))
+        [run] = await (await told.writer.submit(frame(b"one"), 3))
         await told.writer.drained()
 
-        assert told.flushed == [written.end]
+        assert told.flushed == [run.end]
         assert not told.sync.asked.is_set()
 
     play(story)
@@ -88,9 +88,9 @@ def test_a_frame_by_itself_is_synced_where_it_was_written() -> None:
 
 def test_the_next_groups_are_written_while_the_one_before_is_synced_and_one_sync_covers_them() -> None:
     async def story(told: Told) -> None:
-        futures = [await told.writer.submit(frame(body)) for body in (b"one", b"two", b"three")]
+        futures = [await told.writer.submit(frame(body), len(body)) for body in (b"one", b"two", b"three")]
 
-        ends = [(await future).end for future in futures]
+        ends = [(await future)[-1].end for future in futures]
         await told.sync.asked.wait()
         assert (told.written, told.flushed) == (ends, [])
         assert not told.writer.is_idle, "not before all is flushed"
@@ -104,7 +104,7 @@ def test_the_next_groups_are_written_while_the_one_before_is_synced_and_one_sync
 
 def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothing_more() -> None:
     async def story(told: Told) -> None:
-        futures = [await told.writer.submit(frame(body)) for body in (b"one", b"two")]
+        futures = [await told.writer.submit(frame(body), len(body)) for body in (b"one", b"two")]
         await futures[1]
         told.machine.faults.failing_syncs = 1
         told.sync.let.set()
@@ -112,7 +112,7 @@ def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothi
             await asyncio.Event().wait()
         finally:
             with pytest.raises(StoreFailed):
-                await told.writer.submit(frame(b"three"))
+                await told.writer.submit(frame(b"three"), 5)
             assert not told.flushed
 
     with pytest.raises(ExceptionGroup) as raised:

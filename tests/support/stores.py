@@ -8,9 +8,11 @@ from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
+from dittomq.errors import Refused
 from dittomq.lineage import LineageEntry, newest_epoch
 from dittomq.message import Draft
 from dittomq.offsets import Epoch
+from dittomq.places import PlacedRun
 from dittomq.properties import tags_code
 from tests.simulation.disk import Disk
 from tests.simulation.life import Life, SimCrashed
@@ -32,6 +34,12 @@ def frame(*bodies: bytes, topic: str = "orders", queue: int = 0, producer: str =
     """Messages of one queue."""
     drafts = [draft(topic, queue, body, identity=(producer, first + at) if producer else None) for at, body in enumerate(bodies)]
     return Frame(drafts, producer, first)
+
+
+def places(answer: list[PlacedRun] | Refused) -> list[PlacedRun]:
+    """Where the messages of a stored frame lie, one by one."""
+    assert not isinstance(answer, Refused), answer
+    return [one for run in answer for one in run.each()]
 
 
 def open_epoch(store: Store, opener: int = 0) -> None:

@@ -33,7 +33,7 @@ def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], positi
     for index, each in enumerate(drafts):
         record = encode(each, offsets[index], at, STAMP.store_ms, STAMP.host)
         expected += record
-        assert (found.positions[index], found.sizes[index], found.ends[index]) == (at, len(record), at + len(record))
+        assert (found.starts[index], bulk.sizes[index], found.ends[index]) == (at, len(record), at + len(record))
         assert found.units[index].tobytes() == UNIT.pack(at, len(record), each.tags_code)
         at += len(record)
     assert bytes(found.data) == expected

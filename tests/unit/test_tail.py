@@ -3,18 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.commitlog.store import Group, Placed
+from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.places import PlacedRun
 from services.master.tail import CHUNK_BYTES, TAIL_BYTES, Tail
 
 
 def group(start: int, sizes: list[int]) -> Group:
-    placed, at = [], start
-    for size in sizes:
-        placed.append(Placed(QueueOffset(0), PhysicalOffset(at), size, duplicate=False))
-        at += size
+    placed = PlacedRun("orders", 0, QueueOffset(0), PhysicalOffset(start), sizes, 0)
     data = b"".join(bytes([number % 251]) * size for number, size in enumerate(sizes, start))
-    return Group(PhysicalOffset(start), PhysicalOffset(at), [(PhysicalOffset(start), data)], [placed], 0)
+    return Group(PhysicalOffset(start), placed.end, [(PhysicalOffset(start), data)], [[placed]], 0)
 
 
 def far() -> PhysicalOffset:

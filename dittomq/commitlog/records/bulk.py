@@ -6,8 +6,9 @@ whoever looks at messages one by one.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,12 +24,13 @@ LEAST_MESSAGES = 24
 """From so many messages on it is quicker than one by one."""
 
 _PORT = struct.Struct(">i")
-_HEADER_ITEM, _LENGTH_ITEM = (np.dtype((np.void, count)) for count in (FIELDS.itemsize, 2))
-_UNSEALED = sealed_crc(0)
-_DIGITS = 10
+_HEADER_ITEM, _LENGTH_ITEM, _SEAL_ITEM = (np.dtype((np.void, count)) for count in (FIELDS.itemsize, 2, CRC_BYTES))
 # A CRC is written with its lowest digit first.
-_POWERS = 10 ** np.arange(_DIGITS, dtype=np.uint32)
-_DIGITS_AT = np.arange(-_DIGITS - 1, -1)
+_SEAL = np.dtype([("name", "V9"), ("low", "u4"), ("middle", "u4"), ("high", "u2"), ("end", "V1")])
+_UNSEALED = np.frombuffer(sealed_crc(0), _SEAL)
+_FOUR = np.uint32(10_000)
+_FOUR_DIGITS = np.frombuffer(b"".join((b"%04d" % number)[::-1] for number in range(_FOUR)), np.uint32)
+_TWO_DIGITS = _FOUR_DIGITS.view(np.uint16)[::2]
 _SEPARATOR = 2
 _CRC_NAME = RECORD_CRC.encode()
 _PID_NAME = b"PID\x01"
@@ -42,22 +44,22 @@ class Stamp(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Records one behind the other. Of each: where it begins, how long it is, where it ends, its unit for the consume queue."""
+    """Records one behind the other. Of each: where it begins, where it ends, its unit for the consume queue."""
 
-    data: bytearray
-    positions: list[int]
-    sizes: list[int]
+    data: bytes
+    starts: Numbers
     ends: Numbers
     units: NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bulk:
-    """Messages that need no closer look, column by column. `size` is what their records take; `keyed`: one may have keys."""
+    """Messages that need no closer look, column by column. `sizes` is what their records take; `keyed`: one may have keys."""
 
     topics: tuple[str, ...]
     queues: tuple[int, ...]
     properties: tuple[bytes, ...]
+    sizes: Numbers
     size: int
     keyed: bool
     _flags: tuple[int, ...]
@@ -65,7 +67,6 @@ class Bulk:
     _bodies: tuple[bytes, ...]
     _tags_codes: tuple[int, ...]
     _names: Sequence[bytes]
-    _sizes: Numbers
     _body_bytes: Numbers
     _properties_bytes: Numbers
 
@@ -74,50 +75,56 @@ class Bulk:
         """None when one of them needs a closer look. `names` are topics as they are written; `identified`: they carry a producer's id."""
         topics, queues, flags, born_ms, bodies, properties, codes = zip(*drafts, strict=True)
         try:
-            written = [names[topic] for topic in topics]
+            written = [names[topics[0]]] * len(drafts) if _same(topics) else [names[topic] for topic in topics]
         except KeyError:
             return None
         joined = b"".join(properties)
-        if min(queues) < 0 or joined.find(_CRC_NAME) >= 0 or (not identified and joined.find(_PID_NAME) >= 0):
+        if min(queues) < 0 or _holds(joined, _CRC_NAME) or (not identified and _holds(joined, _PID_NAME)):
             return None
-        count = len(drafts)
-        body_bytes, properties_bytes, name_bytes = (np.fromiter(map(len, each), np.int64, count) for each in (bodies, properties, written))
-        last = np.frombuffer(joined, np.uint8)[properties_bytes.cumsum() - 1] if joined else _UNSEALED[-1:]
+        body_bytes, properties_bytes = _lengths(bodies), _lengths(properties)
+        last = np.frombuffer(joined, np.uint8)[properties_bytes.cumsum() - 1] if joined else _SEPARATOR
         if body_bytes.max() > MAX_BODY_BYTES or properties_bytes.max() > MAX_PROPERTIES_BYTES - CRC_BYTES:
             return None
         if not np.all((last == _SEPARATOR) | (properties_bytes == 0)):
             return None
         properties_bytes += CRC_BYTES
-        sizes = body_bytes + properties_bytes + name_bytes + (FIXED_BYTES - 1)
-        keyed = joined.find(KEY_NAME) >= 0
+        sizes = body_bytes + properties_bytes + (len(written[0]) if _same(topics) else _lengths(written)) + (FIXED_BYTES - 1)
+        keyed = _holds(joined, KEY_NAME)
         return cls(
-            topics, queues, properties, int(sizes.sum()), keyed, flags, born_ms, bodies, codes, written, sizes, body_bytes, properties_bytes
+            topics, queues, properties, sizes, int(sizes.sum()), keyed, flags, born_ms, bodies, codes, written, body_bytes, properties_bytes
         )
+
+    def neighbours(self) -> Iterator[tuple[str, int, int]]:
+        """Topic and queue of neighbouring messages of one queue, and how many they are."""
+        if _same(self.topics) and _same(self.queues):
+            yield self.topics[0], self.queues[0], len(self.topics)
+            return
+        for (topic, queue), found in groupby(zip(self.topics, self.queues, strict=True)):
+            yield topic, queue, sum(1 for _ in found)
 
     def encode(self, position: int, queue_offsets: Sequence[int], stamp: Stamp) -> Encoded:
         """The records that begin at `position`, all in one segment."""
-        ends = position + self._sizes.cumsum()
-        starts = ends - self._sizes
+        ends = position + self.sizes.cumsum()
+        starts = ends - self.sizes
         heads = _items(self._headers(starts, queue_offsets, stamp), _HEADER_ITEM)
         lengths = _items(self._properties_bytes.astype(">i2"), _LENGTH_ITEM)
-        parts: list[bytes] = [_UNSEALED] * (6 * len(heads))
-        parts[0::6], parts[1::6], parts[2::6], parts[3::6], parts[4::6] = heads, self._bodies, self._names, lengths, self.properties
-        data = bytearray().join(parts)
-        _seal(data, starts - position, ends - position)
+        records = list(map(b"".join, zip(heads, self._bodies, self._names, lengths, self.properties, strict=True)))
+        parts: list[bytes] = [b""] * (2 * len(records))
+        parts[0::2], parts[1::2] = records, _seals(records)
         units = np.empty(len(heads), UNITS)
-        units["position"], units["size"], units["code"] = starts, self._sizes, self._tags_codes
-        return Encoded(data, starts.tolist(), self._sizes.tolist(), ends, units)
+        units["position"], units["size"], units["code"] = starts, self.sizes, _column(self._tags_codes)
+        return Encoded(b"".join(parts), starts, ends, units)
 
     def _headers(self, starts: Numbers, queue_offsets: Sequence[int], stamp: Stamp) -> NDArray[np.void]:
         header = np.zeros(len(starts), FIELDS)
-        header["size"] = self._sizes
+        header["size"] = self.sizes
         header["magic"] = MAGIC_1
-        header["body_crc"] = np.fromiter(map(crc32, self._bodies), np.uint32, len(starts)) & CRC_MASK
-        header["queue"] = self.queues
-        header["flag"] = self._flags
+        header["body_crc"] = _crcs(self._bodies)
+        header["queue"] = _column(self.queues)
+        header["flag"] = _column(self._flags)
         header["queue_offset"] = queue_offsets
         header["position"] = starts
-        header["born_ms"] = self._born_ms
+        header["born_ms"] = _column(self._born_ms)
         header["born_host"] = header["store_host"] = np.void(stamp.host.address + _PORT.pack(stamp.host.port))
         header["store_ms"] = stamp.store_ms
         header["body_bytes"] = self._body_bytes
@@ -130,10 +137,32 @@ def _items(rows: NDArray[Any], item: np.dtype[np.void]) -> list[bytes]:
     return found
 
 
-def _seal(data: bytearray, starts: Numbers, ends: Numbers) -> None:
-    """Put the CRC of each record over the zeros that stand for it."""
-    view, stops = memoryview(data), ends - CRC_BYTES
-    found = [crc32(view[start:stop]) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-    crcs = np.array(found, np.uint32) & np.uint32(CRC_MASK)
-    digits = crcs[:, None] // _POWERS % np.uint32(10) + np.uint32(ord("0"))
-    np.frombuffer(data, np.uint8)[ends[:, None] + _DIGITS_AT] = digits
+def _seals(records: Sequence[bytes]) -> list[bytes]:
+    """The property that seals each record."""
+    seals = _UNSEALED.repeat(len(records))
+    rest, low = np.divmod(_crcs(records), _FOUR)
+    high, middle = np.divmod(rest, _FOUR)
+    seals["low"], seals["middle"], seals["high"] = _FOUR_DIGITS[low], _FOUR_DIGITS[middle], _TWO_DIGITS[high]
+    return _items(seals, _SEAL_ITEM)
+
+
+def _crcs(parts: Sequence[bytes]) -> NDArray[np.uint32]:
+    return np.fromiter(map(crc32, parts), np.uint32, len(parts)) & np.uint32(CRC_MASK)
+
+
+def _lengths(parts: Sequence[bytes]) -> Numbers:
+    return np.fromiter(map(len, parts), np.int64, len(parts))
+
+
+def _holds(joined: bytes, name: bytes) -> bool:
+    return name[:1] in joined and name in joined  # a single byte is found much quicker
+
+
+def _same(column: tuple[object, ...]) -> bool:
+    """Whether all are the same as the first."""
+    return column.count(column[0]) == len(column)
+
+
+def _column(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
+    """The same for numpy, which takes one number for all much quicker than many."""
+    return numbers[0] if _same(numbers) else numbers
