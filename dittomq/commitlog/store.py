@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Self
 
-from dittomq.commitlog import adopting, cut, recovery
+from dittomq.commitlog import adopting, cut, recovery, swap
 from dittomq.commitlog.ahead import Ahead
 from dittomq.commitlog.appending import Appender, Frame, Group
 from dittomq.commitlog.cut import CutReport
@@ -289,6 +289,7 @@ class Store(Front):
     def _recover(self, chance: random.Random) -> None:
         storage = self._storage
         identity.refuse_newer(storage, self._options.path)  # again: who held the lock until now may have raised the format
+        self.notes += [str(swapped)] if (swapped := swap.finish(storage)) else []
         found = identity.load(storage)
         adopting.refuse_unread(storage, self._options.path, ours=found is not None)
         adopted = adopting.adopt(self._layout) if found is None and storage.list_folder(FOLDER) else None

@@ -4,6 +4,7 @@ import contextlib
 import random
 
 from dittomq.broker.config_files import ConfigFiles
+from dittomq.commitlog import swap
 from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import StoreFailed
 from dittomq.lineage import Lineage, LineageEntry, cut_lineage, newest_epoch
@@ -13,12 +14,13 @@ from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
-from tests.crash.promises import Cut, Promises
+from tests.crash.promises import Copy, Cut, Promises
 from tests.simulation.disk import SECTOR
 from tests.support.failing_storage import CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, draft, queues_of
 
 BODY_BYTES = 700
+_COPY_BYTES = SMALL.segment_bytes // 4
 
 
 class Actor:
@@ -42,6 +44,8 @@ class Actor:
         """Start; what is in the log afterwards is durable."""
         self._store = store = Store.open(self.door, SMALL, chance=self.chance, wall_ms=1_000)
         promises = self.promises
+        if promises.copy is not None and promises.swap_intended:
+            promises.take_copy(promises.copy)
         promises.uuid, promises.generation, promises.lineages = store.replica_uuid, store.generation, [store.lineage]
         promises.log = promises.log[: store.min_offset] + _held(store)
         promises.begins = [store.min_offset]
@@ -170,6 +174,33 @@ class Actor:
         for (name, queue), entries in queues_of(self.promises.log, SMALL.segment_bytes).items():
             if name == topic:
                 self.promises.minimums[name, queue] = entries[-1][0] + 1
+
+    def copy_anew(self, log: bytes, lineage: Lineage, start: int) -> None:
+        """Fill a copy beside the store with the log from `start` on, and close it."""
+        swap.make(self.door)
+        copy = self._open_copy()
+        copy.begin_at(start)
+        copy.adopt_lineage(lineage)
+        for at in range(start, len(log), _COPY_BYTES):
+            copy.write_chunk(at, log[at : at + _COPY_BYTES])
+        copy.sync()
+        copy.close(clean=False)
+        copy = self._open_copy()
+        copy.dispatch(copy.end)
+        copy.close(clean=True)
+        self.promises.copy = Copy(start, log, lineage)
+
+    def swap(self) -> None:
+        """Let the copy take the store's place at the next start."""
+        swap.intend(self.door, swap.Swap(self.store.min_offset, self.store.end))
+        self.promises.swap_intended = True
+
+    def throw_copy_away(self) -> None:
+        self.promises.copy = None
+        swap.discard(self.door)
+
+    def _open_copy(self) -> Store:
+        return Store.open(swap.copy_of(self.door), SMALL, chance=self.chance, wall_ms=1_000)
 
     def save_table(self, rows: int) -> None:
         """Replace a config file."""

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from dittomq.broker.config_files import ConfigFiles
+from dittomq.commitlog import swap
 from dittomq.commitlog.store import Frame, StopKind, Store
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.metadata.formats import TOPICS, encode
@@ -23,8 +24,8 @@ from tests.support.failing_storage import Crashed, CrashingStorage
 from tests.support.stores import SMALL, Machine, draft, queues_of
 
 _UNIT = struct.Struct(">qiq")
-# What every start writes anew or builds again, and the tail of a cut, which has to last from the intent on only.
-_RESTLESS = ("dittomq/watermark", "dittomq/boot", "lock", "abort", "consumequeue/", "index/", "dittomq/tail-")
+# What every start writes anew or builds again, the tail of a cut, which has to last from the intent on only, and a copy's own files.
+_RESTLESS = ("dittomq/watermark", "dittomq/boot", "lock", "abort", "consumequeue/", "index/", "dittomq/tail-", "dittomq/resync/")
 
 
 class Judge:
@@ -40,6 +41,7 @@ class Judge:
         if self._chance.random() < 0.5:
             self._die_in_recovery()
         store = self._open()
+        self._see_swap(store)
         self._check_words(store)
         first = self._kept()
         facts = _facts(store)
@@ -56,6 +58,7 @@ class Judge:
         self._check_queues(again, log)
         self._check_keys(again, log)
         self._check_producers(again, log)
+        self._check_copy()
         assert self._check_table() == table, "a config file that was read is another one now"
 
         self._go_on(again, log)
@@ -83,6 +86,29 @@ class Judge:
 
     def _kept(self) -> dict[str, bytes]:
         return {path: data for path, data in self._machine.files().items() if not path.startswith(_RESTLESS)}
+
+    def _see_swap(self, store: Store) -> None:
+        """A swap is done or it is not; one that was intended is done."""
+        promises = self._promises
+        swapped = promises.copy is not None and store.min_offset == promises.copy.start
+        assert swapped or not promises.swap_intended, "the copy is not in the store's place"
+        if promises.copy is not None and swapped:
+            assert store.generation > promises.generation, "the generation does not tell that the store is another one"
+            promises.take_copy(promises.copy)
+        left = [
+            path for path in self._machine.files() if path.startswith("dittomq/aside/") or (swapped and path.startswith("dittomq/resync/"))
+        ]
+        assert not left, f"{left} is in nobody's way and never goes"
+
+    def _check_copy(self) -> None:
+        """A copy that was closed cleanly waits as it was left."""
+        copy = self._promises.copy
+        if copy is not None:
+            found = Store.open(swap.copy_of(self._machine.storage()), SMALL, chance=self._chance, wall_ms=1_000)
+            assert (found.min_offset, found.end, found.lineage) == (copy.start, len(copy.log), copy.lineage)
+            prefix = "dittomq/resync/"
+            files = {path.removeprefix(prefix): data for path, data in self._machine.files().items() if path.startswith(prefix)}
+            assert parse_log(files).content == copy.log[copy.start :]
 
     def _check_words(self, store: Store) -> None:
         """What the store says of itself, before anybody used it."""

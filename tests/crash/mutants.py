@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.commitlog import cut
+from dittomq.commitlog import cut, swap
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
@@ -241,6 +241,19 @@ def names_not_made_durable_at_the_start(patch: Patch) -> None:
     patch.setattr(Store, "_recover", recover)
 
 
+def swap_without_intent(patch: Patch) -> None:
+    patch.setattr(swap, "intend", _nothing)
+
+
+def swap_keeps_its_generation(patch: Patch) -> None:
+    real = identity.save
+    patch.setattr("dittomq.commitlog.swap.identity.save", lambda storage, who: real(storage, replace(who, generation=1)))
+
+
+def swap_leaves_the_lineage(patch: Patch) -> None:
+    patch.setattr(swap, "_FILES", tuple(path for path in swap._FILES if path != "dittomq/lineage"))  # noqa: SLF001
+
+
 def minimums_forgotten(patch: Patch) -> None:
     patch.setattr(checkpoint, "save_minimums", _nothing)
 
@@ -267,5 +280,8 @@ MUTANTS = {
     "side files replaced without a sync": Mutant(side_files_replaced_without_a_sync, ("first-start", "cut")),
     "side files written in place": Mutant(side_files_written_in_place, ("first-start", "cut")),
     "names not made durable at the start": Mutant(names_not_made_durable_at_the_start, ("receive", "recover-cut")),
+    "swap without intent": Mutant(swap_without_intent, ("swap",)),
+    "swap keeps its generation": Mutant(swap_keeps_its_generation, ("swap",)),
+    "swap leaves the lineage": Mutant(swap_leaves_the_lineage, ("swap",)),
     "minimums forgotten": Mutant(minimums_forgotten, ("delete",)),
 }

@@ -15,6 +15,15 @@ class Cut:
     log: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy that was closed cleanly beside the store; of `log`, the bytes from 0 on, it holds those from `start` on."""
+
+    start: int
+    log: bytes
+    lineage: Lineage
+
+
 @dataclass(slots=True)
 class Promises:
     """Facts that were answered, and what is under way: of that, the old or the new is right, and nothing between.
@@ -38,6 +47,9 @@ class Promises:
     """Finished ones; their tails are kept."""
     begins: list[int] = field(default_factory=lambda: [0])
     """Where the log begins; behind it, where it will when what is under way is done. What was dropped stays in `log`."""
+    copy: Copy | None = None
+    """What may take the store's place, and does once that is intended."""
+    swap_intended: bool = False
     minimums: dict[tuple[str, int], int] = field(default_factory=dict)
     """Of queues whose topic was deleted."""
     trying_deletion: bool = False
@@ -60,3 +72,11 @@ class Promises:
         self.flushed, self.confirmed = min(self.flushed, to), min(self.confirmed, to)
         self.generation += 1
         self.cutting = None
+
+    def take_copy(self, copy: Copy) -> None:
+        """The copy has taken the store's place."""
+        self.log, self.flushed, self.begins = copy.log, len(copy.log), [copy.start]
+        self.confirmed, self.lineages = 0, [copy.lineage]
+        self.generation += 1
+        self.minimums.clear()
+        self.copy, self.swap_intended = None, False

@@ -206,6 +206,49 @@ def in_the_middle_of_a_drop(actor: Actor) -> None:
     assert len(actor.promises.begins) == 2, "the drop had an end"
 
 
+_COPIED = (LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)), LineageEntry(Epoch(4), 0, 7_004, PhysicalOffset(20_000)))
+
+
+def beside_a_copy(actor: Actor) -> None:
+    """A slave's store with tables, a cut and a deletion behind it, and a copy of what its master still has."""
+    in_use(actor)
+    actor.save_table(5)
+    actor.cut(3)
+    actor.delete("events")
+    actor.checkpoint()
+    actor.copy_anew(master_log(), _COPIED, SMALL.segment_bytes)
+
+
+def copies_anew(actor: Actor) -> None:
+    actor.copy_anew(master_log(), _COPIED, SMALL.segment_bytes)
+    actor.throw_copy_away()
+    actor.copy_anew(master_log(), _COPIED, 2 * SMALL.segment_bytes)
+    actor.append(1)
+
+
+def swaps(actor: Actor) -> None:
+    actor.swap()
+    actor.append(1)
+    actor.close()
+    actor.open()
+    actor.epoch()
+    actor.append(2)
+    actor.sync()
+
+
+def in_the_middle_of_a_swap(actor: Actor) -> None:
+    """A crash between two of the steps that follow the intent."""
+    beside_a_copy(actor)
+    actor.swap()
+    actor.is_killed()
+    actor.door.strike_in(9, Harm.CRASH)
+    try:
+        actor.open()
+    except Crashed:
+        actor.is_killed()
+    assert actor.promises.copy is not None, "the swap had an end"
+
+
 def saves_tables(actor: Actor) -> None:
     actor.save_table(5)
     actor.append(1)
@@ -338,6 +381,8 @@ SCRIPTS = {
     "cut": Script(in_use, cuts),
     "delete": Script(in_use, deletes),
     "drop": Script(several_segments, drops),
+    "copy": Script(in_use, copies_anew),
+    "swap": Script(beside_a_copy, swaps),
     "config": Script(in_use, saves_tables),
     "recover-clean": Script(after_a_clean_stop, restarts),
     "recover-killed": Script(after_a_kill, restarts),
@@ -347,6 +392,7 @@ SCRIPTS = {
     "recover-unnamed": Script(with_a_segment_that_lost_its_name, starts_and_rolls),
     "recover-cut": Script(in_the_middle_of_a_cut, restarts),
     "recover-drop": Script(in_the_middle_of_a_drop, restarts),
+    "recover-swap": Script(in_the_middle_of_a_swap, restarts),
     "recover-damaged": Script(without_derived_files, restarts),
     "recover-failed": Script(after_a_failed_sync, restarts),
 }

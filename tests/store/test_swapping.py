@@ -1,0 +1,98 @@
+"""A copy beside a store takes its place: what the next start finds, and what stays the node's."""
+
+import random
+
+import pytest
+
+from dittomq.commitlog import swap
+from dittomq.commitlog.store import StopKind, Store
+from dittomq.commitlog.swap import Swap
+from dittomq.errors import UnreadableStore
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from tests.support.stores import SMALL, Machine, filled, whole_log
+
+LINEAGE = (LineageEntry(Epoch(3), 0, 9, PhysicalOffset(0)),)
+OLD_ENDS = PhysicalOffset(5_000)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """A slave's store with little in it; a whole copy of another log's later half waits beside it."""
+    log = whole_log(filled(Machine(random.Random(2)), frames=60))
+    machine = Machine(random.Random(1))
+    store = machine.open()
+    store.adopt_lineage(LINEAGE)
+    storage = store._storage  # noqa: SLF001 - the door that this store was opened by
+    swap.make(storage)
+    copy = Store.open(swap.copy_of(storage), SMALL, chance=machine.chance, wall_ms=1_000)
+    copy.begin_at(SMALL.segment_bytes)
+    copy.adopt_lineage(LINEAGE)
+    for at in range(SMALL.segment_bytes, len(log), SMALL.segment_bytes):
+        copy.write_chunk(at, log[at : at + SMALL.segment_bytes])
+    copy.dispatch(copy.end)
+    copy.close(clean=True)
+    store.close(clean=True)
+    return machine
+
+
+def test_a_swap_keeps_the_replica_and_raises_the_generation_above_both(machine: Machine) -> None:
+    before = machine.open()
+    before.close(clean=True)
+    storage = machine.storage()
+    swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
+
+    after = machine.open()
+
+    assert after.replica_uuid == before.replica_uuid
+    assert after.generation > before.generation + 1
+    assert after.min_offset == SMALL.segment_bytes
+    assert after.lineage == LINEAGE
+    assert after.stopped is StopKind.CLEAN
+    assert not swap.is_begun(machine.storage())
+    assert not swap.is_intended(machine.storage())
+
+
+def test_a_start_that_swaps_says_which_bytes_have_gone_and_the_next_one_does_not(machine: Machine) -> None:
+    swap.intend(machine.storage(), Swap(PhysicalOffset(0), OLD_ENDS))
+
+    store = machine.open()
+    assert any("bytes 0 to 5,000 of the old one" in note for note in store.notes)
+    store.close(clean=True)
+    assert not any("of the old one" in note for note in machine.open().notes)
+
+
+def test_without_an_intent_the_copy_waits_and_the_store_is_what_it_was(machine: Machine) -> None:
+    store = machine.open()
+
+    assert store.min_offset == 0
+    assert swap.is_begun(machine.storage())
+
+
+def test_pins_and_tables_are_the_nodes_and_stay(machine: Machine) -> None:
+    storage = machine.storage()
+    storage.make_folder("config")
+    for path in ("config/topics.json", "dittomq/pins"):
+        storage.open(path, create=True).pwrite(b"of the node", 0)
+    swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
+
+    machine.open()
+
+    assert machine.files()["config/topics.json"] == machine.files()["dittomq/pins"] == b"of the node"
+
+
+def test_a_copy_that_is_thrown_away_leaves_nothing_behind(machine: Machine) -> None:
+    swap.discard(machine.storage())
+
+    assert not [path for path in machine.files() if path.startswith(("dittomq/resync", "dittomq/aside"))]
+
+
+def test_a_damaged_intent_refuses_the_start_and_changes_nothing(machine: Machine) -> None:
+    storage = machine.storage()
+    swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
+    storage.open("dittomq/swap").pwrite(b"damaged", 25)
+    before = machine.files()
+
+    with pytest.raises(UnreadableStore, match="dittomq/swap is damaged"):
+        machine.open()
+    assert machine.files() == before
