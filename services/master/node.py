@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -19,7 +20,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import InvalidField, NotReady
+from dittomq.errors import DiskFull, InvalidField, NotReady
 from dittomq.ha_status import HaStatus
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.metadata.formats import TOPICS
@@ -38,6 +39,8 @@ from services.master.replication import Replication
 from services.master.slaves import EndHistory
 from services.master.status import StatusBoard
 from services.master.term import Opened, Term
+
+_ROOM_S: Final = 1.0
 
 log = structlog.get_logger()
 
@@ -110,7 +113,8 @@ class MasterNode:
         await lane.call(lambda: store.adopt_lineage(lineage))
         await lane.call(store.stamp_boot)
         degraded = await lane.call(lambda: load_degraded(self._parts.storage, store.end))
-        await self.metadata.lead(decision.epoch, await lane.call(store.minimums))
+        held = await lane.call(store.minimums)
+        await self._when_there_is_room(lambda: self.metadata.lead(decision.epoch, held))
         minimums = self.metadata.table(TOPICS).minimums
         await lane.call(lambda: store.hide(minimums))
         self._accepted_loss = decision.accepted_loss
@@ -121,6 +125,15 @@ class MasterNode:
         self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)
         self._on_change()
         return self.term
+
+    async def _when_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""
+        while True:
+            try:
+                return await write()
+            except DiskFull as full:
+                self._parts.recovery.waiting_for = f"room on its disk: {full}"
+            await asyncio.sleep(_ROOM_S)
 
     def _make_term(self, opened: Opened) -> Term:
         parts, table = self._parts, self._config.replication

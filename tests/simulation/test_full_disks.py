@@ -1,0 +1,34 @@
+"""A disk that is full when a node starts on it."""
+
+import asyncio
+
+from dittomq.client import AsyncClient, PutStatus
+from tests.simulation.disk import BOUNDLESS
+from tests.simulation.group import Group, play
+
+
+def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+        disk = group.node("a0").disk
+        await group.node("a0").stop()
+        disk.capacity_bytes = disk.used_bytes() + 700 * 1024
+
+        group.node("a0").start()
+        await asyncio.sleep(20.0)
+
+        status = await mq.admin.ha_status("a0:10911")
+        assert not status.writable
+        assert "room on its disk" in status.waiting_for
+        page = await mq.reader("orders", queue=0, node="a/0").pull(0)
+        assert [message.body for message in page.messages] == [b"before"]
+        disk.capacity_bytes = BOUNDLESS
+        await group.in_sync(mq)
+        async with mq.producer() as producer:
+            assert (await producer.publish("orders", b"after", queue=0)).status is PutStatus.PUT_OK
+        assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
+
+    play(story)
