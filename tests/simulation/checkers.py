@@ -1,40 +1,51 @@
-"""What must hold of every run. Each check looks at the clients' history and at bytes, and returns what it found wrong."""
+"""What must hold of every run in the end and after each crash: clients' history is held against bytes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Protocol
 
-from dittomq.message import CopyState, Receipt
+from dittomq.message import Receipt
 from tests.simulation.history import Harm, History, Outcome, Publish
-from tests.simulation.parser import Malformed, ParsedLog, ParsedRecord, parse_log, record_at
+from tests.simulation.invariants import Broken, Invariant
+from tests.simulation.parser import Malformed, ParsedLog, ParsedRecord, parse_log
 
 Files = Mapping[str, bytes]
 Queue = tuple[str, int]
 
 
-def check_crashed_copy(history: History, node: str, files: Files) -> Iterator[str]:
+class HeldRecords(Protocol):
+    """A copy, record by record."""
+
+    def record(self, offset: int, size: int) -> ParsedRecord:
+        """The record that lies there as written; raises Malformed."""
+        ...
+
+
+def check_crashed_copy(history: History, node: str, copy_there: HeldRecords) -> Iterator[Broken]:
     """A copy as a crash left it, before anyone repairs it, holds all that receipts say is safe there."""
     for publish in history.publishes:
         receipt = publish.receipt
         if receipt is None or not history.must_survive(publish):
             continue
-        if any(copy.node == node and _is_safe(history, publish, copy.node, copy.state) for copy in receipt.copies):
+        if any(copy.node == node and history.is_safe(publish, copy) for copy in receipt.copies):
             try:
-                record = record_at(files, receipt.physical_offset)
+                record = copy_there.record(receipt.physical_offset, receipt.record_bytes)
             except Malformed as problem:
-                yield f"{_name(publish)} was acknowledged on {node} at {receipt.physical_offset} and is not there: {problem}"
+                where = f"on {node} at {receipt.physical_offset}"
+                yield Broken(Invariant.I1, f"{publish.name} was acknowledged {where} and is not there: {problem}")
             else:
                 yield from _differences(publish, receipt, record, node)
 
 
-def check_final(history: History, copies: Mapping[str, Files]) -> Iterator[str]:
+def check_final(history: History, copies: Mapping[str, Files]) -> Iterator[Broken]:
     """After everything healed: copies are equal, and they hold what clients were told and nothing else."""
     logs = {}
     for node, files in copies.items():
         try:
             logs[node] = parse_log(files)
         except Malformed as problem:
-            yield f"{node}: {problem}"
+            yield Broken(Invariant.I4, f"{node}: {problem}")
     if len(logs) < len(copies):
         return
     yield from _unequal(logs)
@@ -48,51 +59,53 @@ def check_final(history: History, copies: Mapping[str, Files]) -> Iterator[str]:
         got = [(read.topic, read.queue, read.queue_offset, read.body) for read in reads]
         lies = [(record.topic, record.queue, record.queue_offset, record.body) for record in log.records]
         if sorted(got) != sorted(lies):
-            yield f"{node} serves {len(got)} messages and the log holds {len(lies)}, or they differ"
+            yield Broken(Invariant.I4, f"{node} serves {len(got)} messages and the log holds {len(lies)}, or they differ")
 
 
-def _unequal(logs: Mapping[str, ParsedLog]) -> Iterator[str]:
+def _unequal(logs: Mapping[str, ParsedLog]) -> Iterator[Broken]:
     start = max(log.start for log in logs.values())
     (first, reference), *others = logs.items()
     for node, log in others:
         if log.end != reference.end:
-            yield f"{node} ends at {log.end} and {first} at {reference.end}"
+            yield Broken(Invariant.I4, f"{node} ends at {log.end} and {first} at {reference.end}")
         mine, theirs = log.content[start - log.start :], reference.content[start - reference.start :]
         if mine[: len(theirs)] != theirs[: len(mine)]:
             at = next(at for at, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other)
-            yield f"{node} and {first} differ at byte {start + at}"
+            yield Broken(Invariant.I4, f"{node} and {first} differ at byte {start + at}")
 
 
-def _offsets_not_dense(log: ParsedLog) -> Iterator[str]:
+def _offsets_not_dense(log: ParsedLog) -> Iterator[Broken]:
     following: dict[Queue, int] = defaultdict(int)
     for record in log.records:
         key = (record.topic, record.queue)
         if record.queue_offset != following[key]:
-            yield f"queue {key} goes on with offset {record.queue_offset} where {following[key]} is next"
+            yield Broken(Invariant.I3, f"queue {key} goes on with offset {record.queue_offset} where {following[key]} is next")
         following[key] = record.queue_offset + 1
 
 
-def _wrong_publishes(history: History, log: ParsedLog) -> Iterator[str]:
+def _wrong_publishes(history: History, log: ParsedLog) -> Iterator[Broken]:
     found: dict[bytes, list[ParsedRecord]] = defaultdict(list)
     for record in log.records:
         found[record.body].append(record)
     for publish in history.publishes:
         records = found.pop(publish.body, [])
         if len(records) > 1:
-            yield f"{_name(publish)} is stored {len(records)} times, at {[record.physical_offset for record in records]}"
+            yield Broken(
+                Invariant.I2, f"{publish.name} is stored {len(records)} times, at {[record.physical_offset for record in records]}"
+            )
         if records and publish.outcome is Outcome.NOT_STORED:
-            yield f"{_name(publish)} was reported as not stored and is at {records[0].physical_offset}"
+            yield Broken(Invariant.I8, f"{publish.name} was reported as not stored and is at {records[0].physical_offset}")
         if publish.receipt is None:
             continue
         if records:
             yield from _differences(publish, publish.receipt, records[0], history.master)
         elif history.must_survive(publish):
-            yield f"{_name(publish)} was acknowledged ({_promise(publish.receipt)}) and is lost"
+            yield Broken(Invariant.I1, f"{publish.name} was acknowledged ({_promise(publish.receipt)}) and is lost")
     for body, records in found.items():
-        yield f"nobody published {body[:20]!r}, which is at {records[0].physical_offset}"
+        yield Broken(Invariant.I2, f"nobody published {body[:20]!r}, which is at {records[0].physical_offset}")
 
 
-def _out_of_order(history: History) -> Iterator[str]:
+def _out_of_order(history: History) -> Iterator[Broken]:
     """One producer's messages lie in a queue in the order in which it published them."""
     last: dict[tuple[str, str, int], Publish] = {}
     for publish in history.publishes:
@@ -102,32 +115,33 @@ def _out_of_order(history: History) -> Iterator[str]:
         key = (publish.client, receipt.topic, receipt.queue)
         before = last.get(key)
         if before is not None and before.receipt is not None and before.receipt.queue_offset >= receipt.queue_offset:
-            yield f"{_name(publish)} was published after {_name(before)} and lies before it in queue {receipt.queue}"
+            yield Broken(Invariant.I3, f"{publish.name} was published after {before.name} and lies before it in queue {receipt.queue}")
         last[key] = publish
 
 
-def _mixed_epochs(history: History) -> Iterator[str]:
+def _mixed_epochs(history: History) -> Iterator[Broken]:
     """Epochs grow along the log."""
     receipts = [publish.receipt for publish in history.publishes if publish.receipt is not None and history.must_survive(publish)]
     receipts.sort(key=lambda receipt: receipt.physical_offset)
     for one, next_one in pairwise(receipts):
         if one.epoch > next_one.epoch:
-            yield f"offset {one.physical_offset} was acknowledged in epoch {one.epoch}, {next_one.physical_offset} in {next_one.epoch}"
+            earlier = f"offset {one.physical_offset} was acknowledged in epoch {one.epoch}"
+            yield Broken(Invariant.I5, f"{earlier}, {next_one.physical_offset} in {next_one.epoch}")
 
 
-def _undone_reads(history: History, log: ParsedLog) -> Iterator[str]:
+def _undone_reads(history: History, log: ParsedLog) -> Iterator[Broken]:
     lies = {(record.topic, record.queue, record.queue_offset): record.body for record in log.records}
     sent = {publish.body: publish for publish in history.publishes}
     for read in history.reads:
         publish = sent.get(read.body)
         where = f"{read.topic} queue {read.queue} offset {read.queue_offset}"
         if publish is None:
-            yield f"{read.node} served {read.body[:20]!r} at {where}, which nobody published"
+            yield Broken(Invariant.I7, f"{read.node} served {read.body[:20]!r} at {where}, which nobody published")
             continue
         if read.may_be_undone or not _confirmed_for_good(history, read.at, publish):
             continue
         if lies.get((read.topic, read.queue, read.queue_offset)) != read.body:
-            yield f"{read.node} served {_name(publish)} as confirmed at {where}, and it is not there any more"
+            yield Broken(Invariant.I6, f"{read.node} served {publish.name} as confirmed at {where}, and it is not there any more")
 
 
 def _confirmed_for_good(history: History, at: float, publish: Publish) -> bool:
@@ -139,23 +153,16 @@ def _confirmed_for_good(history: History, at: float, publish: Publish) -> bool:
     return history.syncs_matter or not history.harmed(history.master, at, Harm.POWER_LOST, Harm.SYNC_FAILED)
 
 
-def _is_safe(history: History, publish: Publish, node: str, state: CopyState) -> bool:
-    """Whether this copy of it outlives what happened to this node since."""
-    if history.harmed(node, publish.at, Harm.DISK_LOST):
-        return False
-    return state is CopyState.FLUSHED or not history.harmed(node, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)
-
-
-def _differences(publish: Publish, receipt: Receipt, record: ParsedRecord, node: str) -> Iterator[str]:
+def _differences(publish: Publish, receipt: Receipt, record: ParsedRecord, node: str) -> Iterator[Broken]:
     told = (receipt.topic, receipt.queue, receipt.queue_offset, receipt.physical_offset, receipt.record_bytes, publish.body)
     there = (record.topic, record.queue, record.queue_offset, record.physical_offset, record.size, record.body)
     if told != there:
-        yield f"{_name(publish)}: the receipt says {told[:-1]}, and {node} has {there[:-1]}, body {record.body[:20]!r}"
-
-
-def _name(publish: Publish) -> str:
-    return f"{publish.client} #{publish.number}"
+        yield Broken(Invariant.I1, f"{publish.name}: the receipt says {told[:-1]}, and {node} has {there[:-1]}, body {record.body[:20]!r}")
 
 
 def _promise(receipt: Receipt) -> str:
     return f"{receipt.status}, epoch {receipt.epoch}, {', '.join(map(str, receipt.copies))}"
+
+
+def _offsets(records: list[ParsedRecord]) -> list[int]:
+    return [record.physical_offset for record in records]

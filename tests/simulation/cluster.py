@@ -2,88 +2,35 @@
 
 import asyncio
 import contextlib
-import random
 import sys
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
 
 import structlog
 
-from dittomq.broker.config import StoreTable
+from dittomq._pb.ditto.replication.v1.replication_pb2 import ReplicateRequest, ReplicateResponse
 from dittomq.broker.role import BrokerService
-from services.master import config as master_config
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
-from services.slave import config as slave_config
 from services.slave import wiring as slave
 from tests.simulation import life
 from tests.simulation.checkers import check_crashed_copy
-from tests.simulation.faults import Fault, FaultKind, Machines
-from tests.simulation.history import Harm, History, Incident
-from tests.simulation.workload import NAMESERVER, Phases, Publisher, Subscriber
+from tests.simulation.copies import Copy, Files
+from tests.simulation.disk import BOUNDLESS, Operation
+from tests.simulation.faults import Fault, FaultKind
+from tests.simulation.happened import Witness
+from tests.simulation.history import Harm, History, Incident, Publish, Read
+from tests.simulation.invariants import Broken, Invariant
+from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape
+from tests.simulation.while_running import RunningChecks
+from tests.simulation.wiretap import Wiretap
+from tests.simulation.workload import Phases, Publisher, Subscriber
 from tests.simulation.world import Node, Power, Serve, World
 
-_STORE = StoreTable(segment_bytes=65_536, reserve_bytes=0)
-_NAMESERVER = "ns"
-_PUBLISHERS = ("p0", "p1")
-_SUBSCRIBER = "r0"
 _RESTART_S = 0.5
 _STOP_S = 60.0
 _TOLD_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How the group is configured."""
-
-    slaves: int
-    replication: master_config.ReplicationTable
-    slave_flush: slave_config.FlushMode
-
-    @property
-    def syncs_matter(self) -> bool:
-        """Whether only what is flushed is confirmed."""
-        return self.replication.flush_mode is master_config.FlushMode.SYNC_FLUSH
-
-    @property
-    def needs_no_operator(self) -> bool:
-        """Whether what is confirmed is on more than one disk, so that nobody need ever accept its loss."""
-        return (
-            self.syncs_matter and self.replication.asked_copies > 1 and self.replication.release_level is master_config.ReleaseLevel.FLUSHED
-        )
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        """The machines of the group, the master's first."""
-        return tuple(f"a{number}" for number in range(self.slaves + 1))
-
-    @property
-    def machines(self) -> Machines:
-        """Who can be hit by faults."""
-        return Machines(self.brokers, _NAMESERVER, (*_PUBLISHERS, _SUBSCRIBER))
-
-    def undegraded(self) -> Self:
-        """The same, but refusing what cannot be on as many copies as asked."""
-        return replace(self, replication=replace(self.replication, min_in_sync_replicas=self.replication.asked_copies))
-
-
-def shape(chance: random.Random) -> Shape:
-    """Mostly two slaves, all flushed; now and then something weaker or stricter."""
-    slaves = chance.choice((1, 2, 2, 2))
-    copies = 3 if slaves == 2 and chance.random() < 0.15 else 2
-    asynchronous = chance.random() < 0.15
-    lazy = chance.random() < 0.15
-    replication = master_config.ReplicationTable(
-        mode=master_config.Mode.ASYNC_MASTER if asynchronous else master_config.Mode.SYNC_MASTER,
-        replicas_expected=slaves,
-        in_sync_replicas=0 if asynchronous else copies,
-        min_in_sync_replicas=chance.choice((1, 1, 1 if asynchronous else copies)),
-        flush_mode=master_config.FlushMode.ASYNC_FLUSH if lazy else master_config.FlushMode.SYNC_FLUSH,
-        release_level=master_config.ReleaseLevel.RECEIVED if lazy or chance.random() < 0.1 else master_config.ReleaseLevel.FLUSHED,
-    )
-    return Shape(slaves, replication, slave_config.FlushMode.ASYNC_FLUSH if lazy else slave_config.FlushMode.SYNC_FLUSH)
 
 
 class Cluster:
@@ -93,13 +40,16 @@ class Cluster:
         self.world = world
         self.shape = shape
         self.phases = Phases(world.loop.time)
-        self.history = History(master="a/0", syncs_matter=shape.syncs_matter)
-        self.problems: list[str] = []
+        self.history = History(master="a/0", syncs_matter=shape.syncs_matter, copies=shape.replication.asked_copies)
         self.brokers = shape.brokers
-        self.publishers = [Publisher(name, self.history, self.phases, world.chance(name)) for name in _PUBLISHERS]
-        self.subscriber = Subscriber(_SUBSCRIBER, self.history, self.phases, world.chance(_SUBSCRIBER))
+        self.checks = RunningChecks(world, shape, self.history, self.copy)
+        self.problems = self.checks.problems
+        self.witness = Witness(shape)
+        self.publishers = [Publisher(name, self.history, self.phases, world.chance(name), self) for name in PUBLISHERS]
+        self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), self)
         self.subscriber.nodes = tuple(map(name_of, self.brokers))
         self._down: dict[str, int] = {}
+        Wiretap(world.network, self)
         self._build()
         self._inhabitants = tuple(self.world.nodes)
 
@@ -112,6 +62,7 @@ class Cluster:
         """Start what has ended, as an init system does, unless a fault holds it down."""
         while True:
             await asyncio.sleep(_RESTART_S)
+            self.checks.look_at_processes()
             for name in self._inhabitants:
                 node = self.world.nodes[name]
                 if not node.running and not self._down.get(name) and not self._is_done(name):
@@ -145,6 +96,8 @@ class Cluster:
                 await self._lose_disk(node, fault.lasts_s)
             case FaultKind.FAILED_SYNC:
                 node.faults.failing_syncs = 1
+            case FaultKind.FULL_DISK:
+                await self._fill_disk(node, fault)
             case FaultKind.SLOW_DISK:
                 node.faults.slowness = float(fault.amount)
                 await asyncio.sleep(fault.lasts_s)
@@ -158,6 +111,7 @@ class Cluster:
         for node in self.world.nodes.values():
             node.faults.slowness = 1.0
             node.faults.failing_syncs = 0
+            node.disk.capacity_bytes = BOUNDLESS
             node.faults.operations_to_live = None
         self._down.clear()
         self.world.transcript.note("FAULT", "everything is healed")
@@ -178,12 +132,39 @@ class Cluster:
                 async with asyncio.timeout(_STOP_S):
                     await self.world.nodes[name].stop()
             except TimeoutError:
-                self.problems.append(f"{name} does not end within {_STOP_S:g} s of being asked to stop")
+                self.problems.append(Broken(Invariant.I9, f"{name} does not end within {_STOP_S:g} s of being asked to stop"))
 
-    def files(self, name: str) -> dict[str, bytes]:
-        """The log's files on a node's disk."""
-        names = self.world.nodes[name].disk.names.files
-        return {path: inode.read(inode.size, 0) for path, inode in names.items() if path.startswith("commitlog/")}
+    def copy(self, name: str) -> Copy:
+        """The log on a machine's disk, as it is now."""
+        return Copy(self.world.nodes[name].disk, self.shape.segment_bytes)
+
+    def files(self, name: str) -> Files:
+        """The log's files on a machine's disk."""
+        return Files(self.world.nodes[name].disk)
+
+    # What the world tells, to those who judge and to those who write down what happened.
+
+    def receipt(self, publish: Publish) -> None:
+        """A client got a receipt."""
+        self.checks.receipt(publish)
+        self.witness.receipt(publish)
+
+    def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None:
+        """A client got a page."""
+        self.checks.page(reads, node, confirmed)
+
+    def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
+        """A slave said something to its master."""
+        self.witness.slave_said(slave, master, said)
+
+    def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
+        """A master said something to a slave."""
+        self.checks.master_said(master, slave, said)
+        self.witness.master_said(master, slave, said)
+
+    def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
+        """A service wrote a line into its log."""
+        self.witness.logged(machine, name, fields)
 
     async def _crash(self, nodes: list[Node], power: Power, down_s: float) -> None:
         for node in nodes:
@@ -214,9 +195,17 @@ class Cluster:
         self._down[node.name] = self._down.get(node.name, 0) + 1
         node.crash(Power.LOSS)
         node.lose_disk()
+        node.disk.capacity_bytes = BOUNDLESS
+        self.checks.disk_lost(node.name)
         self._harm(node, Harm.DISK_LOST)
         await asyncio.sleep(down_s)
         self._up(node)
+
+    async def _fill_disk(self, node: Node, fault: Fault) -> None:
+        """Leave so many KiB, which may be less than the reserve."""
+        node.disk.capacity_bytes = node.disk.used_bytes() + fault.amount * 1024
+        await asyncio.sleep(fault.lasts_s)
+        node.disk.capacity_bytes = BOUNDLESS
 
     def _up(self, node: Node) -> None:
         self._down[node.name] = max(0, self._down.get(node.name, 0) - 1)
@@ -244,16 +233,16 @@ class Cluster:
     def _harm(self, node: Node, harm: Harm) -> None:
         self.history.incidents.append(Incident(self.world.loop.time(), name_of(node.name), harm))
 
-    def _crashed(self, node: Node, power: Power) -> None:
+    def _crashed(self, node: Node, power: Power, holes: list[str]) -> None:
+        self.witness.crashed(node.name, holes)
         if power is Power.LOSS:
             self._harm(node, Harm.POWER_LOST)
         where = f"{node.name} after a crash at {self.world.loop.time():.6f}"
-        self.problems += (f"{where}: {found}" for found in check_crashed_copy(self.history, name_of(node.name), self.files(node.name)))
+        found = check_crashed_copy(self.history, name_of(node.name), self.copy(node.name))
+        self.problems += (Broken(each.invariant, f"{where}: {each.what}") for each in found)
 
     def _build(self) -> None:
-        self.world.node(
-            _NAMESERVER, lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop)
-        )
+        self.world.node("ns", lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop))
         for number, name in enumerate(self.brokers):
             services = self._services(number, name)
             node = self.world.node(name, services[BrokerService.SLAVE if number else BrokerService.MASTER])
@@ -264,24 +253,31 @@ class Cluster:
         self.world.node(self.subscriber.name, self.subscriber.serve)
 
     def _watch(self, node: Node) -> None:
-        node.crashed = lambda power: self._crashed(node, power)
-        node.faults.sync_failed = lambda: self._harm(node, Harm.SYNC_FAILED)
+        def failed() -> None:
+            self._harm(node, Harm.SYNC_FAILED)
+            self.witness.sync_failed()
+
+        def renamed(operation: Operation) -> None:
+            self.checks.renamed(node.name, operation)
+            self.witness.renamed(node.name, operation)
+
+        node.crashed = lambda power, holes: self._crashed(node, power, holes)
+        node.faults.sync_failed = failed
+        node.faults.synced = self.witness.synced
+        node.faults.told_free = lambda free_bytes: self.witness.told_free(node.name, free_bytes)
+        node.disk.watch = renamed
 
     def _services(self, number: int, name: str) -> Mapping[BrokerService, Serve]:
         """Both services of a machine, on one configuration."""
-        replication = self.shape.replication if number == 0 else replace(self.shape.replication, flush_mode=self.shape.slave_flush)
-        tables: dict[str, Any] = {
-            "node": master_config.NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
-            "advertise": {"default": f"{name}:10911"},
-            "advertise_replication": {"default": f"{name}:10912"},
-            "store": _STORE,
-            "replication": replication,
-        }
-        leading, following = master_config.MasterConfig(**tables), slave_config.SlaveConfig(**tables)
+        leading, following = self.shape.leading(name, number), self.shape.following(name, number)
         return {
             BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop),
             BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop),
         }
+
+
+def _nobody(_: str, __: str, ___: Mapping[str, Any]) -> None:
+    return
 
 
 def name_of(machine: str) -> str:
@@ -289,14 +285,15 @@ def name_of(machine: str) -> str:
     return f"{machine[0]}/{machine[1:]}"
 
 
-def log_into(world: World) -> None:
-    """Let the services' log lines be part of the transcript; an exception in one is a finding."""
+def log_into(world: World, told: Callable[[str, str, Mapping[str, Any]], None] = _nobody) -> None:
+    """Let the services' log lines be part of the transcript; an exception in one is a finding. `told` gets machine, event and fields."""
 
     def write(_: object, level: str, event: MutableMapping[str, Any]) -> str:
         process = life.current.get()
         who = process.name if process is not None else "-"
         error = event.pop("exc_info", None)
         name = event.pop("event")
+        told(who, name, event)
         world.transcript.note(who, f"{level} {name} {' '.join(f'{key}={value}' for key, value in event.items())}")
         if error:
             raised = error if isinstance(error, BaseException) else sys.exception()

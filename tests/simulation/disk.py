@@ -11,11 +11,13 @@ folder is atomic; a file's between two folders is a new name in one and, behind 
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 SECTOR = 512
 PAGE = 4_096
+BOUNDLESS = 1 << 40
 _ZEROS = bytes(PAGE)
 
 
@@ -52,6 +54,18 @@ class Inode:
             done += count
         self.size = max(self.size, offset + len(content))
 
+    def durable(self, length: int, offset: int) -> bytes:
+        """Bytes as a power loss leaves them at the least: without anything that was not synced."""
+        end = min(offset + length, self.disk_size)
+        parts = []
+        while offset < end:
+            number, at = divmod(offset, PAGE)
+            count = min(PAGE - at, end - offset)
+            page = self.dirty.get(number) or self.lost.get(number) or self.pages.get(number)
+            parts.append(_ZEROS[:count] if page is None else bytes(page[at : at + count]))
+            offset += count
+        return b"".join(parts)
+
     def new_pages(self, length: int, offset: int) -> int:
         """How many pages a write would add."""
         return sum(1 for number in range(offset // PAGE, (offset + length - 1) // PAGE + 1) if number not in self.pages) if length else 0
@@ -77,18 +91,24 @@ class Inode:
         self.lost.update(self.dirty)
         self.dirty.clear()
 
-    def lose_power(self, chance: random.Random, fate: float | None = None) -> None:
-        """Keep of each unsynced sector the old or the new bytes, and of the size the old or the new one; 0.0: all old."""
+    def lose_power(self, chance: random.Random, fate: float | None = None) -> bool:
+        """Keep of each unsynced sector the old or the new bytes, and of the size the old or the new one; 0.0: all old.
+
+        Tells whether a hole arose: a sector that was kept behind one that was not.
+        """
         if fate is None:
             fate = chance.choice((0.0, 0.5, 0.9, 1.0))
+        kept: list[tuple[int, bool]] = []
         for number, old in [*self.lost.items(), *self.dirty.items()]:
-            self._mix(number, old, fate, chance)
+            kept += self._mix(number, old, fate, chance)
         self.lost.clear()
         self.dirty.clear()
         size = self.size if chance.random() < fate else self.disk_size
         self.size = max(self.size, size)
         self.truncate(size, chance)
         self.sync()
+        gone = [at for at, stayed in kept if not stayed]
+        return bool(gone) and any(stayed and at > min(gone) for at, stayed in kept)
 
     def drop_cache(self, chance: random.Random, fate: float = 0.5) -> None:
         """Lose, of pages that a failed sync marked clean, what the disk never got."""
@@ -106,13 +126,19 @@ class Inode:
             self.dirty[number] = bytes(page)  # the kernel wrote it back meanwhile
         return page
 
-    def _mix(self, number: int, old: bytes, fate: float, chance: random.Random) -> None:
+    def _mix(self, number: int, old: bytes, fate: float, chance: random.Random) -> list[tuple[int, bool]]:
+        """Decide each sector that changed; where it lies in the file, and whether its new bytes stay."""
         page = self.pages.get(number)
         if page is None:
             page = self.pages[number] = bytearray(PAGE)
+        decided = []
         for at in range(0, PAGE, SECTOR):
-            if page[at : at + SECTOR] != old[at : at + SECTOR] and chance.random() >= fate:
-                page[at : at + SECTOR] = old[at : at + SECTOR]
+            if page[at : at + SECTOR] != old[at : at + SECTOR]:
+                stays = chance.random() < fate
+                decided.append((number * PAGE + at, stays))
+                if not stays:
+                    page[at : at + SECTOR] = old[at : at + SECTOR]
+        return decided
 
 
 class Deed(Enum):
@@ -191,16 +217,18 @@ class Names:
 class Disk:
     """The names and files of one machine, as seen now and as they would survive. Outlives processes."""
 
-    def __init__(self, chance: random.Random, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, chance: random.Random, capacity_bytes: int = BOUNDLESS) -> None:
         self.chance = chance
         self.capacity_bytes = capacity_bytes
         self.boot = 1
         self.names = Names()
         self._durable = Names()
         self._journal: list[Operation] = []
+        self.watch: Callable[[Operation], None] = _nobody
 
     def do(self, operation: Operation) -> None:
-        """Change a name; it survives once its folders are synced."""
+        """Change a name; it survives once its folders are synced. `watch` is told."""
+        self.watch(operation)
         self.names.apply(operation)
         inode = operation.inode
         if operation.deed is Deed.RENAMED and inode is not None and parent(operation.path) != parent(operation.target):
@@ -235,6 +263,18 @@ class Disk:
             found.setdefault(id(inode), inode)
         return list(found.values())
 
+    def durable(self, path: str, length: int, offset: int) -> bytes:
+        """Bytes of a file as a power loss leaves them at the least; none when the file's name would be gone."""
+        inode = self._durable.files.get(path)
+        folder = parent(path)
+        while folder and folder in self._durable.folders:
+            folder = parent(folder)
+        return b"" if inode is None or folder else inode.durable(length, offset)
+
+    def free_bytes(self) -> int:
+        """Space that is left. A disk without a bound has all of it: counting costs more than it tells."""
+        return self.capacity_bytes if self.capacity_bytes >= BOUNDLESS else max(0, self.capacity_bytes - self.used_bytes())
+
     def used_bytes(self) -> int:
         """Space taken by what has a name."""
         return sum(len(inode.pages) for inode in {id(each): each for each in self.names.files.values()}.values()) * PAGE
@@ -247,16 +287,19 @@ class Disk:
             elif inode.lost and self.chance.random() < 0.5:
                 inode.drop_cache(self.chance)
 
-    def lose_power(self, *, all_unsynced: bool = False) -> None:
-        """Keep what was synced and, of the rest, what chance leaves; nothing when `all_unsynced` is lost. Boot anew."""
+    def lose_power(self, *, all_unsynced: bool = False) -> list[str]:
+        """Keep what was synced and, of the rest, what chance leaves; nothing when `all_unsynced` is lost. Boot anew.
+
+        Tells in which of the files that are there a hole arose.
+        """
         for operation in [] if all_unsynced else self._survivors():
             self._durable.apply(operation)
         self._journal.clear()
-        for inode in self.inodes():
-            inode.lose_power(self.chance, 0.0 if all_unsynced else None)
+        holes = [inode for inode in self.inodes() if inode.lose_power(self.chance, 0.0 if all_unsynced else None)]
         self.names = self._durable.whole()
         self._durable = self.names.whole()
         self.boot += 1
+        return [path for path, inode in self.names.files.items() if any(inode is hole for hole in holes)]
 
     def _survivors(self) -> list[Operation]:
         kept: list[Operation] = []
@@ -274,3 +317,7 @@ class Disk:
 def parent(path: str) -> str:
     """The folder that holds a name."""
     return path.rpartition("/")[0]
+
+
+def _nobody(_: Operation) -> None:
+    return

@@ -18,6 +18,7 @@ class FaultKind(Enum):
     DISK_LOSS = "disk loss"
     FAILED_SYNC = "failed sync"
     SLOW_DISK = "slow disk"
+    FULL_DISK = "full disk"
     CUT = "cut"
     SILENCE_ONE_WAY = "silence one way"
     SILENCE = "silence both ways"
@@ -36,7 +37,7 @@ _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultK
 class Fault:
     """One fault. `other`: the far end of a link, or "". `lasts_s`: until it is taken back.
 
-    `amount`: operations, factor, or milliseconds. `power_fails`: a crash of no stated kind loses power too.
+    `amount`: operations, factor, milliseconds, or KiB that are left. `power_fails`: a crash of no stated kind loses power too.
     """
 
     at: float
@@ -94,7 +95,8 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
         FaultKind.CRASH_INSIDE: chance.choice((3, 30, 300)),
         FaultKind.CRASH_WHILE_STARTING: 120,
         FaultKind.CRASH_WHEN_TOLD: 400,
-        FaultKind.SLOW_DISK: 400,
+        FaultKind.SLOW_DISK: chance.choice((40, 400, 4_000)),
+        FaultKind.FULL_DISK: 512,
         FaultKind.SLOW_LINK: 300,
         FaultKind.CLOCK_JUMP: 3_600_000,
     }

@@ -11,8 +11,8 @@ from dittomq.client import AsyncClient
 from dittomq.errors import DittoError
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
-from tests.simulation.cluster import Cluster, Shape, log_into
-from tests.simulation.workload import NAMESERVER
+from tests.simulation.cluster import Cluster, log_into
+from tests.simulation.shapes import NAMESERVER, Shape
 from tests.simulation.world import Node, Power, World
 
 _SYNC = Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dittomq.message import Ack, CopyState, Receipt
+from dittomq.message import Ack, Copy, CopyState, Receipt
 
 
 class Outcome(Enum):
@@ -30,11 +30,17 @@ class Publish:
     ordered: bool
     outcome: Outcome = Outcome.UNKNOWN
     receipt: Receipt | None = None
+    told_at: float | None = None
     late: bool = False
 
-    def stored(self, receipt: Receipt) -> None:
+    @property
+    def name(self) -> str:
+        """As findings call it."""
+        return f"{self.client} #{self.number}"
+
+    def stored(self, receipt: Receipt, at: float) -> None:
         """The client got a receipt."""
-        self.outcome, self.receipt = Outcome.STORED, receipt
+        self.outcome, self.receipt, self.told_at = Outcome.STORED, receipt, at
 
     def not_stored(self) -> None:
         """The client was told that it is in no log."""
@@ -50,6 +56,8 @@ class Read:
     topic: str
     queue: int
     queue_offset: int
+    physical_offset: int
+    record_bytes: int
     body: bytes
     may_be_undone: bool
 
@@ -74,10 +82,14 @@ class Incident:
 
 @dataclass(slots=True)
 class History:
-    """One run. `final_reads` are those of everything at the end, by node. `syncs_matter`: the group confirms only what is flushed."""
+    """One run. `final_reads` are those of everything at the end, by node. `syncs_matter`: the group confirms only what is flushed.
+
+    `copies` are asked for, the master counts.
+    """
 
     master: str
     syncs_matter: bool
+    copies: int
     publishes: list[Publish] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
@@ -87,17 +99,27 @@ class History:
         """Whether one of these happened to a copy at or after some time."""
         return any(incident.node == node and incident.at >= since and incident.harm in harms for incident in self.incidents)
 
+    def has_seen(self, *harms: Harm) -> bool:
+        """Whether one of these happened to any copy."""
+        return any(incident.harm in harms for incident in self.incidents)
+
+    def is_safe(self, publish: Publish, copy: Copy) -> bool:
+        """Whether this copy of it outlives what happened to its node since."""
+        if self.harmed(copy.node, publish.at, Harm.DISK_LOST):
+            return False
+        return copy.state is CopyState.FLUSHED or not self.harmed(copy.node, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)
+
     def must_survive(self, publish: Publish) -> bool:
         """Whether what the receipt promises outlives all that happened since.
 
-        On q disks: always, because at most one disk is lost in a run. Flushed by the master: unless its disk was lost.
+        On q disks, more than one: always, because at most one disk is lost in a run. Flushed by the master: unless its disk was lost.
         Received by the master: unless it lost power too, or failed to sync. Nothing outlives an operator who accepts its loss.
         """
         receipt = publish.receipt
         assert receipt is not None
         if self.harmed(self.master, publish.at, Harm.LOSS_ACCEPTED):
             return False
-        if Ack.REPLICA_FLUSHED in receipt.levels_reached:
+        if self.copies > 1 and Ack.REPLICA_FLUSHED in receipt.levels_reached:
             return True
         if self.harmed(self.master, publish.at, Harm.DISK_LOST):
             return False

@@ -33,6 +33,11 @@ class Life:
         self._context = contextvars.copy_context()
         self._context.run(current.set, self)
 
+    @property
+    def tasks(self) -> int:
+        """How many of them have not ended."""
+        return len(self._tasks)
+
     def check(self) -> None:
         """Raise SimCrashed when this process is gone; every door asks first."""
         if self.phase is Phase.OVER:

@@ -88,13 +88,13 @@ class Socket:
         self.peer: Socket = self
         self.receive: Callable[[object], None] = _nobody
         self.broken: Callable[[str], None] = _nobody
-        self._number = network.next_number()
+        self.number = network.next_number()
         self._outbox: deque[tuple[float, object]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._last_due = 0.0
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
     def send(self, payload: object, size: int) -> None:
         """Send in order; what is sent after the end broke is lost."""
@@ -157,6 +157,7 @@ class Socket:
             peer.vanish()
             peer.broken(payload.why)
         else:
+            self.network.tap(self, payload)
             peer.receive(payload)
 
     def _leave(self) -> None:
@@ -170,12 +171,13 @@ class Socket:
 
 
 class Network:
-    """All machines and the links between them."""
+    """All machines and the links between them. `tap` hears of everything that is delivered, with the socket that sent it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, chance: random.Random, transcript: Transcript) -> None:
         self.loop = loop
         self.chance = chance
         self.transcript = transcript
+        self.tap: Callable[[Socket, object], None] = _deaf
         self._machines: dict[str, Machine] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._numbers = 0
@@ -321,4 +323,8 @@ class _Farewell:
 
 
 def _nobody(_: object) -> None:
+    return
+
+
+def _deaf(_: Socket, __: object) -> None:
     return

@@ -76,6 +76,14 @@ def record_at(files: Mapping[str, bytes], offset: int) -> ParsedRecord:
     raise Malformed(f"no file holds offset {offset}")
 
 
+def parse_record(raw: bytes, offset: int) -> ParsedRecord:
+    """A record from its bytes, as it must lie at a physical offset; raises Malformed."""
+    found = _next(raw, 0, offset)
+    if found is None or found[0] is None or found[1] != len(raw):
+        raise Malformed(f"no record of {len(raw)} bytes begins at {offset}")
+    return found[0]
+
+
 def _next(content: bytes | bytearray, at: int, base: int) -> tuple[ParsedRecord | None, int] | None:
     """A record, or None for a blank, and where the next one begins; None at the log's end."""
     if at + 8 > len(content):

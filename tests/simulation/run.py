@@ -19,7 +19,7 @@ def report(run: Run) -> Iterator[str]:
     yield from (f"  {problem}" for problem in run.problems[:_MOST_PROBLEMS])
     yield "faults:"
     yield from (f"  {fault}" for fault in run.plan)
-    yield f"{run.shape.slaves} slaves, {run.shape.replication}"
+    yield str(run.shape)
     yield f"replay: make sim SEED={run.seed}"
 
 

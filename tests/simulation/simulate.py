@@ -12,10 +12,13 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
 from dittomq.errors import DittoError
 from tests.simulation.checkers import check_final
-from tests.simulation.cluster import Cluster, Shape, log_into, name_of, shape
+from tests.simulation.cluster import Cluster, log_into, name_of
 from tests.simulation.faults import Fault, FaultKind, plan
+from tests.simulation.happened import Happened
+from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.loop import Deadlock, Livelock
-from tests.simulation.workload import NAMESERVER, read_everything
+from tests.simulation.shapes import NAMESERVER, Shape, shape
+from tests.simulation.workload import read_everything
 from tests.simulation.world import World
 
 _MASTER = "a0:10911"
@@ -29,10 +32,12 @@ _OPERATOR_LOOKS_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one seed. `problems` empty: everything held."""
+    """What came of one seed: what checkers found, and what failed that must not fail. Both empty: everything held."""
 
     seed: int
-    problems: tuple[str, ...]
+    broken: tuple[Broken, ...]
+    failures: tuple[str, ...]
+    happened: tuple[Happened, ...]
     plan: tuple[Fault, ...]
     shape: Shape
     hash: str
@@ -40,11 +45,15 @@ class Run:
     publishes: int
     reads: int
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All that is wrong."""
+        return (*map(str, self.broken), *self.failures)
+
 
 def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Run:
     """Run one seed. `sabotage` breaks the cluster on purpose before it starts."""
     world = World(seed)
-    log_into(world)
     wanted = shape(world.chance("shape"))
     faults = plan(world.chance("faults"), wanted.machines, _FAULTS_S)
     if not wanted.needs_no_operator:
@@ -52,6 +61,7 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
     if any(fault.kind is FaultKind.DISK_LOSS for fault in faults):
         wanted = wanted.undegraded()
     cluster = Cluster(world, wanted)
+    log_into(world, cluster.logged)
     if sabotage is not None:
         sabotage(cluster)
     try:
@@ -64,7 +74,9 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
     world.close()
     return Run(
         seed=seed,
-        problems=(*cluster.problems, *world.findings),
+        broken=tuple(cluster.problems),
+        failures=tuple(world.findings),
+        happened=tuple(cluster.witness.seen),
         plan=tuple(faults),
         shape=wanted,
         hash=world.transcript.hash(),
@@ -139,7 +151,8 @@ async def _settled(cluster: Cluster) -> bool:
     except TimeoutError:
         cluster.world.transcript.lines.append(cluster.world.loop.stacks())
         unsettled = [publisher.name for publisher in cluster.publishers if not publisher.settled.is_set()]
-        cluster.problems.append(f"{_SETTLE_S:g} s after the faults {unsettled} still cannot publish to all copies, or know of all messages")
+        what = f"{_SETTLE_S:g} s after the faults {unsettled} still cannot publish to all copies, or know of all messages"
+        cluster.problems.append(Broken(Invariant.I9, what))
         return False
     return True
 
@@ -162,7 +175,7 @@ async def _equal(cluster: Cluster) -> bool:
             await _as_client(cluster, "watcher", wait)
     except TimeoutError:
         cluster.world.transcript.lines.append(cluster.world.loop.stacks())
-        cluster.problems.append(f"{_EQUAL_S:g} s after the faults not every copy has caught up")
+        cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults not every copy has caught up"))
         return False
     return True
 

@@ -12,7 +12,7 @@ _SYNC_S = (0.000_05, 0.000_4)
 _BYTES_PER_S = 400e6
 
 
-def _nobody() -> None:
+def _nobody(*_: object) -> None:
     return
 
 
@@ -25,6 +25,10 @@ class Faults:
     """So many of the next syncs fail."""
     sync_failed: Callable[[], None] = _nobody
     """Called when one does."""
+    synced: Callable[[float], None] = _nobody
+    """Called with the seconds that a sync takes."""
+    told_free: Callable[[int], None] = _nobody
+    """Called with the bytes that the process hears to be free, or when there is no room for a write."""
     skips_syncs: bool = False
     """Syncs say they are done and do nothing: a lie that checkers must notice."""
     operations_to_live: int | None = None
@@ -43,6 +47,7 @@ class SimulatedStorage:
         self.life = life
         self.faults = faults
         self._die = die
+        self.open_files = 0
         self._locks: dict[str, None] = {}
         self._cost_s = 0.0
         self._syncs_take_time = syncs_take_time
@@ -126,7 +131,9 @@ class SimulatedStorage:
 
     def free_bytes(self) -> int:
         self.begin()
-        return max(0, self.disk.capacity_bytes - self.disk.used_bytes())
+        free = self.disk.free_bytes()
+        self.faults.told_free(free)
+        return free
 
     def total_bytes(self) -> int:
         self.begin()
@@ -159,7 +166,9 @@ class SimulatedStorage:
     def sync(self, operation: str, path: str, effect: Callable[[], None]) -> None:
         """Spend the time of a sync and have its effect; StoreFailed when this one is to fail."""
         low, high = _SYNC_S
-        self.spend(low + (high - low) * self.disk.chance.random())
+        seconds = low + (high - low) * self.disk.chance.random()
+        self.spend(seconds)
+        self.faults.synced(seconds * self.faults.slowness)
         if self.faults.failing_syncs:
             self.faults.failing_syncs -= 1
             self.faults.sync_failed()
@@ -201,6 +210,7 @@ class SimulatedFile:
         self._path = path
         self._readonly = readonly
         self._closed = False
+        storage.open_files += 1
 
     def pread(self, length: int, offset: int) -> bytes:
         self._begin()
@@ -216,12 +226,13 @@ class SimulatedFile:
         content = memoryview(data)
         self._storage.spend(len(content) / _BYTES_PER_S)
         wanted = self._inode.new_pages(len(content), offset) * PAGE
-        room = disk.capacity_bytes - disk.used_bytes() if wanted else 0
+        room = disk.free_bytes() if wanted else 0
         if wanted > room:
             fits = disk.chance.randint(0, len(content) - 1)
             while self._inode.new_pages(fits, offset) * PAGE > room:
                 fits //= 2
             self._inode.write(content[:fits], offset, disk.chance)
+            self._storage.faults.told_free(0)
             raise StoreFailed("write", self._path, "[Errno 28] No space left on device")
         self._inode.write(content, offset, disk.chance)
 
@@ -246,6 +257,7 @@ class SimulatedFile:
         return len(self._inode.pages) * PAGE
 
     def close(self) -> None:
+        self._storage.open_files -= not self._closed
         self._closed = True
 
     def _begin(self) -> None:

@@ -13,8 +13,8 @@ from services.master.config import MasterConfig, NodeTable
 from services.master.wiring import serve as serve_master
 from tests.simulation.group import Group
 from tests.simulation.group import play as play_group
+from tests.simulation.shapes import NAMESERVER
 from tests.simulation.town import Town, play
-from tests.simulation.workload import NAMESERVER
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master
 

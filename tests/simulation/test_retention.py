@@ -19,7 +19,7 @@ from services.nameserver.config import NameserverConfig
 from services.slave import config as slave_config
 from services.slave import wiring as slave
 from tests.simulation.cluster import log_into
-from tests.simulation.workload import NAMESERVER
+from tests.simulation.shapes import NAMESERVER
 from tests.simulation.world import Power, World
 
 SEGMENT = 65_536

@@ -2,16 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from typing import Protocol
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer
 from dittomq.errors import DittoError
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
+from tests.simulation.shapes import NAMESERVER
 
-NAMESERVER = "ns:9876"
 TOPICS = ("orders", "bills")
 QUEUES = 2
 
@@ -28,15 +29,24 @@ class Phases:
         self.told = asyncio.Event()
 
 
+class Ears(Protocol):
+    """Who hears what clients are told, the moment they are told."""
+
+    def receipt(self, publish: Publish) -> None: ...
+
+    def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None: ...
+
+
 class Publisher:
     """One publishing client; its messages are numbered through all its lives."""
 
-    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random) -> None:
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears) -> None:
         self.name = name
         self.settled = asyncio.Event()
         self._history = history
         self._phases = phases
         self._chance = chance
+        self._ears = ears
         self._number = 0
         self._unknown: list[tuple[Producer, Publish, OutcomeUnknown, Message]] = []
 
@@ -84,8 +94,7 @@ class Publisher:
         for publish, message, outcome in zip(tried, messages, outcomes, strict=True):
             match outcome:
                 case Receipt():
-                    publish.stored(outcome)
-                    self._phases.told.set()
+                    self._told(publish, outcome)
                 case NotStored():
                     publish.not_stored()
                 case OutcomeUnknown():
@@ -106,7 +115,7 @@ class Publisher:
         except NotStored:
             publish.not_stored()
         else:
-            publish.stored(receipt)
+            self._told(publish, receipt)
         self._unknown.pop(0)
         return True
 
@@ -121,7 +130,7 @@ class Publisher:
             publish = self._try(message, self._number)
             self._history.publishes.append(publish)
             try:
-                publish.stored(await producer.publish_message(message))
+                self._told(publish, await producer.publish_message(message))
             except NotStored:
                 publish.not_stored()
             except OutcomeUnknown as unknown:
@@ -132,6 +141,11 @@ class Publisher:
             if publish.receipt is not None and Ack.REPLICA_FLUSHED in publish.receipt.levels_reached:
                 return
             await asyncio.sleep(1.0)
+
+    def _told(self, publish: Publish, receipt: Receipt) -> None:
+        publish.stored(receipt, self._phases.now())
+        self._ears.receipt(publish)
+        self._phases.told.set()
 
     def _try(self, message: Message, number: int) -> Publish:
         return Publish(self._phases.now(), self.name, number, message.topic, message.body, ordered=message.queue is not None)
@@ -146,12 +160,13 @@ class Publisher:
 class Subscriber:
     """One reading client: reads queues forward, from any copy or from one, and now and then from some offset again."""
 
-    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random) -> None:
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears) -> None:
         self.name = name
         self.nodes: tuple[str, ...] = ()
         self._history = history
         self._phases = phases
         self._chance = chance
+        self._ears = ears
 
     async def serve(self, doors: BrokerDoors, _: asyncio.Event) -> None:
         """Read until the run is calm."""
@@ -169,7 +184,9 @@ class Subscriber:
                 except DittoError:
                     await asyncio.sleep(0.5)
                     continue
-                self._history.reads += reads_of(page, asked_at)
+                reads = reads_of(page, asked_at)
+                self._history.reads += reads
+                self._ears.page(reads, page.node, page.confirmed)
                 positions[topic, queue] = page.next_offset if page.messages else min(offset, page.max_offset)
                 await asyncio.sleep(self._chance.choice((0.01, 0.2, 1.0)))
 
@@ -184,6 +201,8 @@ def reads_of(page: Page, asked_at: float) -> list[Read]:
             topic=message.topic,
             queue=message.queue,
             queue_offset=message.queue_offset,
+            physical_offset=message.physical_offset,
+            record_bytes=message.record_bytes,
             body=message.body,
             may_be_undone=undone_from is not None and message.queue_offset >= undone_from,
         )

@@ -12,7 +12,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, ComeBack
 from dittomq.errors import StoreFailed
 from tests.simulation.clock import SimulatedClock
-from tests.simulation.disk import Disk
+from tests.simulation.disk import BOUNDLESS, Disk
 from tests.simulation.life import Life, SimCrashed
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
@@ -33,9 +33,10 @@ class Power(Enum):
 
 
 class Node:
-    """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too. `crashed` is told of each crash.
+    """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too.
 
     `services` are what its process may come back as; whoever starts the machine starts `serve`, whatever it was last.
+    `crashed` is told of each crash, and in which files a hole arose.
     """
 
     def __init__(self, world: "World", name: str, serve: Serve, disk: Disk) -> None:
@@ -45,10 +46,11 @@ class Node:
         self.disk = disk
         self.faults = Faults()
         self.lives = 0
-        self.crashed: Callable[[Power], None] = _nobody
+        self.crashed: Callable[[Power, list[str]], None] = _nobody
         self._dies_by = Power.KILL
         self._world = world
         self._life: Life | None = None
+        self._storage: SimulatedStorage | None = None
         self._stop = asyncio.Event()
         self._asked_to_end = False
         self._main: asyncio.Task[None] | None = None
@@ -59,6 +61,16 @@ class Node:
     def running(self) -> bool:
         """Whether its process is there."""
         return self._life is not None
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of its process."""
+        return 0 if self._life is None else self._life.tasks
+
+    @property
+    def open_files(self) -> int:
+        """Files that its process has open."""
+        return 0 if self._storage is None or self._life is None else self._storage.open_files
 
     def start(self, service: BrokerService | None = None) -> None:
         """Start the process, on what the disk holds; as `service` when it comes back as that."""
@@ -99,17 +111,20 @@ class Node:
         if life is not None:
             life.end()
             self._world.bury(life)
+        holes: list[str] = []
         if power is Power.LOSS:
-            self.disk.lose_power()
+            holes = self.disk.lose_power()
         else:
             self.disk.drop_cache()
-        self.crashed(power)
+        self.crashed(power, holes)
 
     def lose_disk(self) -> None:
         """Put an empty disk in the place of what is lost; only while nothing runs."""
         assert self._life is None, f"{self.name} runs"
         self._world.transcript.note(self.name, "loses its disk")
+        watch = self.disk.watch
         self.disk = Disk(self.disk.chance, self.disk.capacity_bytes)
+        self.disk.watch = watch
 
     def crash_within(self, operations: int, power: Power) -> None:
         """Crash inside the disk operation that follows so many others."""
@@ -117,7 +132,7 @@ class Node:
         self._dies_by = power
 
     async def _run(self, life: Life, stop: asyncio.Event, serve: Serve) -> None:
-        storage = SimulatedStorage(self.disk, life, self.faults, lambda: self.crash(self._dies_by), syncs_take_time=True)
+        storage = self._storage = SimulatedStorage(self.disk, life, self.faults, lambda: self.crash(self._dies_by), syncs_take_time=True)
         world = self._world
         doors = BrokerDoors(
             transport=SimulatedTransport(world.network, life, lambda where, error: world.unexpected(self.name, f"in {where}", error)),
@@ -180,7 +195,7 @@ class World:
         """Random numbers for one purpose, independent of all others."""
         return random.Random(f"{self.seed} {purpose}")  # a seed must repeat
 
-    def node(self, name: str, serve: Serve, *, capacity_bytes: int = 1 << 40) -> Node:
+    def node(self, name: str, serve: Serve, *, capacity_bytes: int = BOUNDLESS) -> Node:
         """Add a machine; it does not run yet."""
         node = self.nodes[name] = Node(self, name, serve, Disk(self.chance(f"{name} disk"), capacity_bytes))
         self.network.machine(name)
@@ -231,7 +246,7 @@ class World:
             self.unexpected("loop", str(context.get("message")), error or RuntimeError("no exception"))
 
 
-def _nobody(_: Power) -> None:
+def _nobody(_: Power, __: list[str]) -> None:
     return
 
 

@@ -1,0 +1,131 @@
+"""What came about in a run, seen from outside: on the wire, on disks, in what clients were told, in logs. Never in the plan."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from dittomq._pb.ditto.replication.v1.replication_pb2 import VERDICT_ACTION_TRUNCATE, Hello, ReplicateRequest, ReplicateResponse
+from dittomq.message import Ack, PutStatus, Receipt
+from tests.simulation.disk import Deed, Operation
+from tests.simulation.history import Publish
+from tests.simulation.shapes import RESERVE_BYTES, Shape
+from tests.simulation.while_running import machine_of
+
+_SLOW_SYNC_S = 0.1
+_TAIL = "dittomq/tail-"
+_SEGMENT = "commitlog/"
+
+
+class Happened(Enum):
+    """Something that the seeds of CI must bring about, in the words of the page that lists them."""
+
+    SLAVE_AHEAD = "slave ahead of its master"
+    CUT_ACROSS_A_SEGMENT = "cut across a segment"
+    KILLED_BEFORE_CONFIRMED_WAS_HEARD = "kill before the moved confirmed end was heard"
+    UNSYNCED_HOLE = "unsynced hole"
+    DEGRADED = "degrade in"
+    DEGRADED_NO_MORE = "degrade out"
+    DEDUP_AFTER_RESTART = "dedup after restart"
+    SLOW_FSYNC = "slow fsync"
+    DISK_FULL_ON_SLAVE = "disk full on the slave"
+    FAILED_FSYNC = "failed fsync"
+    TAIL_TAKEN_OVER = "tail of a slave taken over"
+    LOST_DISK_COPIED = "lost disk of the master copied from a slave"
+
+
+class Witness:
+    """Writes down what happened in one run."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.seen: dict[Happened, None] = {}
+        self._shape = shape
+        self._hello: dict[str, Hello] = {}
+        self._heard_confirmed: dict[str, int] = {}
+        self._confirmed_told = 0
+        self._holders: tuple[str, ...] = ()
+        self._degraded_in: int | None = None
+        self._leader: dict[int, str] = {}
+        self._cutting_to: dict[str, int] = {}
+
+    def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
+        """A slave said something to its master."""
+        if said.WhichOneof("event") == "hello":
+            self._hello[slave] = said.hello
+
+    def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
+        """A master said something to a slave."""
+        match said.WhichOneof("event"):
+            case "verdict" if said.verdict.action == VERDICT_ACTION_TRUNCATE and slave in self._hello:
+                if self._hello[slave].end_offset > said.verdict.lineage[-1].start_offset:
+                    self._note(Happened.SLAVE_AHEAD)
+            case "chunk":
+                self._hears(slave, said.chunk.confirmed_offset)
+            case "heartbeat":
+                self._hears(slave, said.heartbeat.confirmed_offset)
+
+    def receipt(self, publish: Publish) -> None:
+        """A client got a receipt."""
+        receipt = publish.receipt
+        assert receipt is not None
+        replicated = Ack.REPLICA_FLUSHED in receipt.levels_reached and self._shape.replication.asked_copies > 1
+        end = receipt.physical_offset + receipt.record_bytes
+        if replicated and end > self._confirmed_told:
+            self._confirmed_told = end
+            self._holders = tuple(machine_of(copy.node) for copy in receipt.copies[1:])
+        if receipt.status is PutStatus.SLAVE_NOT_AVAILABLE:
+            self._degraded_in = receipt.epoch
+            self._note(Happened.DEGRADED)
+        elif replicated and not receipt.duplicate and receipt.epoch == self._degraded_in:
+            self._note(Happened.DEGRADED_NO_MORE)
+        if receipt.duplicate and receipt.epoch < max(self._leader, default=0):
+            self._note(self._kind_of_dedup(receipt))
+
+    def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
+        """A service wrote a line into its log."""
+        match name:
+            case "epoch_opened":
+                self._leader[fields["epoch"]] = machine
+            case "tail_taken_over" if fields["start"] > 0:
+                self._note(Happened.TAIL_TAKEN_OVER)
+            case "tail_taken_over":
+                self._note(Happened.LOST_DISK_COPIED)
+
+    def crashed(self, machine: str, holes: list[str]) -> None:
+        """A process was killed, or its machine lost power; `holes` arose in these files."""
+        if any(path.startswith(_SEGMENT) for path in holes):
+            self._note(Happened.UNSYNCED_HOLE)
+        leads = machine == self._leader.get(max(self._leader, default=0))
+        if leads and any(self._heard_confirmed.get(holder, 0) < self._confirmed_told for holder in self._holders):
+            self._note(Happened.KILLED_BEFORE_CONFIRMED_WAS_HEARD)
+
+    def renamed(self, machine: str, operation: Operation) -> None:
+        """A name on a disk changed."""
+        if operation.deed is Deed.MADE and operation.path.startswith(_TAIL):
+            self._cutting_to[machine] = int(operation.path.removeprefix(_TAIL).partition("-")[0])
+        elif operation.deed is Deed.REMOVED and operation.path.startswith(_SEGMENT):
+            cut_to = self._cutting_to.get(machine)
+            if cut_to is not None and int(operation.path.removeprefix(_SEGMENT)) >= cut_to:
+                self._note(Happened.CUT_ACROSS_A_SEGMENT)
+
+    def synced(self, seconds: float) -> None:
+        """A sync took so long."""
+        if seconds >= _SLOW_SYNC_S:
+            self._note(Happened.SLOW_FSYNC)
+
+    def sync_failed(self) -> None:
+        """A sync failed."""
+        self._note(Happened.FAILED_FSYNC)
+
+    def told_free(self, machine: str, free_bytes: int) -> None:
+        """A process heard how many bytes are free."""
+        if free_bytes < RESERVE_BYTES and machine != self._leader.get(max(self._leader, default=0)):
+            self._note(Happened.DISK_FULL_ON_SLAVE)
+
+    def _hears(self, slave: str, confirmed: int) -> None:
+        self._heard_confirmed[slave] = max(self._heard_confirmed.get(slave, 0), confirmed)
+
+    def _kind_of_dedup(self, receipt: Receipt) -> Happened:
+        return Happened.DEDUP_AFTER_RESTART
+
+    def _note(self, what: Happened) -> None:
+        self.seen[what] = None

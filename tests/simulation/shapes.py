@@ -1,0 +1,105 @@
+"""How the groups of the runs are configured: copies, flushing, acknowledgement and sizes vary with the seed."""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from dittomq.broker.config import StoreTable
+from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReleaseLevel, ReplicationTable
+from services.slave.config import SlaveConfig
+from tests.simulation.faults import Machines
+
+NAMESERVER = "ns:9876"
+PUBLISHERS = ("p0", "p1")
+SUBSCRIBER = "r0"
+RESERVE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the group is configured."""
+
+    slaves: int
+    replication: ReplicationTable
+    slave_flush: FlushMode
+    segment_bytes: int = 65_536
+
+    def __str__(self) -> str:
+        table = self.replication
+        copies = f"{self.slaves} slaves, {table.asked_copies} copies asked, {table.min_in_sync_replicas} at least"
+        return f"{table.mode}, {copies}, {table.flush_mode}, {table.release_level}, segments of {self.segment_bytes:,} bytes"
+
+    @property
+    def syncs_matter(self) -> bool:
+        """Whether only what is flushed is confirmed."""
+        return self.replication.flush_mode is FlushMode.SYNC_FLUSH
+
+    @property
+    def needs_no_operator(self) -> bool:
+        """Whether what is confirmed is on more than one disk, so that nobody need ever accept its loss."""
+        return self.syncs_matter and self.replication.asked_copies > 1 and self.replication.release_level is ReleaseLevel.FLUSHED
+
+    @property
+    def disks_of_confirmed(self) -> int:
+        """On so many disks, at least, is what a consumer reads as confirmed; 0 where nothing says so."""
+        if not self.syncs_matter:
+            return 0
+        if self.replication.mode is Mode.ASYNC_MASTER or self.replication.release_level is not ReleaseLevel.FLUSHED:
+            return 1
+        return self.replication.min_in_sync_replicas
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The machines of the group, the master's first."""
+        return tuple(f"a{number}" for number in range(self.slaves + 1))
+
+    @property
+    def machines(self) -> Machines:
+        """Who can be hit by faults."""
+        return Machines(self.brokers, "ns", (*PUBLISHERS, SUBSCRIBER))
+
+    @property
+    def store(self) -> StoreTable:
+        """Of every broker."""
+        return StoreTable(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
+
+    def undegraded(self) -> Self:
+        """The same, but refusing what cannot be on as many copies as asked."""
+        return replace(self, replication=replace(self.replication, min_in_sync_replicas=self.replication.asked_copies))
+
+    def leading(self, machine: str, number: int) -> MasterConfig:
+        """Configuration of this machine as a master."""
+        return MasterConfig(**self._tables(machine, number))
+
+    def following(self, machine: str, number: int) -> SlaveConfig:
+        """Configuration of this machine as a slave."""
+        return SlaveConfig(**self._tables(machine, number))
+
+    def _tables(self, machine: str, number: int) -> dict[str, Any]:
+        replication = self.replication if number == 0 else replace(self.replication, flush_mode=self.slave_flush)
+        return {
+            "node": NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
+            "advertise": {"default": f"{machine}:10911"},
+            "advertise_replication": {"default": f"{machine}:10912"},
+            "store": self.store,
+            "replication": replication,
+        }
+
+
+def shape(chance: random.Random) -> Shape:
+    """Mostly two slaves, all flushed; now and then something weaker, stricter, smaller or larger."""
+    slaves = chance.choice((0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 3))
+    asynchronous = chance.random() < 0.15
+    lazy = chance.random() < 0.15
+    copies = min(slaves + 1, 2)
+    if slaves and chance.random() < 0.3:
+        copies = chance.randint(1, slaves + 1)
+    replication = ReplicationTable(
+        mode=Mode.ASYNC_MASTER if asynchronous else Mode.SYNC_MASTER,
+        replicas_expected=slaves,
+        in_sync_replicas=0 if asynchronous else copies,
+        min_in_sync_replicas=1 if asynchronous else chance.choice((1, 1, copies, chance.randint(1, copies))),
+        flush_mode=FlushMode.ASYNC_FLUSH if lazy else FlushMode.SYNC_FLUSH,
+        release_level=ReleaseLevel.RECEIVED if lazy or chance.random() < 0.1 else ReleaseLevel.FLUSHED,
+    )
+    return Shape(slaves, replication, replication.flush_mode, chance.choice((16_384, 65_536)))

@@ -1,0 +1,191 @@
+"""Checks that need not wait for the end: each thing a client or a replica is told is held against the disks at that moment."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dittomq._pb.ditto.replication.v1.replication_pb2 import VERDICT_ACTION_STREAM, ReplicateRequest, ReplicateResponse
+from dittomq.commitlog.options import StoreOptions
+from dittomq.message import Ack, CopyState, PutStatus, Receipt
+from dittomq.message import Copy as NamedCopy
+from tests.simulation.copies import Copy
+from tests.simulation.disk import Operation
+from tests.simulation.history import Harm, History, Publish, Read
+from tests.simulation.invariants import Broken, Invariant
+from tests.simulation.parser import Malformed
+from tests.simulation.shapes import Shape
+from tests.simulation.world import World
+
+TABLES = ("config/topics.json",)  # groups, offsets and delays have no rows yet
+MOST_TASKS = 250
+MOST_OPEN_FILES = StoreOptions().open_files + 16
+MOST_CONNECTIONS = 60
+
+
+class RunningChecks:
+    """Judges one run while it runs; `problems` are its findings. Brokers are machines: a0 is the node a/0."""
+
+    def __init__(self, world: World, shape: Shape, history: History, copy: Callable[[str], Copy]) -> None:
+        """`copy` is the log on a machine's disk."""
+        self.problems: list[Broken] = []
+        self._world = world
+        self._shape = shape
+        self._history = history
+        self._copy = copy
+        self._acker: dict[int, str] = {}
+        self._newest_told: tuple[int, float] = (0, 0.0)
+        self._confirmed: dict[tuple[str, int], int] = {}
+        self._on_enough_disks: set[bytes] = set()
+        self._tables: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self._newest_table: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    # What clients are told.
+
+    def receipt(self, publish: Publish) -> None:
+        """A client got a receipt."""
+        assert publish.receipt is not None
+        self._find(Invariant.I1, self._overstated(publish, publish.receipt))
+        self._find(Invariant.I1, self._not_on_copies(publish, publish.receipt))
+        self._find(Invariant.I5, self._wrong_acker(publish, publish.receipt))
+
+    def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None:
+        """A client got a page of messages from a node, which said how far its log is confirmed."""
+        self._find(Invariant.I6, self._confirmed_went_back(node, confirmed))
+        wanted = self._shape.disks_of_confirmed
+        if not wanted or self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
+            return
+        for read in reads:
+            if not read.may_be_undone and read.body not in self._on_enough_disks:
+                self._find(Invariant.I6, self._on_too_few_disks(read, wanted))
+                self._on_enough_disks.add(read.body)
+
+    # What replicas tell each other.
+
+    def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
+        """Nothing is to be judged before the master has."""
+
+    def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
+        """Told to stream, a slave writes nothing before it has heard so: its copy lies still, and its master's only grows."""
+        verdict = said.verdict
+        if said.WhichOneof("event") != "verdict" or verdict.action != VERDICT_ACTION_STREAM:
+            return
+        ours, theirs = self._copy(master), self._copy(slave)
+        start, end = max(ours.begin, theirs.begin), verdict.from_offset
+        one, other = ours.content(start, end), theirs.content(start, end)
+        if one != other:
+            at = next(at for at, (mine, its) in enumerate(zip(one, other, strict=True)) if mine != its)
+            self._find(Invariant.I4, [f"{slave} is told by {master} to stream from {end} and differs at byte {start + at}"])
+
+    # What disks show.
+
+    def renamed(self, machine: str, operation: Operation) -> None:
+        """A file of a machine got its name; a table is in force from then on."""
+        if operation.inode is not None and operation.target in TABLES:
+            content = operation.inode.read(operation.inode.size, 0)
+            self._find(Invariant.I11, self._wrong_table(machine, operation.target, content))
+
+    def disk_lost(self, machine: str) -> None:
+        """What a machine held before counts no more."""
+        self._newest_table = {key: version for key, version in self._newest_table.items() if key[0] != machine}
+
+    def look_at_processes(self) -> None:
+        """Count what each process holds."""
+        for name, node in self._world.nodes.items():
+            for what, count, most in (
+                ("tasks", node.tasks, MOST_TASKS),
+                ("open files", node.open_files, MOST_OPEN_FILES),
+                ("connections", len(self._world.network.machine(name).sockets), MOST_CONNECTIONS),
+            ):
+                if count > most:
+                    self._find(Invariant.I10, [f"{name} has {count} {what}, and {most} are its bound"])
+
+    def _find(self, invariant: Invariant, found: Sequence[str] | Iterator[str]) -> None:
+        now = self._world.loop.time()
+        self.problems += (Broken(invariant, f"at {now:.6f}: {what}") for what in found)
+
+    def _overstated(self, publish: Publish, receipt: Receipt) -> Iterator[str]:
+        """Levels follow from the copies that the receipt names, and PUT_OK from the level asked for."""
+        q = self._shape.replication.asked_copies
+        flushed = sum(copy.state is CopyState.FLUSHED for copy in receipt.copies)
+        reached = receipt.levels_reached
+        if len({copy.node for copy in receipt.copies}) < len(receipt.copies):
+            yield f"the receipt of {publish.name} names a copy twice: {', '.join(map(str, receipt.copies))}"
+        if (Ack.REPLICA_FLUSHED in reached and flushed < q) or (Ack.REPLICA_RECEIVED in reached and len(receipt.copies) < q):
+            yield f"the receipt of {publish.name} claims {q} copies and names {', '.join(map(str, receipt.copies))}"
+        if Ack.MASTER_FLUSHED in reached and receipt.copies[0].state is not CopyState.FLUSHED:
+            yield f"the receipt of {publish.name} claims that its master has flushed it and names {receipt.copies[0]}"
+        if receipt.status is PutStatus.PUT_OK and receipt.asked not in reached:
+            yield f"the receipt of {publish.name} says PUT_OK, and {receipt.asked} is not reached"
+
+    def _not_on_copies(self, publish: Publish, receipt: Receipt) -> Iterator[str]:
+        if not self._history.must_survive(publish):
+            return
+        for named in receipt.copies:
+            if self._history.is_safe(publish, named):
+                yield from self._not_there(publish, receipt, named)
+
+    def _not_there(self, publish: Publish, receipt: Receipt, named: NamedCopy) -> Iterator[str]:
+        where = f"{publish.name} was acknowledged as {named} at {receipt.physical_offset}"
+        durable = named.state is CopyState.FLUSHED
+        try:
+            record = self._copy(machine_of(named.node)).record(receipt.physical_offset, receipt.record_bytes, durable=durable)
+        except Malformed as problem:
+            yield f"{where} and is not there: {problem}"
+            return
+        if record.body != publish.body:
+            yield f"{where}, and there lies {record.body[:20]!r}"
+
+    def _wrong_acker(self, publish: Publish, receipt: Receipt) -> Iterator[str]:
+        if receipt.duplicate:  # its epoch is that of an earlier try
+            return
+        acker = receipt.copies[0].node
+        first = self._acker.setdefault(receipt.epoch, acker)
+        if first != acker:
+            yield f"{publish.name} was acknowledged in epoch {receipt.epoch} by {acker}, an earlier message by {first}"
+        epoch, told_at = self._newest_told
+        if receipt.epoch < epoch and publish.at > told_at:
+            yield f"{publish.name} was sent after epoch {epoch} had acknowledged, and acknowledged by {acker} in epoch {receipt.epoch}"
+        if receipt.epoch > epoch:
+            self._newest_told = (receipt.epoch, self._world.loop.time())
+
+    def _confirmed_went_back(self, node: str, confirmed: int) -> Iterator[str]:
+        key = (node, self._world.nodes[machine_of(node)].lives)
+        before = self._confirmed.get(key, 0)
+        if confirmed < before and not self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED) and self._shape.needs_no_operator:
+            yield f"{node} said that {before} bytes are confirmed, and then {confirmed}"
+        self._confirmed[key] = max(before, confirmed)
+
+    def _on_too_few_disks(self, read: Read, wanted: int) -> Iterator[str]:
+        held = 0
+        for machine in self._shape.brokers:
+            try:
+                held += self._copy(machine).record(read.physical_offset, read.record_bytes, durable=True).body == read.body
+            except Malformed:
+                continue
+        if held < wanted:
+            where = f"{read.topic} queue {read.queue} offset {read.queue_offset}"
+            yield f"{read.node} served {where} as confirmed, which {held} disks hold and {wanted} should"
+
+    def _wrong_table(self, machine: str, path: str, content: bytes) -> Iterator[str]:
+        table: dict[str, Any] = _loads(content)
+        told = table.get("dataVersion")
+        if told is None:
+            return
+        version = (told["stateVersion"], told["counter"], told["timestamp"])
+        newest = self._newest_table.get((machine, path), version)
+        if version < newest:
+            yield f"{machine} held version {newest} of {path} and now {version}"
+        self._newest_table[machine, path] = max(version, newest)
+        known = self._tables.setdefault((path, version), content)
+        if known != content:
+            yield f"{machine} holds as version {version} of {path} something else than another copy"
+
+
+def machine_of(node: str) -> str:
+    """The machine a0 of the node "a/0"."""
+    return node.replace("/", "")
+
+
+def _loads(content: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(content)
+    return found
