@@ -140,9 +140,13 @@ class MasterSession:
         if common < begin:
             return self._drop(f"{hello.node} can go on only from {common:,}, this log begins at {begin:,}; empty its data_dir to copy it")
         if hello.end > common:
-            why = "written under another master" if hello.lineage else "written by nobody known"
-            return self._tell_cut(max(common, hello.min_offset), why)
+            return self._tell_cut(max(common, hello.min_offset), self._why_cut(hello, common))
         return [CompareDigests(tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common))]
+
+    def _why_cut(self, hello: Hello, common: PhysicalOffset) -> str:
+        if not hello.lineage:
+            return "written by nobody known"
+        return "beyond the end of this master's log" if common == self._end else "written under another master"
 
     def _misfit(self, hello: Hello) -> str:
         """Why the slave is not ours; empty when it is."""

@@ -62,5 +62,9 @@ class Group:
             "in_sync": ",".join(confirm.in_sync) or "none",
             "degrade": confirm.degrade.name,
             "writes": shown(confirm.has_room_for_writes()),
-            **{f"why_{node}_left": shown(view.why_left) for node in self._nodes if (view := confirm.view(node)) and not view.in_sync},
+            **{
+                f"why_{node}_left": shown(view.why_left)
+                for node in self._nodes
+                if (view := confirm.view(node)) and view.why_left and not view.in_sync
+            },
         }

@@ -4,10 +4,11 @@
     > SlaveGone node=a/1
     > EpochKnown epoch=7                                a nameserver has seen it
     > LossAccepted                                      the operator lets it lead
-    > TookOver                                          what the last answer asked for is done, durably
+    > TookOver                                          the tail that the last answer named is here, durably
+    > BrokeOff                                          its slave could not be read to the end
     > Asked
 
-It is asked after each event; an answer that is the one before is not repeated.
+It is asked after each event, but not while a tail is being fetched; an answer that is the one before is not repeated.
 """
 
 from typing import Any
@@ -49,9 +50,17 @@ class Start:
             case "TookOver":
                 assert self._plan is not None
                 self._own = OwnLog(self._own.node, self._own.stopped, self._plan.end, self._plan.lineage)
+                self._plan = None
                 self._leadership.took_over(self._own)
+            case "BrokeOff":
+                assert self._plan is not None
+                self._leadership.slave_gone(self._plan.source)
+                self._plan = None
             case _:
                 assert event == "Asked", f"a start has no event {event}"
+        return [] if self._plan else self._ask(now)
+
+    def _ask(self, now: float) -> list[str]:
         decision = self._leadership.decide(now)
         self._plan = decision if isinstance(decision, TakeOver) else None
         before, self._said = self._said, shown(decision)

@@ -1,0 +1,58 @@
+"""The plays act every move of every table: no row permits what no decider does, and none is unproven."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from dittomq.replication.moves import Kind, Moves, name_of
+from tests.transcripts.stage import PLAYS, perform
+from tools.statedoc import TABLES
+
+
+def _rows(moves: Moves[Any]) -> Iterator[tuple[str, str, str, str]]:
+    for state, row in moves.rows.items():
+        for kind, nexts in row.items():
+            yield from ((moves.title, state.name, name_of(kind), after.name) for after in nexts)
+
+
+def _untimely(moves: Moves[Any]) -> Iterator[tuple[str, str, str]]:
+    for state, row in moves.rows.items():
+        yield from ((moves.title, state.name, name_of(kind)) for kind in moves.said if kind not in row)
+
+
+@pytest.fixture
+def acted(monkeypatch: pytest.MonkeyPatch) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
+    """The moves that all plays make, and what is said out of turn in them."""
+    moved: set[tuple[str, ...]] = set()
+    refused: set[tuple[str, ...]] = set()
+    check, out_of_turn = Moves.check, Moves.out_of_turn
+
+    def note_move(self: Moves[Any], before: Enum, kind: Kind, after: Enum) -> None:
+        check(self, before, kind, after)
+        moved.add((self.title, before.name, name_of(kind), after.name))
+
+    def note_refusal(self: Moves[Any], state: Enum, kind: Kind) -> str:
+        why = out_of_turn(self, state, kind)
+        if why:
+            refused.add((self.title, state.name, name_of(kind)))
+        return why
+
+    monkeypatch.setattr(Moves, "check", note_move)
+    monkeypatch.setattr(Moves, "out_of_turn", note_refusal)
+    for play in PLAYS:
+        perform(play.read_text(encoding="utf-8"))
+    return moved, refused
+
+
+def test_every_move_of_every_table_is_acted_in_a_play(acted: tuple[set[tuple[str, ...]], set[tuple[str, ...]]]) -> None:
+    moved, _ = acted
+
+    assert {row for moves, _ in TABLES for row in _rows(moves)} - moved == set()
+
+
+def test_whatever_is_out_of_turn_is_said_in_a_play(acted: tuple[set[tuple[str, ...]], set[tuple[str, ...]]]) -> None:
+    _, refused = acted
+
+    assert {row for moves, _ in TABLES for row in _untimely(moves)} - refused == set()
