@@ -1,8 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop transcripts sim crash bench bench-store lint proto docs lock clean
-
+.PHONY: help demo test interop sim transcripts crash bench bench-store bench-replication lint proto docs lock clean
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
 PIP := $(RUN) -m pip --quiet --disable-pip-version-check --no-input
@@ -35,6 +34,9 @@ bench: .venv/ready ## measure against the least code that moves and flushes the 
 
 bench-store: .venv/ready ## measure the store by itself: append, recovery, memory at rest, against the least code for the same bytes
 	@$(RUN) -m bench.store $(if $(ONLY),--only $(ONLY))
+
+bench-replication: .venv/ready ## measure replication beside PostgreSQL, RabbitMQ, etcd, Redis and RocketMQ on this machine (ONLY=postgres: one of them)
+	@$(RUN) -m bench.replication $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/ready ## ruff, mypy, import-linter, buf: the part of `make test` that runs no code of ours
 	@$(RUN) -m pytest -n 2 -q tests/architecture/test_linters.py

@@ -67,11 +67,11 @@ async def one_caller(bench: Bench) -> list[Figure]:
     async def send() -> None:
         await bench.floor.round_trip(frame)
 
-    await _call_times(bench.product.publish_one, bench.sizes.calls)
+    await bench.product.call_times(bench.sizes.calls)
     await _call_times(send, bench.sizes.calls)
     ours, floor = [], []
     for _ in range(bench.sizes.pairs):
-        ours.append(await _call_times(bench.product.publish_one, bench.sizes.calls))
+        ours.append(await bench.product.call_times(bench.sizes.calls))
         await asyncio.sleep(REST_S)
         floor.append(await _call_times(send, bench.sizes.calls))
         bench.step(name)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.copying import Copied, first_segment, wait_for_bytes
 from dittomq.client import AsyncClient, Message, Producer
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
@@ -41,18 +42,19 @@ class Product:
     """A client of a running cluster."""
 
     def __init__(self, cluster: LocalCluster, mq: AsyncClient, producer: Producer) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._mq = mq
         self._producer = producer
         body = random.Random(1).randbytes(BODY_BYTES)
         self._batch = [Message(TOPIC, body)] * BATCH
 
-    async def publish(self, *, tasks: int, rounds: int) -> float:
+    async def publish(self, *, tasks: int, rounds: int, batch: int = BATCH) -> float:
         """`tasks` publish `rounds` batches each, waiting for the receipts of each; the seconds until all queues are built on both."""
+        messages = self._batch[:batch]
 
         async def one_task() -> None:
             for _ in range(rounds):
-                await self._producer.publish_many(self._batch)
+                await self._producer.publish_many(messages)
 
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
@@ -64,6 +66,15 @@ class Product:
     async def publish_one(self) -> None:
         """Publish one message and wait for its receipt."""
         await self._producer.publish_message(self._batch[0])
+
+    async def call_times(self, calls: int) -> list[float]:
+        """Milliseconds of as many messages, one after the other."""
+        times = []
+        for _ in range(calls):
+            began = time.perf_counter()
+            await self.publish_one()
+            times.append((time.perf_counter() - began) * 1000)
+        return times
 
     async def record_bytes(self) -> int:
         """What one message takes in the log."""
@@ -83,7 +94,7 @@ class Product:
         A look that fails proves nothing, the connection to a node that has just started may be in a pause. A log so small that the
         first look finds all of it is counted whole, from the start of the process on.
         """
-        cluster = self._cluster
+        cluster = self.cluster
         cluster.stop_node(SLAVE)
         shutil.rmtree(cluster.data_dir(SLAVE))
         started = time.perf_counter()
@@ -101,6 +112,52 @@ class Product:
                 return CaughtUp(master.end, ended - started)
             return CaughtUp(master.end - first.end, ended - began)
 
+    async def fill(self, size: int) -> None:
+        """Let the log hold at least that many bytes."""
+        missing = size - (await self._mq.admin.ha_status(self._address(MASTER))).end
+        if missing > 0:
+            await self.publish(tasks=8, rounds=-(-missing // (8 * BATCH * await self.record_bytes())))
+
+    async def write(self, size: int) -> None:
+        """Publish about that many bytes; the slave may be away."""
+        for _ in range(max(1, size // (BATCH * BODY_BYTES))):
+            await self._producer.publish_many(self._batch)
+
+    async def publish_paced(self, tasks: int, rounds: int, period_s: float) -> float:
+        """Messages a second of `tasks` that publish `rounds` batches each, one batch every `period_s` at most, until the last receipt."""
+        began = time.perf_counter()
+
+        async def one_task() -> None:
+            for number in range(rounds):
+                await asyncio.sleep(max(0.0, began + number * period_s - time.perf_counter()))
+                await self._producer.publish_many(self._batch)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                group.create_task(one_task())
+        return tasks * rounds * BATCH / (time.perf_counter() - began)
+
+    async def dropped(self) -> None:
+        """Return when the master has given its slave up."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while any(node.state in ("in sync", "catching up") for node in (await self._master()).nodes[1:]):  # noqa: ASYNC110  # as above
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _master(self) -> HaStatus:
+        return await self._mq.admin.ha_status(self._address(MASTER))
+
+    async def copy(self) -> Copied:
+        """Empty the slave and start it anew: all is flushed and its queues are built at the end."""
+        cluster = self.cluster
+        cluster.stop_node(SLAVE)
+        shutil.rmtree(cluster.data_dir(SLAVE))
+        size = (await self._mq.admin.ha_status(self._address(MASTER))).end
+        started = time.perf_counter()
+        cluster.start_node(SLAVE)
+        first = await asyncio.to_thread(wait_for_bytes, first_segment(cluster.data_dir(SLAVE)), 0, 64, _PATIENCE_S)
+        await self.settle()
+        return Copied(size, first - started, time.perf_counter() - first)
+
     async def _is_settled(self) -> bool:
         master, slave = await self._status(MASTER), await self._status(SLAVE, streams=True)
         if master is None or slave is None:
@@ -117,7 +174,7 @@ class Product:
         return status if not streams or (status.nodes[0].state == "following" and status.epoch > 0) else None
 
     def _address(self, node: str) -> str:
-        return self._cluster.node(node).address
+        return self.cluster.node(node).address
 
 
 @asynccontextmanager

@@ -27,9 +27,24 @@ def test_a_quick_benchmark_of_the_store_prints_a_figure_of_every_measure_and_lea
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_quick_benchmark_of_replication_measures_beside_what_is_installed_and_names_what_is_not(tmp_path: Path) -> None:
+    ran = _quick("bench.replication", tmp_path, "--only", "least", "--only", "divergence", "--only", "etcd")
+
+    names = [figure["name"] for figure in json.loads(ran.stdout)["figures"]]
+    assert names[0] == "8 × 256, the least code of the same bytes"
+    for peer in ("divergence", "etcd"):
+        assert any(peer in name for name in names) or f"{peer} is left out" in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def _quick_figures(module: str, folder: Path) -> list[dict[str, Any]]:
+    figures: list[dict[str, Any]] = json.loads(_quick(module, folder).stdout)["figures"]
+    return figures
+
+
+def _quick(module: str, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     ran = subprocess.run(
-        [sys.executable, "-m", module, "--quick", "--json", "--dir", str(folder)],
+        [sys.executable, "-m", module, "--quick", "--json", "--dir", str(folder), *options],
         cwd=checkout_root(),
         capture_output=True,
         text=True,
@@ -38,5 +53,4 @@ def _quick_figures(module: str, folder: Path) -> list[dict[str, Any]]:
     )
 
     assert ran.returncode == 0, ran.stderr
-    figures: list[dict[str, Any]] = json.loads(ran.stdout)["figures"]
-    return figures
+    return ran

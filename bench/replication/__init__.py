@@ -1,0 +1,1 @@
+"""What replication costs, beside other systems on the same machine in the same window."""

@@ -1,0 +1,69 @@
+"""`python -m bench.replication`: what replication costs, beside other systems on this machine in the same window. Ratios, alternating runs.
+
+A peer that is not installed is named and left out.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import uvloop
+
+from bench.peers.running import NotInstalled
+from bench.product import cluster_in, product_of
+from bench.ratios import Figure
+from bench.replication import callers, copies
+from bench.replication.pairs import QUICK, Bench, Sizes
+from bench.reporting import answer, bar, parser_of
+from dittomq.rpc.buffers import keep_buffers
+
+MEASURES: Mapping[str, Callable[[Bench], Awaitable[list[Figure]]]] = {
+    "postgres": callers.postgres_pair,
+    "rabbitmq": callers.rabbitmq_three,
+    "etcd": callers.etcd_three,
+    "least": callers.least_code,
+    "rocketmq": callers.rocketmq_pair,
+    "half-load": copies.half_load,
+    "gap": copies.gap,
+    "divergence": copies.divergence,
+}
+_RUNS = {"postgres": 3, "rocketmq": 4}
+
+
+def main() -> int:
+    """Measure, print, and leave nothing behind: no process, no file."""
+    parser = parser_of("python -m bench.replication", __doc__, MEASURES)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves by the way that ends what was started
+    keep_buffers()
+    return answer(options, lambda folder: _measured(folder, options))
+
+
+def _measured(folder: Path, options: argparse.Namespace) -> list[Figure]:
+    sizes = QUICK if options.quick else Sizes()
+    chosen: list[str] = options.only or list(MEASURES)
+    total = sum(_RUNS.get(name, 1) * (sizes.pairs + 1) for name in chosen)
+    with bar(total) as step, cluster_in(folder / "cluster") as cluster:
+
+        async def run() -> list[Figure]:
+            async with product_of(cluster) as product:
+                bench = Bench(product, folder, sizes, step)
+                return [figure for name in chosen for figure in await _figures(name, bench)]
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run())
+
+
+async def _figures(name: str, bench: Bench) -> list[Figure]:
+    try:
+        return await MEASURES[name](bench)
+    except NotInstalled as missing:
+        print(f"{name} is left out: {missing}", file=sys.stderr)
+        return []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

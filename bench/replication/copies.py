@@ -1,0 +1,115 @@
+"""How a copy that was away, or differs, or is new comes back, and what an attached one costs its master."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bench.peers import postgres, redis
+from bench.product import BATCH, BODY_BYTES, SLAVE, TOPIC, Product, product_of
+from bench.ratios import Figure
+from bench.replication.pairs import REST_S, Bench, alternate, up
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.message import Draft
+from dittomq.testing import LocalCluster, Shape
+from dittomq.testing.configs import SEGMENT_BYTES
+from dittomq.testing.state import Settings
+
+_MIB = 1 << 20
+_CALLERS = 8
+_SHORT_SILENCE: Settings = {"replication.heartbeat_ms": 500, "replication.silence_ms": 1_000}
+
+
+async def gap(bench: Bench) -> list[Figure]:
+    """A slave that was stopped and cut off while 44 MiB were written: from its waking to the last byte flushed."""
+    async with _group(bench, "gap", _SHORT_SILENCE) as product, up(redis.redis_in(bench.folder / "redis")) as peer:
+        found = await alternate(bench, "gap, Redis", lambda: _resume(product, bench.sizes.gap), lambda: peer.resume_s(bench.sizes.gap))
+    ours, theirs = zip(*found, strict=True)
+    return [Figure(f"a gap of {bench.sizes.gap / _MIB:.0f} MiB, {redis.NAME}", "s", ours, theirs, at_most=3.0)]
+
+
+async def divergence(bench: Bench) -> list[Figure]:
+    """A slave of the same length whose last 2 MiB are others: from the start of its process to the last byte repaired and flushed."""
+    size = bench.sizes.diverged
+
+    def rewind() -> float:
+        with postgres.postgres_in(bench.folder / "rewound") as pair:
+            return pair.rewind_s(size // 1024)
+
+    async with _group(bench, "divergence", {}) as product:
+        found = await alternate(bench, "divergence, pg_rewind", lambda: _repair(product, size), rewind)
+    ours, theirs = zip(*found, strict=True)
+    name = f"a divergence of {size / _MIB:g} MiB, pg_rewind (without the start of the server)"
+    return [Figure(name, "s", ours, theirs, at_most=0.5)]
+
+
+async def half_load(bench: Bench) -> list[Figure]:
+    """An ASYNC_MASTER that is offered half of what it can take, with its slave and without."""
+    async with _group(bench, "half-load", {}) as product:
+        rounds = max(1, bench.sizes.messages // (_CALLERS * BATCH))
+        product.cluster.stop_node(SLAVE)
+        await product.publish_paced(_CALLERS, rounds, 0.0)
+        full = await product.publish_paced(_CALLERS, rounds, 0.0)
+        period_s = 2 * _CALLERS * BATCH / full
+        with_slave, without = [], []
+        for _ in range(bench.sizes.pairs):
+            without.append(await product.publish_paced(_CALLERS, rounds, period_s) / 1000)
+            product.cluster.start_node(SLAVE)
+            await product.settle()
+            await asyncio.sleep(REST_S)
+            with_slave.append(await product.publish_paced(_CALLERS, rounds, period_s) / 1000)
+            product.cluster.stop_node(SLAVE)
+            bench.step("half load")
+    return [Figure("half load, with an async slave against without", "k msg/s", with_slave, without, at_least=0.95)]
+
+
+@asynccontextmanager
+async def _group(bench: Bench, name: str, settings: Settings) -> AsyncIterator[Product]:
+    """A group of its own: an ASYNC_MASTER, which goes on while its slave is away, and one slave."""
+    shape = Shape(slaves=1, mode="ASYNC_MASTER", master_settings=settings, usual_ports=False)
+    async with up(LocalCluster(bench.folder / name, shape)) as cluster, product_of(cluster) as product:
+        yield product
+
+
+async def _resume(product: Product, size: int) -> float:
+    await product.publish(tasks=1, rounds=1)
+    process = product.cluster.pid(SLAVE)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        await product.dropped()
+        await product.write(size)
+        began = time.perf_counter()
+    finally:
+        os.kill(process, signal.SIGCONT)
+    await product.settle()
+    return time.perf_counter() - began
+
+
+async def _repair(product: Product, size: int) -> float:
+    """Write bytes behind the slave's end that its master never had, and as many others to the master."""
+    cluster = product.cluster
+    record = await product.record_bytes()
+    await product.settle()
+    cluster.stop_node(SLAVE)
+    await asyncio.to_thread(_write_behind, cluster, size // record)
+    await product.write(size)
+    began = time.perf_counter()
+    cluster.start_node(SLAVE)
+    await product.settle()
+    return time.perf_counter() - began
+
+
+def _write_behind(cluster: LocalCluster, messages: int) -> None:
+    """What a store holds that wrote on by itself, in the epoch that it had: the master must find the difference by content."""
+    chance = random.Random(2)
+    options = StoreOptions(segment_bytes=SEGMENT_BYTES)
+    now_ms = time.time_ns() // 1_000_000
+    store = Store.open(OsStorage(cluster.data_dir(SLAVE)), options, chance=chance, wall_ms=now_ms)
+    for _ in range(max(1, messages // BATCH)):
+        drafts = [Draft(TOPIC, 0, 0, now_ms, chance.randbytes(BODY_BYTES), b"", 0) for _ in range(BATCH)]
+        store.append([Frame(drafts)], now_ms)
+    store.close(clean=True)

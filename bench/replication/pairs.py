@@ -1,0 +1,77 @@
+"""Runs that alternate, so that both sides meet the same neighbours and the same disk."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bench.product import Product
+from bench.ratios import Figure, percentile
+
+REST_S = 0.5  # what one side has left to do is not to be done in the other's time
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`pairs` of runs of each measure; `calls` of one caller, `messages` of eight callers in a run; the others are bytes."""
+
+    pairs: int = 5
+    calls: int = 400
+    messages: int = 8 * 256 * 40
+    copied: int = 1 << 30
+    gap: int = 44 << 20
+    diverged: int = 2 << 20
+
+
+QUICK = Sizes(pairs=1, calls=20, messages=8 * 256, copied=2 << 20, gap=1 << 20, diverged=1 << 18)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What measures work with: a running group that flushes on both, a folder, and `step`, called after each run with what was done."""
+
+    product: Product
+    folder: Path
+    sizes: Sizes
+    step: Callable[[str], None]
+
+
+@asynccontextmanager
+async def up(peer: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """A peer that starts, works and ends beside the loop."""
+    entered = await asyncio.to_thread(peer.__enter__)
+    try:
+        yield entered
+    finally:
+        await asyncio.to_thread(peer.__exit__, None, None, None)
+
+
+async def alternate(bench: Bench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U]) -> list[tuple[T, U]]:
+    """What each of the pairs of runs gave, after one that warms up."""
+    found = []
+    for _ in range(bench.sizes.pairs + 1):
+        mine = await ours()
+        await bench.product.settle()
+        await asyncio.sleep(REST_S)
+        other = await asyncio.to_thread(theirs)
+        await asyncio.sleep(REST_S)
+        found.append((mine, other))
+        bench.step(name)
+    return found[1:]
+
+
+def latency(name: str, pairs: list[tuple[list[float], list[float]]], percent: int, at_most: float | None) -> Figure:
+    """A percentile of ours against theirs, in milliseconds."""
+    sides = [[percentile(times, percent) for times in side] for side in zip(*pairs, strict=True)]
+    return Figure(f"{name}, p{percent}", "ms", sides[0], sides[1], at_most=at_most)
+
+
+def rate(name: str, pairs: list[tuple[float, float]], at_least: float | None) -> Figure:
+    """Messages a second of ours against theirs."""
+    ours, theirs = ([each / 1000 for each in side] for side in zip(*pairs, strict=True))
+    return Figure(name, "k msg/s", ours, theirs, at_least=at_least)
