@@ -17,7 +17,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint, key_index, producers
 from dittomq.commitlog.queues.queue_index import folder_of, keys_on_disk, path_of, remove_files
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
-from dittomq.commitlog.state import identity, lineage_file, watermark
+from dittomq.commitlog.state import damaged, identity, lineage_file, watermark
 from dittomq.lineage import cut_lineage
 from dittomq.offsets import PhysicalOffset
 
@@ -71,6 +71,8 @@ def finish(storage: Storage, intent: CutIntent) -> None:
     lineage = lineage_file.load(storage)
     if lineage != cut_lineage(lineage, PhysicalOffset(intent.to)):
         lineage_file.save(storage, cut_lineage(lineage, PhysicalOffset(intent.to)))
+    with contextlib.suppress(side_file.DamagedSideFile):  # recovery forgets all of it then
+        damaged.cut(storage, intent.to)
     producers.cut_snapshot(storage, intent.to)
     checkpoint.forget_for_rocketmq(storage)
     _cut_queues(storage, intent.to)

@@ -29,6 +29,13 @@ class Receiver:
         """Bytes that are written behind `end`."""
         return self._partial
 
+    def skip(self, start: int, end: int) -> None:
+        """Leave zeros in [start, end), which the caller has noted as a hole, and go on behind it."""
+        assert start == self.end == self._log.end, "a hole begins where the log ends"
+        self._log.write(b"", gap=end - start)
+        self._derived.dispatch.pass_over(end)
+        self.end = end
+
     def write(self, offset: int, data: bytes) -> int:
         """Write the chunk at the end; returns where the last whole record ends. Raises CorruptRecord with nothing written."""
         if offset != self._log.end:

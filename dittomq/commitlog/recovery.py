@@ -26,7 +26,8 @@ from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, k
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.state import watermark
+from dittomq.commitlog.state import damaged, watermark
+from dittomq.commitlog.state.damaged import Damage
 from dittomq.commitlog.visits import Visits
 from dittomq.errors import UnreadableStore
 
@@ -47,13 +48,13 @@ class Layout:
 
 @dataclass(slots=True)
 class Recovered:
-    """A store as found. `end` is what its records reach, `flushed` what was known to be durable before."""
+    """A store as found. `damage` is what was written down and what was met on the way."""
 
     log: Log
     derived: Derived
     mark: watermark.Watermark
     seals: Seals
-    damaged: list[tuple[int, int]] = field(default_factory=list)
+    damage: Damage
     notes: list[str] = field(default_factory=list)
 
 
@@ -91,7 +92,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         index.queues[topic, queue] = Queue(topic, queue, low, high)
     keys = key_index.recover(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
-    found = Recovered(log, derived, mark, visits.seals, notes=notes)
+    found = Recovered(log, derived, mark, visits.seals, _load_damage(layout.storage, notes), notes)
     _begin_queues(layout, index, log.min_offset)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
@@ -131,15 +132,18 @@ def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:
         found.derived.absorb(batches, scan, queues_from=known.dispatched, producers_from=known.covered)
         log.end = max(log.end, scan.end)
         found.derived.dispatch.run(min(scan.end, known.readable))  # while its units are at hand
-        if scan.end == at and not below:
+        over = found.damage.end_over(scan.end)
+        if over is not None and over <= log.stop:
+            at = over
+        elif scan.end == at and not below:
             if not visits.begin_at(at):
                 return at
         elif scan.end == at or (scan.problem and below):
-            again = skip_damage(log, scan.end, flushed)
-            found.damaged.append((scan.end, again))
-            at = again
+            at = skip_damage(log, scan.end, flushed)
+            found.damage = found.damage.with_range(scan.end, at, log.segment_bytes)
         else:
             at = scan.end
+        log.end = max(log.end, at)
 
 
 def _load_checkpoint(layout: Layout, notes: list[str]) -> Checkpoint | None:
@@ -191,6 +195,15 @@ def _load_watermark(storage: Storage, held: Checkpoint | None, notes: list[str])
         notes.append(f"{damage}; the checkpoint's end, {held.end:,}, is taken for it")
     watermark.reset(storage, fallback)
     return fallback
+
+
+def _load_damage(storage: Storage, notes: list[str]) -> Damage:
+    try:
+        return damaged.load(storage)
+    except DamagedSideFile as problem:
+        notes.append(f"{problem}; what it named is found again where it is read")
+        damaged.remove(storage)
+        return Damage()
 
 
 def _load_producers(storage: Storage, notes: list[str]) -> tuple[producers.Producers, int]:

@@ -12,12 +12,13 @@ write, so the beginning of one record and nothing behind it. Anything else says 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import scan_at
 from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.state.damaged import Damage
 
 _SIZE_BYTES = 4
 
 
-def write_again(log: Log, seals: Seals, start: int) -> bool:
-    """Durably write the log from `start`, a record's start, over itself; whether all of it is still there afterwards.
+def write_again(log: Log, seals: Seals, damage: Damage, start: int) -> bool:
+    """Durably write the log from `start`, a record's start, over itself; whether all of it but `damage` is still there afterwards.
 
     Where it is not, the log is to be read anew; what is there then stays.
     """
@@ -26,9 +27,10 @@ def write_again(log: Log, seals: Seals, start: int) -> bool:
     at = start
     while at < log.end:
         _, found = scan_at(log, seals, at, log.end)
-        if found.end == at:
+        over = damage.end_over(found.end)
+        if found.end == at and over is None:
             return False
-        at = found.end
+        at = found.end if over is None else over
     return True
 
 

@@ -22,6 +22,7 @@ from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import HeldLock, Storage
 from dittomq.commitlog.front import Front
 from dittomq.commitlog.gate import Gate, confessed, reported
+from dittomq.commitlog.mending import Mending
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.reading import QueueSlice, Reader, Wanted
@@ -31,8 +32,9 @@ from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.settling import is_torn, write_again
-from dittomq.commitlog.state import boot, identity, lineage_file, watermark
+from dittomq.commitlog.state import boot, damaged, identity, lineage_file, watermark
 from dittomq.commitlog.state.boot import StopKind
+from dittomq.commitlog.state.damaged import Damage
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -41,7 +43,7 @@ from dittomq.places import PlacedRun
 __all__ = ["CutReport", "Frame", "Group", "QueueSlice", "StopKind", "Store", "StoreOptions"]
 
 
-class Store(Front):
+class Store(Front, Mending):
     """An open store; made by `open`."""
 
     replica_uuid: str
@@ -53,8 +55,7 @@ class Store(Front):
 
     def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock) -> None:
         self.stopped = StopKind.EMPTY
-        # Ranges below the watermark that recovery found damaged; what else it noticed, in sentences; the tail that it cut.
-        self.damaged: list[tuple[int, int]] = []
+        # What recovery noticed, in sentences; the tail that it cut.
         self.notes: list[str] = []
         self.recovery_cut: CutReport | None = None
         self._storage = storage
@@ -235,7 +236,7 @@ class Store(Front):
         with gate.filing, gate.dispatching, gate.syncing, gate.writing("cut"):
             if not self.min_offset <= to <= self.end:
                 raise OffsetOutOfRange("byte", to, self.min_offset, self.end)
-            if to < self.end and not self._reader.begins_at(to):
+            if to < self.end and self._damage.end_over(to) is None and not self._reader.begins_at(to):
                 raise InvalidField("to", f"no record begins at {to:,}")
             if to == self.written_raw:
                 return CutReport(PhysicalOffset(to), 0, "")
@@ -313,7 +314,7 @@ class Store(Front):
         cut.forget_unfinished(storage, self.generation)
         power_lost = stopped in (StopKind.POWER_LOSS, StopKind.FAILED_SYNC)
         self._load(recovery.recover(self._layout, power_lost=power_lost))
-        stands = stopped is StopKind.CLEAN or write_again(self._log, self._seals, self.flushed)
+        stands = stopped is StopKind.CLEAN or write_again(self._log, self._seals, self._damage, self.flushed)
         if not stands:
             self._load(recovery.recover(self._layout, power_lost=power_lost))
         tail_end = recovery.tail_end(self._log, power_lost=power_lost or not stands)
@@ -335,7 +336,9 @@ class Store(Front):
         self._mark = found.mark
         self.lineage = lineage_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
-        self.damaged += [each for each in found.damaged if each not in self.damaged]  # it may be read more than once
+        self._damage, self._mended = found.damage.clipped(found.log.min_offset, found.log.end), Damage()
+        if self._damage != damaged.load(self._storage):
+            damaged.save(self._storage, self._damage)
         self.notes += found.notes
         self._seals = found.seals
         self._reader = Reader(found.log, found.seals, found.derived.index, self._options.node)

@@ -35,6 +35,7 @@ _FILES = (
             "watermark",
             "checkpoint",
             "producers",
+            "damaged",
             "queue-minimums",
             "dropped",
             "verified-equal",

@@ -5,6 +5,7 @@ import random
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import swap
+from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import StoreFailed
 from dittomq.lineage import Lineage, LineageEntry, cut_lineage, newest_epoch
@@ -47,7 +48,10 @@ class Actor:
         if promises.copy is not None and promises.swap_intended:
             promises.take_copy(promises.copy)
         promises.uuid, promises.generation, promises.lineages = store.replica_uuid, store.generation, [store.lineage]
-        promises.log = promises.log[: store.min_offset] + _held(store)
+        held = promises.log[: store.min_offset] + _held(store)
+        for start, end in promises.rotten:
+            held = held[:start] + promises.log[start:end] + held[end:]
+        promises.log = held
         promises.begins = [store.min_offset]
         promises.flushed = len(promises.log)
         promises.confirmed = store.confirmed_at_start
@@ -122,6 +126,33 @@ class Actor:
         self.promises.log += self.promises.trying_bytes[:done]
         self.promises.trying_bytes = self.promises.trying_bytes[done:]
 
+    def leave_hole(self, data: bytes) -> None:
+        """A slave's append of what its master cannot give."""
+        promises, start = self.promises, self.store.end
+        promises.trying_bytes = data
+        promises.rotten.append((start, start + len(data)))
+        self.store.leave_hole(start, start + len(data))
+        promises.log += data
+        promises.trying_bytes = b""
+
+    def rot(self, start: int, end: int) -> None:
+        """Bytes change on the disk, durably, behind the store's back."""
+        base = start - start % SMALL.segment_bytes
+        inode = self.machine.disk.names.files[f"commitlog/{base:020d}"]
+        inode.sync()
+        inode.write(memoryview(bytes(end - start)), start - base, self.machine.chance)
+        inode.sync()
+        self.promises.rotten.append((start, end))
+
+    def find_rot(self) -> None:
+        """Verify all that is flushed."""
+        self.store.verify(self.store.min_offset, self.store.end)
+        assert self.store.damaged
+
+    def mend(self) -> None:
+        """Mend all that is known to be damaged, in two pieces each where there are two records."""
+        mend_all(self.store, self.promises.log)
+
     def sync(self) -> None:
         self.promises.flushed = self.store.sync()
 
@@ -150,7 +181,7 @@ class Actor:
         store, promises = self.store, self.promises
         starts = sorted(start for entries in queues_of(promises.log, SMALL.segment_bytes).values() for _, start in entries)
         to = starts[-records] if records < len(starts) else 0
-        promises.cutting = cut = Cut(to, promises.log)
+        promises.cutting = cut = Cut(to, promises.log[:to] + _held(store)[to - store.min_offset :])
         promises.lineages.append(cut_lineage(store.lineage, PhysicalOffset(to)))
         report = store.cut(to)
         assert report.saved_bytes == len(cut.log) - to
@@ -244,6 +275,15 @@ class Actor:
         for at in range(30, inode.size, 4_096):
             inode.write(memoryview(bytes([inode.read(1, at)[0] ^ 1])), at, self.machine.chance)
         inode.sync()
+
+
+def mend_all(store: Store, log: bytes) -> None:
+    """Mend what is noted with the bytes of `log`, record by record."""
+    for low, high in store.damaged:
+        segment_end = low - low % SMALL.segment_bytes + SMALL.segment_bytes
+        for entry in scan(log[low:high], low, segment_end).entries:
+            store.mend(entry.start, log[entry.start : entry.end])
+    store.file_mended()
 
 
 def _keyed(message: Draft, number: int) -> Draft:

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import swap
+from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Frame, StopKind, Store
+from dittomq.errors import ProducerExpired
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.metadata.formats import TOPICS, encode
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset
+from tests.crash.actor import mend_all
 from tests.crash.key_files import entries_of, key_files
 from tests.crash.promises import Cut, Promises
 from tests.simulation.parser import ParsedLog, ParsedRecord, parse_log
@@ -64,7 +67,19 @@ class Judge:
         self._go_on(again, log)
 
     def _open(self) -> Store:
-        return Store.open(self._machine.storage(), SMALL, chance=self._chance, wall_ms=1_000)
+        store = Store.open(self._machine.storage(), SMALL, chance=self._chance, wall_ms=1_000)
+        if self._promises.rotten:
+            self._mend(store)
+        return store
+
+    def _mend(self, store: Store) -> None:
+        """What rotted is noted or found, nothing else is, and it can be mended again whatever became of the last try."""
+        known = Damage(tuple(DamagedRange(*each) for each in sorted(self._promises.rotten)))
+        store.dispatch(store.confirmed_at_start)
+        store.verify(store.min_offset, store.end)
+        for low, high in store.damaged:
+            assert not Damage((DamagedRange(low, high),)).without_all(known).ranges, f"{low} to {high} was never damaged"
+        mend_all(store, self._promises.log + self._promises.trying_bytes)
 
     def _stop(self) -> None:
         """Whatever a recovery has answered for survives the worst."""
@@ -215,13 +230,21 @@ class Judge:
         beyond: dict[str, int] = {}
         for record in log.records:
             properties = _properties(record.properties)
-            if "PID" in properties:
+            if "PID" in properties and not self._is_expired(store, properties):
                 found = store.find_sequence(properties["PID"], int(properties["SEQ"]))
                 assert found is not None
                 assert found.physical_offset == record.physical_offset
                 beyond[properties["PID"]] = int(properties["SEQ"]) + 1
         for producer, sequence in beyond.items():
             assert store.find_sequence(producer, sequence) is None
+
+    def _is_expired(self, store: Store, properties: dict[str, str]) -> bool:
+        """Where records were damaged, what came before them may be: that is said, and never that it is not in the log."""
+        try:
+            store.find_sequence(properties["PID"], int(properties["SEQ"]))
+        except ProducerExpired:
+            return bool(self._promises.rotten)
+        return False
 
     def _check_table(self) -> Table[TopicConfig]:
         """The config file is the old one or the new one, whole, and so is its `.bak`."""

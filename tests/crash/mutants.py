@@ -19,7 +19,8 @@ from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.queues.queue_index import QueueIndex
-from dittomq.commitlog.state import boot, identity, watermark
+from dittomq.commitlog.state import boot, damaged, identity, watermark
+from dittomq.commitlog.state.damaged import Damage
 from dittomq.commitlog.store import Store
 
 Patch = pytest.MonkeyPatch
@@ -258,6 +259,28 @@ def minimums_forgotten(patch: Patch) -> None:
     patch.setattr(checkpoint, "save_minimums", _nothing)
 
 
+def register_not_written_down(patch: Patch) -> None:
+    patch.setattr(damaged, "save", _nothing)
+
+
+def mended_bytes_not_synced(patch: Patch) -> None:
+    def rewrite(log: Log, start: int, data: bytes) -> None:
+        base, _ = log.segment_of(start)
+        with log._files.borrow(f"commitlog/{base:020d}") as file:  # noqa: SLF001 - takes the product apart
+            file.pwrite(data, start - base)
+
+    patch.setattr(Log, "rewrite", rewrite)
+
+
+def mended_before_the_queues_are(patch: Patch) -> None:
+    """The register is shortened, and no checkpoint knows the units that were missing."""
+
+    def file_mended(store: Store) -> None:
+        store._file(store._damage, Damage())  # noqa: SLF001 - takes the product apart
+
+    patch.setattr(Store, "file_mended", file_mended)
+
+
 MUTANTS = {
     "checkpoint saved before the sync": Mutant(checkpoint_saved_before_the_sync, ("checkpoint",)),
     "units not synced before the checkpoint": Mutant(units_not_synced_before_the_checkpoint, ("checkpoint",)),
@@ -283,5 +306,8 @@ MUTANTS = {
     "swap without intent": Mutant(swap_without_intent, ("swap",)),
     "swap keeps its generation": Mutant(swap_keeps_its_generation, ("swap",)),
     "swap leaves the lineage": Mutant(swap_leaves_the_lineage, ("swap",)),
+    "register not written down": Mutant(register_not_written_down, ("holes",)),
+    "mended bytes not synced": Mutant(mended_bytes_not_synced, ("mend",)),
+    "mended before the queues are": Mutant(mended_before_the_queues_are, ("recover-rot",), step=3),
     "minimums forgotten": Mutant(minimums_forgotten, ("delete",)),
 }

@@ -39,6 +39,8 @@ class Promises:
     flushed: int = 0
     """Up to here the log survives everything."""
     confirmed: int = 0
+    rotten: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges that the disk, or the master, had no whole bytes of; what `log` has there can be had elsewhere."""
     lineages: list[Lineage] = field(default_factory=lambda: [()])
     """The one in force; behind it, the one that is being written."""
     generation: int = 0

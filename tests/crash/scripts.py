@@ -3,7 +3,6 @@
 `before` brings the machine into a state, `deeds` is the part that is struck at each of its calls.
 """
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -11,13 +10,14 @@ from dittomq.errors import StoreFailed
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import Actor
+from tests.crash.beginnings import CHUNK_BYTES, in_use, master_log, nothing, several_segments
+from tests.crash.mending import mends, receives_holes, starts_and_mends, with_rot, with_rot_and_power_lost
 from tests.simulation.disk import Inode
 from tests.support.failing_storage import Crashed, Harm
-from tests.support.stores import SMALL, Machine
+from tests.support.stores import SMALL
 
 _SEGMENT_0 = f"commitlog/{0:020d}"
 _SEGMENT_1 = f"commitlog/{SMALL.segment_bytes:020d}"
-_CHUNK_BYTES = 2_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +26,6 @@ class Script:
 
     before: Callable[[Actor], None]
     deeds: Callable[[Actor], None]
-
-
-def nothing(_: Actor) -> None:
-    """An empty disk."""
-
-
-def in_use(actor: Actor) -> None:
-    """A master's store with most of a segment, half of it in a checkpoint."""
-    actor.open()
-    actor.epoch()
-    actor.stamp()
-    for _ in range(2):
-        actor.append(6)
-        actor.sync()
-        actor.dispatch()
-        actor.mark()
-    actor.append(4, producer=True, tag="a")
-    actor.dispatch()
-    actor.checkpoint()
-    actor.append(3, topic="events")
-    actor.sync()
-    actor.dispatch()
-    actor.mark()
 
 
 def first_start(actor: Actor) -> None:
@@ -101,28 +78,18 @@ def prepares_and_rolls(actor: Actor) -> None:
     actor.open()
 
 
-def master_log() -> bytes:
-    """What a master streams: three segments."""
-    master = Actor(Machine(random.Random(0)))
-    master.open()
-    master.epoch()
-    for at in range(6):
-        master.append(7, producer=at % 2 == 1, tag="b")
-    return master.promises.log
-
-
 def receives(actor: Actor) -> None:
     log, at, lineage = master_log(), 0, (LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),)
     actor.open()
     actor.adopt(lineage)
     actor.stamp()
     while at < len(log):
-        stop = min(at + _CHUNK_BYTES, at - at % SMALL.segment_bytes + SMALL.segment_bytes, len(log))
+        stop = min(at + CHUNK_BYTES, at - at % SMALL.segment_bytes + SMALL.segment_bytes, len(log))
         actor.receive(log[at:stop])
         at = stop
-        if at // _CHUNK_BYTES % 4 == 0:
+        if at // CHUNK_BYTES % 4 == 0:
             actor.prepare()
-        if at // _CHUNK_BYTES % 3 == 0:
+        if at // CHUNK_BYTES % 3 == 0:
             actor.sync()
             actor.dispatch()
             actor.mark()
@@ -170,16 +137,6 @@ def deletes(actor: Actor) -> None:
     actor.append(2)
     actor.sync()
     actor.dispatch()
-    actor.mark()
-
-
-def several_segments(actor: Actor) -> None:
-    """All of it is flushed, confirmed and in the queues; one queue ends in the first segment."""
-    in_use(actor)
-    for _ in range(5):
-        actor.append(12, producer=True)
-        actor.sync()
-        actor.dispatch()
     actor.mark()
 
 
@@ -384,6 +341,8 @@ SCRIPTS = {
     "copy": Script(in_use, copies_anew),
     "swap": Script(beside_a_copy, swaps),
     "config": Script(in_use, saves_tables),
+    "mend": Script(with_rot, mends),
+    "holes": Script(nothing, receives_holes),
     "recover-clean": Script(after_a_clean_stop, restarts),
     "recover-killed": Script(after_a_kill, restarts),
     "recover-power": Script(after_a_power_loss, restarts),
@@ -394,5 +353,6 @@ SCRIPTS = {
     "recover-drop": Script(in_the_middle_of_a_drop, restarts),
     "recover-swap": Script(in_the_middle_of_a_swap, restarts),
     "recover-damaged": Script(without_derived_files, restarts),
+    "recover-rot": Script(with_rot_and_power_lost, starts_and_mends),
     "recover-failed": Script(after_a_failed_sync, restarts),
 }

@@ -84,6 +84,14 @@ class Log:
         """Make the names of the segments durable, or raise StoreFailed."""
         self._maker.sync_names()
 
+    def rewrite(self, start: int, data: bytes) -> None:
+        """Durably write over bytes below the end, within one segment."""
+        segment_start, segment_end = self.segment_of(start)
+        assert start + len(data) <= min(segment_end, self.end), "what is mended lies in one segment"
+        with self._files.borrow(path_of(segment_start)) as file:
+            file.pwrite(data, start - segment_start)
+            file.fdatasync()
+
     def write_again(self, start: int) -> None:
         """Write the bytes from `start` to the end over themselves, so that the next sync really writes them.
 

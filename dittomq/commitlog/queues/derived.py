@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dittomq.commitlog.queues.dispatch import Dispatch, Waiting, WaitingBatch, carried, unqueued, waiting_batch_of
 from dittomq.commitlog.queues.producers import Producers
 from dittomq.commitlog.queues.queue_index import QueueIndex
-from dittomq.commitlog.records.format import UNIT, Scan
+from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.gathering import Batch
 
 
@@ -52,6 +52,19 @@ class Derived:
         self.producers.note(producer, known, positions)
         self.store_ms = store_ms
         self.dispatch.collect([*many, *waiting] if many else waiting, found.end, sum(map(len, many)))
+
+    def mend(self, entries: Sequence[Entry], end: int) -> None:
+        """Take in records that were missing, some of them perhaps for the second time; the log ends at `end`."""
+        sequences = [(entry.producer_id, entry.sequence, entry.start) for entry in entries if entry.producer_id]
+        for sequence in (*sequences, *reversed(sequences)):  # those behind what is known, then those before it
+            self.producers.mend(*sequence)
+        for entry in entries:
+            self.store_ms = max(self.store_ms, entry.store_ms)
+            if entry.queue >= 0:
+                queue = self.index.queue(entry.topic, entry.queue)
+                queue.next = max(queue.next, entry.queue_offset + 1)
+        if entries and entries[-1].end > self.dispatch.applied:
+            self.dispatch.forget_waiting(end)
 
     def _take(self, batch: Batch, queues_from: int, producers_from: int) -> WaitingBatch:
         for producer_id, first, positions in batch.sequences:

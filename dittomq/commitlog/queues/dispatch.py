@@ -78,10 +78,20 @@ class Dispatch:
         with self._lock:
             self._waiting.extend(waiting)
             self._in_batches += in_batches
-            if len(self._waiting) + self._in_batches > MAX_WAITING_UNITS:
-                self._waiting.clear()
-                self._in_batches = 0
-                self._collected_from = end
+            full = len(self._waiting) + self._in_batches > MAX_WAITING_UNITS
+        if full:
+            self.forget_waiting(end)
+
+    def pass_over(self, end: int) -> None:
+        """What lies between all that was collected and `end` is not there."""
+        self.collect([(end, None, 0, b"", None)], end)
+
+    def forget_waiting(self, end: int) -> None:
+        """Read from the log, which ends at `end`, what waits: there is more of it than was collected."""
+        with self._lock:
+            self._waiting.clear()
+            self._in_batches = 0
+            self._collected_from = end
 
     def run(self, upto: int) -> int:
         """Build the queues for records that end at or below `upto`; returns how far they are built."""

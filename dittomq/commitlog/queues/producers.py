@@ -94,6 +94,15 @@ class Producers:
             producer.first += surplus
             del producer.positions[:surplus]
 
+    def mend(self, producer_id: str, sequence: int, position: int) -> None:
+        """A sequence whose record was missing lies at this position. One that is no neighbour of what is known stays expired."""
+        producer = self._producers.get(producer_id)
+        if producer is None or not producer.positions or position > producer.positions[-1]:
+            self.note(producer_id, sequence, (position,))
+        elif sequence == producer.first - 1 and position < producer.positions[0]:
+            producer.first = sequence
+            producer.positions.insert(0, position)
+
     def drop_before(self, offset: int) -> None:
         """Forget what lies before `offset`: those sequences are expired, the ones behind them go on."""
         for producer in self._producers.values():

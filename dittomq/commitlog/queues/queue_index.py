@@ -98,6 +98,17 @@ class QueueIndex:
             at = end
         queue.max = max(queue.max, stop)
 
+    def fill(self, queue: Queue, offset: int, unit: bytes) -> None:
+        """Put in place the unit of a message that was missing when those around it were built; another message's stays as it is."""
+        held = self.units(queue, offset, 1)
+        if held and held[0][1] not in {0, BLANK_UNIT_BYTES} and held[0][0] != UNIT.unpack(unit)[0]:
+            return
+        if queue.max == queue.min == 0 and self._begins_late:
+            queue.min = offset
+        self._write_file(queue, offset, unit)
+        queue.min = min(queue.min, offset)
+        queue.max = max(queue.max, offset + 1)
+
     def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
         """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends."""
         count = min(count, queue.max - first, self.file_units - first % self.file_units)
@@ -158,8 +169,8 @@ class QueueIndex:
     def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
         ready = first // self.file_units == queue.ready_number
         path = queue.ready if ready else self._path(queue, first)
-        if not ready and not self._storage.exists(path):
-            self._make_folder(queue)
+        if not ready:
+            self._make_folder(queue)  # one that a killed process made may not be durable yet
         with self._files.borrow(path, create=True) as file:
             if not ready:
                 self._make_ready(queue, path, first, UNIT.unpack_from(data)[0])

@@ -1,0 +1,192 @@
+"""What of the log this copy does not hold whole, and how it becomes whole again.
+
+    verify, or a master's word ▶ note the range, durably ▶ … another copy's bytes … ▶ verify ▶ write them in place, sync
+        ▶ put into the queues what is missing there ▶ checkpoint ▶ take the range off the register, durably
+
+A crash anywhere leaves the range on the register: to mend it again changes nothing. Reads never ask the register; they verify.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, scan_singly, skip_damage, start_before
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.gate import Gate
+from dittomq.commitlog.options import StoreOptions
+from dittomq.commitlog.queues import checkpoint
+from dittomq.commitlog.queues.derived import Derived
+from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.records.format import UNIT, Entry
+from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.state import damaged
+from dittomq.commitlog.state.damaged import Damage, DamagedRange
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
+from dittomq.offsets import PhysicalOffset
+
+
+class Verified(NamedTuple):
+    """Records of [start, end) were verified; `damaged` is what of them is on the register now, whole ranges."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    damaged: tuple[DamagedRange, ...]
+
+
+class Mending(ABC):
+    """A store's damage. `_mended` is what is whole again and still on the register on disk."""
+
+    flushed: PhysicalOffset
+    _storage: Storage
+    _options: StoreOptions
+    _gate: Gate
+    _log: Log
+    _seals: Seals
+    _derived: Derived
+    _receiver: Receiver
+    _damage: Damage
+    _mended: Damage
+    _checkpointed: tuple[int, int] | None
+
+    @property
+    def damage(self) -> Damage:
+        """What of the log is known to be damaged, or missing, now."""
+        return self._damage.clipped(self._log.min_offset, self._log.end) if self._damage.ranges else self._damage
+
+    @property
+    def damaged(self) -> list[DamagedRange]:
+        """The same as a list of ranges."""
+        return list(self.damage.ranges)
+
+    def verify(self, start: int, end: int) -> Verified:
+        """Verify what is flushed of the records that have a byte in [start, end); what is not whole is durably noted.
+
+        What the disk does not give counts as damaged. For any thread; to be called for a slice of a few megabytes at a time.
+        """
+        log, source, flushed = self._log, LegiblePages(self._log), self.flushed
+        if not log.min_offset <= start < min(end, flushed):
+            return Verified(PhysicalOffset(start), PhysicalOffset(start), ())
+        at = begin = start_before(source, start, log.min_offset, flushed)
+        found: list[tuple[int, int]] = []
+        while at < min(end, flushed):
+            _, scan = scan_at(source, self._seals, at, flushed)
+            if scan.problem or scan.end == at:
+                again = skip_damage(source, scan.end, flushed)
+                found.append((scan.end, again))
+                at = again
+            else:
+                at = scan.end
+        if found:
+            self._note(log, found)
+        return Verified(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
+
+    def leave_hole(self, start: int, end: int) -> PhysicalOffset:
+        """Durably note that [start, end), which begins where the log ends, cannot be had now, and go on behind it; returns `end`."""
+        with self._gate.filing, self._gate.writing("leave_hole"):
+            if start != self._receiver.end or self._receiver.partial:
+                raise OffsetOutOfRange("byte", start, self._receiver.end, self._receiver.end)
+            if not start < end <= self._log.segment_of(start)[1]:
+                raise InvalidField("end", f"a hole from {start:,} to {end:,} does not lie in one segment")
+            self.check_room(0)
+            self._file(self._damage.with_range(start, end, self._log.segment_bytes), self._mended)
+            self._receiver.skip(start, end)
+            return PhysicalOffset(end)
+
+    def mend(self, start: int, data: bytes) -> None:
+        """Durably write whole records over the beginning of a damaged range, and put into the queues what is missing there.
+
+        The caller knows that whoever gave them holds this very log. The range stays on the register until `file_mended`. Raises
+        CorruptRecord when they are not whole records, InvalidField when they do not begin a range, or reach beyond it.
+        """
+        log, end = self._log, start + len(data)
+        entries = self._check(start, data)
+        minimums = checkpoint.load_minimums(self._storage)
+        with self._gate.filing, self._gate.dispatching, self._gate.guard("mend"):
+            if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
+                raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
+            log.rewrite(start, data)
+            lasting = [each for each in entries if not self._is_of_a_life_before(each, minimums)]
+            with self._gate.looking():
+                self._derived.mend(lasting, log.end)
+            for entry in lasting:
+                self._fill(entry, minimums)
+            self._mended = self._mended.with_range(start, end, log.segment_bytes)
+            self._damage = self._damage.without(start, end)
+            self._checkpointed = None
+
+    def heal(self, start: int) -> bool:
+        """Whether the damaged range that begins at `start` is whole on this disk after all; then it counts as mended."""
+        found = next((each for each in self.damage.ranges if each.start == start), None)
+        source = LegiblePages(self._log)
+        while found is not None and start < found.end:
+            _, scan = scan_at(source, self._seals, start, found.end, scan_singly)
+            if scan.end == start:
+                return False
+            self.mend(start, source.read(start, scan.end - start))
+            start = scan.end
+        return found is not None
+
+    def file_mended(self) -> None:
+        """Durably take off the register all that was mended before this was called; a checkpoint knows it then."""
+        mended = self._mended
+        if not mended.ranges:
+            return
+        self.checkpoint()
+        with self._gate.filing, self._gate.guard("file_mended"):
+            self._file(self._damage, self._mended.without_all(mended))
+
+    def _check(self, start: int, data: bytes) -> list[Entry]:
+        """The records that `data` is made of."""
+        stretch = self._seals.at(start)
+        _, segment_end = self._log.segment_of(start)
+        _, scan = scan_singly(data, start, segment_end, stretch.sealed)
+        end = start + len(data)
+        if not data or end > stretch.end:
+            raise InvalidField("data", "the bytes are not of one hand")
+        if scan.problem or scan.end != end:
+            raise CorruptRecord(self._options.node, scan.end, scan.problem or "it is cut off")
+        return scan.entries
+
+    def _is_of_a_life_before(self, entry: Entry, minimums: dict[checkpoint.QueueKey, checkpoint.Minimum]) -> bool:
+        """Whether RocketMQ has made the record's topic again behind it: then its place in the queue is another message's."""
+        queue = self._derived.index.queues.get((entry.topic, entry.queue))
+        minimum = minimums.get((entry.topic, entry.queue))
+        begun_anew = queue.anew_at if queue is not None else -1
+        return entry.start < begun_anew or (minimum is not None and minimum.anew and entry.start < minimum.end)
+
+    def _fill(self, entry: Entry, minimums: dict[checkpoint.QueueKey, checkpoint.Minimum]) -> None:
+        """Put a record's unit where it is missing; what is not dispatched yet comes by itself, what is deleted never."""
+        key = (entry.topic, entry.queue)
+        if entry.queue < 0 or entry.end > self._derived.dispatch.applied:
+            return
+        if key in minimums and entry.queue_offset < minimums[key].hidden:
+            return
+        unit = UNIT.pack(entry.start, entry.end - entry.start, entry.tags_code)
+        self._derived.index.fill(self._derived.index.queue(*key), entry.queue_offset, unit)
+
+    def _note(self, log: Log, ranges: list[tuple[int, int]]) -> None:
+        with self._gate.filing, self._gate.guard("note_damaged"):
+            if log is not self._log:  # it was cut meanwhile
+                return
+            damage = self._damage
+            for start, end in ranges:
+                damage = damage.with_range(start, end, log.segment_bytes)
+            damage = damage.clipped(log.min_offset, log.end)
+            if damage != self._damage:
+                self._file(damage, self._mended)
+
+    def _file(self, damage: Damage, mended: Damage) -> None:
+        """Durably write down both, then let them be in force."""
+        both = damage
+        for start, end in mended.ranges:
+            both = both.with_range(start, end, self._log.segment_bytes)
+        damaged.save(self._storage, both)
+        self._damage, self._mended = damage, mended
+
+    @abstractmethod
+    def checkpoint(self) -> None:
+        """Durably remember queues and producers as they are."""
+
+    @abstractmethod
+    def check_room(self, size: int) -> None:
+        """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""

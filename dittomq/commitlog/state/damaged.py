@@ -1,0 +1,114 @@
+"""What of the log this copy does not hold whole: `dittomq/damaged`. Bytes that rotted, and holes that its master told it of.
+
+A range begins where a record does and ends where the next one known to be whole begins, within one segment. A hole is written
+down before anything behind it is, so nothing that a start finds behind one is taken for a torn tail.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
+
+MAX_RANGES = 10_000
+"""Of more, those that lie closest together are taken for one, as far as they share a segment."""
+
+_NAME = "damaged"
+_KIND = b"DAMG"
+
+
+class DamagedRange(NamedTuple):
+    """Bytes [start, end) of the log."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Ranges in order, none of which touches another of its segment."""
+
+    ranges: tuple[DamagedRange, ...] = ()
+
+    @property
+    def total_bytes(self) -> int:
+        """How much is damaged."""
+        return sum(end - start for start, end in self.ranges)
+
+    def touches(self, start: int, end: int) -> bool:
+        """Whether any byte of [start, end) is damaged."""
+        return any(low < end and start < high for low, high in self.ranges)
+
+    def within(self, start: int, end: int) -> tuple[DamagedRange, ...]:
+        """The ranges that have a byte in [start, end), whole."""
+        return tuple(each for each in self.ranges if each.start < end and start < each.end)
+
+    def end_over(self, position: int) -> int | None:
+        """Where the range ends in which `position` lies; None when it lies in none."""
+        return next((high for low, high in self.ranges if low <= position < high), None)
+
+    def with_range(self, start: int, end: int, segment_bytes: int) -> Self:
+        """These and [start, end), which lies in one segment."""
+        joined: list[DamagedRange] = []
+        for low, high in sorted((*self.ranges, (start, end))):
+            if joined and low <= joined[-1].end and low // segment_bytes == joined[-1].start // segment_bytes:
+                joined[-1] = DamagedRange(joined[-1].start, max(joined[-1].end, high))
+            else:
+                joined.append(DamagedRange(low, high))
+        while len(joined) > MAX_RANGES:
+            gaps = [
+                (after.start - before.end, at)
+                for at, (before, after) in enumerate(pairwise(joined))
+                if before.start // segment_bytes == after.start // segment_bytes
+            ]
+            if not gaps:
+                break
+            _, at = min(gaps)
+            joined[at : at + 2] = [DamagedRange(joined[at].start, joined[at + 1].end)]
+        return type(self)(tuple(joined))
+
+    def without(self, start: int, end: int) -> Self:
+        """What is left when [start, end) is whole."""
+        kept: list[DamagedRange] = []
+        for low, high in self.ranges:
+            kept += [DamagedRange(*each) for each in ((low, min(high, start)), (max(low, end), high)) if each[0] < each[1]]
+        return type(self)(tuple(kept))
+
+    def without_all(self, others: Self) -> Self:
+        """What is left when all of `others` is whole."""
+        left = self
+        for start, end in others.ranges:
+            left = left.without(start, end)
+        return left
+
+    def clipped(self, start: int, end: int) -> Self:
+        """What lies in [start, end)."""
+        return type(self)(tuple(DamagedRange(max(low, start), min(high, end)) for low, high in self.ranges if low < end and start < high))
+
+
+def load(storage: Storage) -> Damage:
+    """What is written down; nothing when there is no such file. Raises DamagedSideFile."""
+    return _of(side_file.load_json(storage, _NAME, _KIND) or ())
+
+
+def save(storage: Storage, damage: Damage) -> None:
+    """Durably write it down."""
+    side_file.save_json(storage, _NAME, _KIND, damage.ranges)
+
+
+def remove(storage: Storage) -> None:
+    """Durably forget all of it: what is damaged has to be found again."""
+    side_file.remove(storage, _NAME)
+
+
+def cut(storage: Storage, to: int) -> None:
+    """Durably forget what lies at or behind `to`, where the log is cut."""
+    damage = load(storage)
+    if damage.clipped(0, to) != damage:
+        save(storage, damage.clipped(0, to))
+
+
+def _of(rows: Iterable[tuple[int, int]]) -> Damage:
+    return Damage(tuple(DamagedRange(start, end) for start, end in rows))
