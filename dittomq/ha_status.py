@@ -4,10 +4,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class PinView:
+    """An audit's hold on one node's log: retention leaves what lies from `start` on, unless it must, until wall time `until_ms`."""
+
+    run: str
+    start: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """One node as the answering node sees it. Offsets and lags in bytes, times in seconds or milliseconds since 1970.
 
-    `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown.
+    `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown. Received and flushed lag behind the master's
+    end, applied lags behind what is confirmed, since no more can be applied. `pins` are told by the node itself only.
     """
 
     node: str
@@ -21,15 +31,21 @@ class NodeView:
     applied_lag_bytes: int | None = None
     received_lag_s: float | None = None
     flushed_lag_s: float | None = None
+    applied_lag_s: float | None = None
     proven_equal: int | None = None
     since_ms: int | None = None
     transfer_bytes_per_s: int = 0
     last_drop_reason: str = ""
+    last_drop_ms: int | None = None
+    pins: tuple[PinView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HaStatus:
-    """Replication of one group; `nodes` starts with the node that answers."""
+    """Replication of one group; `nodes` starts with the node that answers.
+
+    `degraded_messages` were confirmed by fewer copies than asked since `degraded_since_ms`; `degraded_bytes` ever were.
+    """
 
     node: str
     cluster: str
@@ -48,5 +64,6 @@ class HaStatus:
     degraded: bool
     degraded_since_ms: int | None
     degraded_bytes: int
+    degraded_messages: int | None
     waiting_for: str
     nodes: tuple[NodeView, ...]

@@ -24,6 +24,7 @@ _LAGS: dict[str, Callable[[NodeView], int | None]] = {
 _LAGS_S: dict[str, Callable[[NodeView], float | None]] = {
     "received": lambda view: view.received_lag_s,
     "flushed": lambda view: view.flushed_lag_s,
+    "applied": lambda view: view.applied_lag_s,
 }
 
 
@@ -58,9 +59,18 @@ class HaCollector(Collector):
         yield GaugeMetricFamily("dittomq_epoch", "Epoch of this node, 0 for none.", value=status.epoch)
         yield GaugeMetricFamily("dittomq_writable", "1 when this node accepts writes.", value=int(status.writable))
         yield GaugeMetricFamily("dittomq_degraded", "1 when fewer copies confirm than were asked for.", value=int(status.degraded))
-        yield GaugeMetricFamily("dittomq_degraded_bytes", "Bytes confirmed by fewer copies than asked for.", value=status.degraded_bytes)
+        yield GaugeMetricFamily(
+            "dittomq_degraded_bytes", "Bytes ever confirmed by fewer copies than asked for.", value=status.degraded_bytes
+        )
+        if status.degraded_messages is not None:
+            name, help_ = "dittomq_degraded_messages", "Messages confirmed by fewer copies than asked for since that is so."
+            yield GaugeMetricFamily(name, help_, value=status.degraded_messages)
+        if status.degraded_since_ms is not None:
+            name, help_ = "dittomq_degraded_since_timestamp_seconds", "Since when fewer copies confirm than were asked for."
+            yield GaugeMetricFamily(name, help_, value=status.degraded_since_ms / 1000)
         yield GaugeMetricFamily("dittomq_copies_in_sync", "Copies in sync, the master counts.", value=status.in_sync_now)
         yield from self._lags(status)
+        yield from self._slaves(status)
 
     def _lags(self, status: HaStatus) -> Iterator[GaugeMetricFamily]:
         lag = GaugeMetricFamily("dittomq_replica_lag_bytes", "Bytes that a copy is behind.", labels=["node", "state"])
@@ -80,3 +90,21 @@ class HaCollector(Collector):
             if view.proven_equal is not None:
                 proven.add_metric([view.node], view.proven_equal)
         yield from (lag, lag_s, proven)
+
+    def _slaves(self, status: HaStatus) -> Iterator[GaugeMetricFamily]:
+        in_sync = GaugeMetricFamily("dittomq_replica_in_sync", "1 when the master counts the copy as in sync.", labels=["node"])
+        since = GaugeMetricFamily("dittomq_replica_state_since_timestamp_seconds", "Since when.", labels=["node", "state"])
+        rate = GaugeMetricFamily("dittomq_replica_sent_bytes_per_second", "Bytes of the log sent to a copy, over 5 s.", labels=["node"])
+        drop = GaugeMetricFamily("dittomq_replica_last_drop_timestamp_seconds", "Its last drop, and why.", labels=["node", "reason"])
+        for view in status.nodes:
+            if view.since_ms is not None:
+                since.add_metric([view.node, view.state], view.since_ms / 1000)
+            if view.last_drop_ms is not None:
+                drop.add_metric([view.node, view.last_drop_reason], view.last_drop_ms / 1000)
+            if view.role == "slave" and view.node != status.node:
+                in_sync.add_metric([view.node], int(view.state == "in sync"))
+                rate.add_metric([view.node], view.transfer_bytes_per_s)
+        pins = GaugeMetricFamily(
+            "dittomq_audit_pins", "Audits that hold this node's log.", value=sum(len(view.pins) for view in status.nodes)
+        )
+        yield from (in_sync, since, rate, drop, pins)

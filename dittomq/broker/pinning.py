@@ -22,6 +22,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import OffsetOutOfRange, QueueFull, SessionEnded
+from dittomq.ha_status import PinView
 from dittomq.offsets import PhysicalOffset
 
 MAX_PINS: Final = 16
@@ -127,6 +128,11 @@ class Pins:
                 if pin_id not in held:
                     log.warning("pin_ended", node=self._parts.node, run=gone.run, pin=pin_id)
             await self._keep(held)
+
+    def views(self) -> tuple[PinView, ...]:
+        """For people; leases end by the monotonic clock, so `until_ms` is a guess when the wall clock is set."""
+        wall_ms, now_s = self._parts.clock.wall_ms(), self._parts.clock.monotonic()
+        return tuple(PinView(held.run, held.start, wall_ms + int((held.until_s - now_s) * 1000)) for held in self._lasting().values())
 
     def holds(self, now_ms: int) -> list[Hold]:
         """What retention must leave; `now_ms` is the time by the clock that it goes by."""

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from dittomq.cli.output import clock_time, human_age, human_bytes, table
+from dittomq.cli.last_audit import LastAudit
+from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus, NodeView
 from dittomq.routes import Node, Role
@@ -11,12 +12,14 @@ from dittomq.routes import Node, Role
 Answers = Mapping[str, HaStatus | DittoError]
 
 _WORKING = {"leading", "in sync"}
+_ABSENT = {"gone", "waiting", "unknown"}
+_DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "PROVEN EQUAL UP TO")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows.
+    """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows; pins are always its own.
 
     `role` is the registered one while nobody knows better. `problem` says why the node did not answer, `seen_ms` when the
     nameserver heard of it last.
@@ -62,15 +65,29 @@ class GroupReport:
     @property
     def in_sync(self) -> bool:
         """Whether the master takes writes and every slave that is configured is in sync."""
-        return self.leader is not None and self.leader.writable and self.slaves_in_sync >= self.leader.replicas_expected
+        return not self.missing
+
+    @property
+    def missing(self) -> str:
+        """What keeps the group from being in sync, as a clause; empty when nothing does."""
+        leader = self.leader
+        if leader is None:
+            return f"no master of {self.broker} answers"
+        if not leader.writable:
+            return f"{leader.node} takes no writes: {leader.waiting_for or 'too few copies are in sync'}"
+        if self.slaves_in_sync >= leader.replicas_expected:
+            return ""
+        late = [_lateness(node) for node in self.nodes if node.role != "master" and node.needs_attention]
+        return ", ".join([f"{self.slaves_in_sync} of {leader.replicas_expected} slaves of {self.broker} are in sync", *late])
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """All groups that nameservers know, by name."""
+    """All groups that nameservers know, by name. `last_audit` is None when nobody knows of one."""
 
     cluster: str
     groups: tuple[GroupReport, ...]
+    last_audit: LastAudit | None = None
 
     @property
     def needs_attention(self) -> bool:
@@ -79,8 +96,15 @@ class ClusterReport:
 
     @property
     def in_sync(self) -> bool:
-        """Whether every group is."""
-        return bool(self.groups) and all(group.in_sync for group in self.groups)
+        """Whether every group is, and there is one."""
+        return not self.missing
+
+    @property
+    def missing(self) -> str:
+        """What keeps the groups from being in sync, in one sentence; empty when nothing does."""
+        if not self.groups:
+            return "no broker is registered with this nameserver"
+        return "; ".join(group.missing for group in self.groups if group.missing)
 
 
 def build_report(nodes: Sequence[Node], answers: Answers) -> ClusterReport:
@@ -97,12 +121,12 @@ def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
     ailing = sum(group.needs_attention for group in report.groups)
     verdict = f"{ailing} {'needs' if ailing == 1 else 'need'} attention" if ailing else "all in order"
     count = len(report.groups)
-    lines = [f"{report.cluster} · {count} broker {'group' if count == 1 else 'groups'} · {verdict}"]
+    audit = report.last_audit
+    audited = [f"last audit: {audit.verdict.lower()}, {human_age(max(0, now_ms - audit.ended_ms) / 1000)} ago"] if audit else []
+    count = len(report.groups)
+    lines = [" · ".join([report.cluster, f"{count} broker {'group' if count == 1 else 'groups'}", verdict, *audited])]
     for group in report.groups:
-        lines.append(_headline(group))
-        rows = [_row(node, now_ms) for node in group.nodes]
-        heads = table([_HEADING, *(row[:-1] for row in rows)], indent="   ")
-        lines += [heads[0], *(f"{line}{row[-1]}" for line, row in zip(heads[1:], rows, strict=True))]
+        lines += [_headline(group, now_ms), *_rows(group, now_ms)]
     return lines
 
 
@@ -112,6 +136,8 @@ def report_document(report: ClusterReport) -> dict[str, object]:
         "cluster": report.cluster,
         "needs_attention": report.needs_attention,
         "in_sync": report.in_sync,
+        "missing": report.missing or None,
+        "last_audit": asdict(report.last_audit) if report.last_audit else None,
         "groups": [
             {
                 "broker": group.broker,
@@ -154,9 +180,11 @@ def _node(name: str, registered: Node | None, seen: NodeView | None, answer: HaS
         case _:
             problem = "" if registered else "not registered with this nameserver"
     view = seen or own
-    if seen is not None and own is not None and seen.applied_lag_bytes is None and own.applied is not None:
-        # Its master has not heard how far it has applied; the node itself knows.
-        view = replace(seen, applied=own.applied, applied_lag_bytes=own.applied_lag_bytes)
+    if seen is not None and own is not None:
+        view = replace(seen, pins=own.pins)
+        if seen.applied_lag_bytes is None and own.applied is not None:
+            # Its master has not heard how far it has applied; the node itself knows.
+            view = replace(view, applied=own.applied, applied_lag_bytes=own.applied_lag_bytes)
     return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms)
 
 
@@ -166,7 +194,15 @@ def _role_of(registered: Node | None) -> str:
     return "slave" if registered.role is Role.SLAVE else "master"
 
 
-def _headline(group: GroupReport) -> str:
+def _lateness(node: NodeReport) -> str:
+    view = node.view
+    if view is None or _is_silent(node):
+        return f"{node.node} does not answer"
+    behind = f" and {human_bytes(view.received_lag_bytes)} behind" if view.received_lag_bytes else ""
+    return f"{node.node} is {view.state}{behind}"
+
+
+def _headline(group: GroupReport, now_ms: int) -> str:
     leader = group.leader
     if leader is None:
         return f"{group.broker}  NO MASTER ANSWERS  no writes; slaves serve reads"
@@ -175,41 +211,82 @@ def _headline(group: GroupReport) -> str:
     line = f"{group.broker}  epoch {leader.epoch}  {leader.role}  {copies}  confirmed {leader.confirmed:,}"
     if not leader.writable:
         return f"{line}  NO WRITES: {leader.waiting_for or 'refused'}"
-    if leader.degraded:
-        since = f" since {clock_time(leader.degraded_since_ms)}" if leader.degraded_since_ms else ""
-        return f"{line}  DEGRADED{since}, {leader.degraded_bytes:,} bytes on fewer copies than asked"
-    return f"{line}  writes accepted"
+    return f"{line}  {_degraded(leader, now_ms) if leader.degraded else 'writes accepted'}"
 
 
-def _row(node: NodeReport, now_ms: int) -> tuple[str, ...]:
+def _degraded(leader: HaStatus, now_ms: int) -> str:
+    since = f" since {_moment(leader.degraded_since_ms, now_ms)}" if leader.degraded_since_ms else ""
+    count = "an unknown number of" if leader.degraded_messages is None else f"{leader.degraded_messages:,}"
+    messages = "message" if leader.degraded_messages == 1 else "messages"
+    copies = "one copy" if leader.in_sync_now == 1 else f"{leader.in_sync_now} copies"
+    return f"DEGRADED{since}, {count} {messages} confirmed on {copies} only"
+
+
+def _rows(group: GroupReport, now_ms: int) -> list[str]:
+    """One line a node, below a heading. What is said of a node that nobody hears stands where its figures would."""
+    names = table([_HEADING[:3], *((node.node, node.role, _state(node, now_ms)) for node in group.nodes)])
+    figures = [_figures(node) for node in group.nodes]
+    heading, *lines = table([_HEADING[3:], *filter(None, figures)])
+    width, told = max(map(len, names)), iter(lines)
+    rows = [heading]
+    for node, known in zip(group.nodes, figures, strict=True):
+        notes = _notes(node, now_ms)
+        rows.append(" · ".join([next(told), *notes]) if known else " · ".join([node.problem or "nobody knows", *notes]))
+    return [f"   {name.ljust(width)}  {row}" for name, row in zip(names, rows, strict=True)]
+
+
+def _state(node: NodeReport, now_ms: int) -> str:
     view = node.view
-    silence = f"  {node.problem}" if node.problem else ""
-    if view is None:
-        return (node.node, node.role, "unknown", "unknown", "unknown", "unknown", "unknown", silence)
-    age = f" {human_age((now_ms - view.since_ms) / 1000)}" if view.since_ms and view.state == "in sync" else ""
+    if view is None or _is_silent(node):
+        return "unknown"
+    return f"{view.state} {human_age((now_ms - view.since_ms) / 1000)}" if view.since_ms and view.state == "in sync" else view.state
+
+
+def _is_silent(node: NodeReport) -> bool:
+    """Whether neither we nor its master hear it."""
+    return node.view is None or (bool(node.problem) and node.view.state in _ABSENT)
+
+
+def _figures(node: NodeReport) -> tuple[str, ...] | None:
+    view = node.view
+    if view is None or _is_silent(node):
+        return None
     if view.role == "master":
-        return (node.node, view.role, view.state + age, "-", "-", _lag(view.applied_lag_bytes, None), "-", silence)
-    proven = "not yet compared" if view.proven_equal is None else f"{view.proven_equal:,}"
+        return ("-", "-", _lag(view.applied_lag_bytes, None), "-")
     lags = (
         _lag(view.received_lag_bytes, view.received_lag_s),
         _lag(view.flushed_lag_bytes, view.flushed_lag_s),
-        _lag(view.applied_lag_bytes, None),
+        _lag(view.applied_lag_bytes, view.applied_lag_s),
     )
-    return (node.node, view.role, view.state + age, *lags, proven, _catching_up(view) + silence)
+    return (*lags, "not yet compared" if view.proven_equal is None else f"{view.proven_equal:,}")
 
 
 def _lag(behind: int | None, seconds: float | None) -> str:
     if behind is None:
         return "unknown"
-    return human_bytes(behind) if seconds is None else f"{human_bytes(behind):<8} {seconds:.1f} s"
+    if seconds is None:
+        return human_bytes(behind)
+    return f"{human_bytes(behind):<8} {f'{seconds:.1f} s' if seconds < 10 else human_age(seconds)}"
 
 
-def _catching_up(view: NodeView) -> str:
-    notes = []
+def _notes(node: NodeReport, now_ms: int) -> list[str]:
+    """What else is known of a node."""
+    view = node.view
+    if view is None:
+        return []
+    notes = [node.problem] if node.problem and not _is_silent(node) else []
     if view.state == "catching up" and view.transfer_bytes_per_s > 0:
-        notes.append(f"{human_bytes(view.transfer_bytes_per_s)}/s")
-        if view.received_lag_bytes is not None:
-            notes.append(f"about {human_age(view.received_lag_bytes / view.transfer_bytes_per_s)} to go")
-    if view.state != "in sync" and view.last_drop_reason:
-        notes.append(f"dropped: {view.last_drop_reason}")
-    return f" · {', '.join(notes)}" if notes else ""
+        left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.transfer_bytes_per_s)} to go"
+        notes.append(f"{human_bytes(view.transfer_bytes_per_s)}/s{left}")
+    if view.state not in _WORKING and view.last_drop_reason:
+        when = f" {_moment(view.last_drop_ms, now_ms)}" if view.last_drop_ms is not None else ""
+        notes.append(printable(f"dropped{when}: {view.last_drop_reason}"))
+    notes += (printable(f"held from {pin.start:,} by audit {pin.run} until {_moment(pin.until_ms, now_ms)}") for pin in view.pins)
+    return notes
+
+
+def _moment(moment_ms: int, now_ms: int) -> str:
+    """The time of day, with the date when that is not within a day of now."""
+    if abs(now_ms - moment_ms) < _DAY_MS:
+        return clock_time(moment_ms)
+    return f"{clock_date(moment_ms)} {clock_time(moment_ms)}"

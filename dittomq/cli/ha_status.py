@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from dittomq.cli.durations import seconds
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
+from dittomq.cli.last_audit import last_audit
 from dittomq.cli.output import hint, say, say_json
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
@@ -61,7 +63,8 @@ async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
 
     async with asyncio.TaskGroup() as tasks:
         asked = {node.name: tasks.create_task(ask(node.address)) for node in nodes}
-    return build_report(nodes, {name: task.result() for name, task in asked.items()})
+    report = build_report(nodes, {name: task.result() for name, task in asked.items()})
+    return replace(report, last_audit=last_audit(report.cluster))
 
 
 def _ask(nameserver: str) -> ClusterReport:
@@ -88,7 +91,7 @@ def _wait_in_sync(address: str, timeout_s: float) -> ClusterReport:
             if report.in_sync:
                 return report
             if late:
-                hint(f"not in sync after {timeout_s:g} s")
+                hint(f"not in sync after {timeout_s:g} s: {report.missing}")
                 return report
         time.sleep(_WAIT_EVERY_S)
 

@@ -72,6 +72,11 @@ def clock_time(moment_ms: int, *, milliseconds: bool = False) -> str:
     )
 
 
+def clock_date(moment_ms: int) -> str:
+    """Local day and month."""
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone().strftime("%d %b")
+
+
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on stderr where that is a terminal, nothing elsewhere; the function given takes how much more was done."""

@@ -74,6 +74,12 @@ class Group:
     placed: list[list[PlacedRun] | Refused]
     store_ms: int
 
+    @property
+    def messages(self) -> int:
+        """How many messages were written; what was there before is not among them."""
+        runs = [run for frame in self.placed if isinstance(frame, list) for run in frame]
+        return sum(len(run.sizes) for run in runs if not run.duplicate)
+
 
 @dataclass(slots=True)
 class _Stretch:

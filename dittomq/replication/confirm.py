@@ -47,6 +47,7 @@ class _Slave:
     missed: int = 0
     missed_end: PhysicalOffset = PhysicalOffset(0)
     why_left: str = ""
+    left_at: float = 0.0
 
     @property
     def heard(self) -> bool:
@@ -61,11 +62,12 @@ class _Slave:
 
 @dataclass(frozen=True, slots=True)
 class SlaveView:
-    """One slave as Confirm sees it; `since` is monotonic seconds."""
+    """One slave as Confirm sees it; `since` and `left_at` are monotonic seconds. `why_left` is empty when it never left."""
 
     in_sync: bool
     since: float
     why_left: str
+    left_at: float
 
 
 class Confirm:
@@ -106,7 +108,7 @@ class Confirm:
     def view(self, node: str) -> SlaveView | None:
         """One slave; None when it was never heard of."""
         slave = self._slaves.get(node)
-        return None if slave is None else SlaveView(slave.in_sync, slave.since, slave.why_left)
+        return None if slave is None else SlaveView(slave.in_sync, slave.since, slave.why_left, slave.left_at)
 
     def copies(self, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
         """Slaves that hold [.., end), by name, and whether they have flushed it."""
@@ -192,7 +194,7 @@ class Confirm:
         if slave.in_sync:
             if why := self._why_leave(slave, now):
                 slave.member = Member.BEHIND if slave.heard else Member.LOST
-                slave.since, slave.why_left = now, why
+                slave.since, slave.why_left, slave.left_at = now, why, now
         elif change is Change.ACKED and self._may_join(slave, now):
             slave.member, slave.since, slave.missed = Member.IN_SYNC, now, 0
         MEMBER_MOVES.check(before, change, slave.member)

@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 
@@ -161,6 +161,7 @@ def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:
         degraded=status.degraded,
         degraded_since_time=_timestamp(status.degraded_since_ms),
         degraded_bytes=status.degraded_bytes,
+        degraded_messages=status.degraded_messages,
         waiting_for=status.waiting_for,
         nodes=_node_views_to_pb(status.nodes),
     )
@@ -184,6 +185,9 @@ def _node_views_to_pb(nodes: Sequence[NodeView]) -> list[pb.NodeView]:
             since_time=_timestamp(view.since_ms),
             transfer_bytes_per_s=view.transfer_bytes_per_s,
             last_drop_reason=view.last_drop_reason,
+            last_drop_time=_timestamp(view.last_drop_ms),
+            applied_lag=_duration(view.applied_lag_s),
+            pins=[pb.PinView(run=pin.run, start_offset=pin.start, until_time=_timestamp(pin.until_ms)) for pin in view.pins],
         )
         for view in nodes
     ]
@@ -209,6 +213,7 @@ def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
         degraded=response.degraded,
         degraded_since_ms=response.degraded_since_time.ToMilliseconds() if response.HasField("degraded_since_time") else None,
         degraded_bytes=response.degraded_bytes,
+        degraded_messages=response.degraded_messages if response.HasField("degraded_messages") else None,
         waiting_for=response.waiting_for,
         nodes=tuple(_node_view(view) for view in response.nodes),
     )
@@ -230,7 +235,10 @@ def _node_view(view: pb.NodeView) -> NodeView:
         proven_equal=view.proven_equal_offset if view.HasField("proven_equal_offset") else None,
         since_ms=view.since_time.ToMilliseconds() if view.HasField("since_time") else None,
         transfer_bytes_per_s=view.transfer_bytes_per_s,
+        applied_lag_s=_seconds(view.applied_lag) if view.HasField("applied_lag") else None,
         last_drop_reason=view.last_drop_reason,
+        last_drop_ms=view.last_drop_time.ToMilliseconds() if view.HasField("last_drop_time") else None,
+        pins=tuple(PinView(pin.run, pin.start_offset, pin.until_time.ToMilliseconds()) for pin in view.pins),
     )
 
 

@@ -12,6 +12,7 @@ import structlog
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
+from dittomq.broker.pinning import Pins
 from dittomq.broker.reading import Readable
 from dittomq.broker.registration import Identity, registration
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
@@ -33,14 +34,15 @@ from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
 from services.master.config import FlushMode, MasterConfig, confirm_rules
-from services.master.degraded import DegradedRanges, load_degraded
+from services.master.counting import count_messages
+from services.master.degraded import load_degraded, save_degraded
 from services.master.recovery import Recovery
 from services.master.replication import Replication
-from services.master.slaves import EndHistory
 from services.master.status import StatusBoard
 from services.master.term import Opened, Term
 
 _ROOM_S: Final = 1.0
+_MARK_S: Final = 0.5
 
 log = structlog.get_logger()
 
@@ -58,6 +60,7 @@ class NodeParts:
     dispatcher: Dispatcher
     recovery: Recovery
     replication: Replication
+    pins: Pins
     clock: Clock
     chance: random.Random
 
@@ -71,8 +74,7 @@ class MasterNode:
         self._config = parts.loaded.value
         self._on_change = on_change
         self._accepted_loss = ""
-        self.history = EndHistory()
-        self._board = StatusBoard(self._config, parts.store, self.history, parts.clock)
+        self._board = StatusBoard(self._config, parts.store, parts.pins, parts.clock)
         self._nameserver_answered = asyncio.Event()
         self._id_taken = ""
         self.term: Term | None = None
@@ -112,7 +114,9 @@ class MasterNode:
         await lane.call(store.sync)
         await lane.call(lambda: store.adopt_lineage(lineage))
         await lane.call(store.stamp_boot)
-        degraded = await lane.call(lambda: load_degraded(self._parts.storage, store.end))
+        degraded = await lane.call(
+            lambda: load_degraded(self._parts.storage, store.end, lambda start, end: count_messages(store, start, end))
+        )
         held = await lane.call(store.minimums)
         await self._when_there_is_room(lambda: self.metadata.lead(decision.epoch, held))
         minimums = self.metadata.table(TOPICS).minimums
@@ -145,9 +149,9 @@ class MasterNode:
         writer = Writer(parts.store, lanes, parts.clock, WriterLimits(), sync_each_group=sync_each_group)
         return Term(opened, confirm, writer, parts.dispatcher, parts.clock)
 
-    async def save_degraded(self, ranges: DegradedRanges) -> None:
+    async def save_degraded(self, document: bytes) -> None:
         """Write the degraded ranges down, durably."""
-        await self._parts.store_lane.call(lambda: ranges.save(self._parts.storage))
+        await self._parts.store_lane.call(lambda: save_degraded(self._parts.storage, document))
 
     async def prepare_log(self) -> None:
         """Zero a piece of the log's next bytes and sync it, so that no append pays for it."""
@@ -185,6 +189,12 @@ class MasterNode:
             self._nameserver_answered.set()
         if self.term is not None and news.superseded:
             self.term.stop_writes("another replica took this node's place at the nameserver")
+
+    async def mark_ends(self, term: Term) -> None:
+        """Remember where the ends are, twice a second, so that lags can be told as times; until cancelled."""
+        while True:
+            self._board.mark(term)
+            await asyncio.sleep(_MARK_S)
 
     def status(self) -> HaStatus:
         """Replication of the group."""

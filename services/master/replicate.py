@@ -179,7 +179,7 @@ class SlaveStream:
         now = self._log_now()
         chunk = Chunk(command.epoch, command.start, crc32(data), data, now.confirmed, now.end)
         await self._send(chunk)
-        self._record.sent(len(data), self._parts.clock)
+        self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 
     async def _read_disk(self, command: master_events.SendChunk) -> bytes:

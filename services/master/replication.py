@@ -60,8 +60,8 @@ class Replication:
                 await _either(serving, stream.ends)
                 serving.cancel()
         except* DittoError as problems:
-            stream.record.last_drop_reason = str(problems.exceptions[0])
-            log.info("slave_dropped", slave=hello.node, reason=stream.record.last_drop_reason)
+            stream.problem = str(problems.exceptions[0])
+            log.info("slave_dropped", slave=hello.node, reason=stream.problem)
             raise problems.exceptions[0] from None
         finally:
             self._leave_seat(stream)
@@ -80,6 +80,7 @@ class Replication:
     def _take_seat(self, hello: Hello) -> "_Stream":
         seat, losers = self._seats.take(hello.node, hello.replica_uuid)
         for loser in losers:
+            self._streams[loser].problem = "a newer stream took its place"
             self._streams[loser].ends.set()
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
@@ -90,6 +91,7 @@ class Replication:
         return stream
 
     def _leave_seat(self, stream: "_Stream") -> None:
+        stream.record.dropped(stream.problem or "it left, or its connection broke", self._clock)
         del self._streams[stream.seat]
         if self._seats.leave(stream.seat):
             stream.record.connected = False
@@ -137,11 +139,12 @@ class Replication:
 
 
 class _Stream:
-    """One stream in its seat; it `ends` when it has lost the seat or has nothing more to say."""
+    """One stream in its seat; it `ends` when it has lost the seat or has nothing more to say. `problem`: why, when that is known."""
 
     def __init__(self, seat: Seat, record: SlaveRecord) -> None:
         self.seat = seat
         self.record = record
+        self.problem = ""
         self.ends = asyncio.Event()
 
 

@@ -2,30 +2,42 @@
 
 from collections.abc import Iterable
 
+from dittomq.broker.pinning import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.ha_status import HaStatus, NodeView
-from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm import SlaveView
 from dittomq.replication.confirm_states import Degrade
+from dittomq.replication.measuring import EndHistory
 from services.master.config import MasterConfig
-from services.master.slaves import EndHistory, SlaveRecord
+from services.master.slaves import SlaveRecord
 from services.master.term import Term
 
 
 class StatusBoard:
-    """Looks at everything, changes nothing."""
+    """Looks at everything, changes nothing but its own memory of where the ends were."""
 
-    def __init__(self, config: MasterConfig, store: Store, history: EndHistory, clock: Clock) -> None:
+    def __init__(self, config: MasterConfig, store: Store, pins: Pins, clock: Clock) -> None:
         self._config = config
         self._store = store
-        self._history = history
+        self._pins = pins
         self._clock = clock
+        self._ends = EndHistory()
+        self._confirmed_ends = EndHistory()
+
+    def mark(self, term: Term) -> None:
+        """Remember where the ends are now; to be told as often as lags are to be exact."""
+        now = self._clock.monotonic()
+        self._ends.mark(term.written, now)
+        self._confirmed_ends.mark(term.confirm.confirmed, now)
 
     def recovering(self, waiting_for: str, applied: PhysicalOffset, records: Iterable[SlaveRecord]) -> HaStatus:
         """Before the term."""
         store = self._store
-        own = NodeView(self._config.name, "master", "recovering", received=store.end, flushed=store.flushed, applied=applied)
+        own = NodeView(
+            self._config.name, "master", "recovering", received=store.end, flushed=store.flushed, applied=applied, pins=self._pins.views()
+        )
         slaves = [NodeView(record.node, "slave", record.state, since_ms=record.since_ms) for record in records]
         return self._status(own, slaves, confirmed=store.confirmed_at_start, waiting_for=waiting_for)
 
@@ -39,6 +51,8 @@ class StatusBoard:
             flushed=term.flushed,
             applied=applied,
             applied_lag_bytes=term.confirm.confirmed - applied,
+            applied_lag_s=self._confirmed_ends.lag_s(applied, term.confirm.confirmed, self._clock.monotonic()),
+            pins=self._pins.views(),
         )
         slaves = [self._slave(term, record) for record in records]
         return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=term.refuses_writes, term=term)
@@ -66,17 +80,18 @@ class StatusBoard:
             degraded=degraded,
             degraded_since_ms=term.degraded.since_ms if term is not None else None,
             degraded_bytes=term.degraded.total_bytes(confirmed) if term is not None else 0,
+            degraded_messages=term.degraded.messages(term.messages.confirmed) if term is not None else None,
             waiting_for=waiting_for,
             nodes=(own, *slaves),
         )
 
     def _slave(self, term: Term, record: SlaveRecord) -> NodeView:
-        view = term.confirm.view(record.node)
-        state = record.state
-        since_ms = record.since_ms
+        view, now = term.confirm.view(record.node), self._clock.monotonic()
+        end, confirmed = term.written, term.confirm.confirmed
+        state, since_ms = record.state, record.since_ms
         if record.connected and view is not None:
-            state = "in sync" if view.in_sync else "catching up"
-            since_ms = self._clock.wall_ms() - int((self._clock.monotonic() - view.since) * 1000)
+            state, since_ms = "in sync" if view.in_sync else "catching up", self._wall_ms(view.since)
+        reason, dropped_ms = self._last_drop(record, view)
         return NodeView(
             record.node,
             "slave",
@@ -84,21 +99,29 @@ class StatusBoard:
             received=record.received,
             flushed=record.flushed,
             applied=record.applied,
-            received_lag_bytes=_lag(term.confirm.level_end(Ack.MASTER_RECEIVED), record.received),
-            flushed_lag_bytes=_lag(term.confirm.level_end(Ack.MASTER_RECEIVED), record.flushed),
-            applied_lag_bytes=_lag(term.confirm.confirmed, record.applied),
-            received_lag_s=self._lag_s(term, record.received),
-            flushed_lag_s=self._lag_s(term, record.flushed),
+            received_lag_bytes=_lag(end, record.received),
+            flushed_lag_bytes=_lag(end, record.flushed),
+            applied_lag_bytes=_lag(confirmed, record.applied),
+            received_lag_s=self._ends.lag_s(record.received, end, now),
+            flushed_lag_s=self._ends.lag_s(record.flushed, end, now),
+            applied_lag_s=self._confirmed_ends.lag_s(record.applied, confirmed, now),
             proven_equal=record.proven_equal or None,
             since_ms=since_ms,
-            transfer_bytes_per_s=record.bytes_per_s,
-            last_drop_reason=record.last_drop_reason or (view.why_left if view is not None else ""),
+            transfer_bytes_per_s=record.sent.bytes_per_s(now),
+            last_drop_reason=reason,
+            last_drop_ms=dropped_ms,
         )
 
-    def _lag_s(self, term: Term, position: PhysicalOffset | None) -> float | None:
-        if position is None:
-            return None
-        return self._history.lag_s(position, term.written, self._clock.monotonic())
+    def _last_drop(self, record: SlaveRecord, view: SlaveView | None) -> tuple[str, int | None]:
+        """Why and when its stream ended or it left the set in sync, whichever was last."""
+        left_ms = self._wall_ms(view.left_at) if view is not None and view.why_left else None
+        if view is None or left_ms is None or (record.last_drop_ms is not None and record.last_drop_ms >= left_ms):
+            return record.last_drop_reason, record.last_drop_ms
+        return view.why_left, left_ms
+
+    def _wall_ms(self, moment: float) -> int:
+        """Wall time of a moment of the monotonic clock."""
+        return self._clock.wall_ms() - int((self._clock.monotonic() - moment) * 1000)
 
 
 def _lag(end: PhysicalOffset, position: PhysicalOffset | None) -> int | None:

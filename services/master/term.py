@@ -17,10 +17,12 @@ from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
+from services.master.counting import MessageCount
 from services.master.degraded import DegradedRanges, write_down
 from services.master.tail import Tail
 
 TICK_S = 0.5
+_COUNT_KEPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Term:
         self.flushed = opened.start
         self.refuses_writes = ""
         self.degraded = opened.degraded
+        self.messages = MessageCount()
         self._dispatcher = dispatcher
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
@@ -54,6 +57,7 @@ class Term:
     def on_written(self, group: Group) -> None:
         """The writer has written a group."""
         self.tail.add(group)
+        self.messages.written(group.end, group.messages)
         self.written = group.end
         self._master_moved()
 
@@ -78,17 +82,24 @@ class Term:
 
     async def tick(self) -> None:
         """Let time pass for Confirm and the sessions, until cancelled."""
+        kept_at, kept = self._clock.monotonic(), self.confirm.confirmed
         while True:
             await asyncio.sleep(TICK_S)
-            self.confirm.tick(self._clock.monotonic())
+            now = self._clock.monotonic()
+            self.confirm.tick(now)
+            if self.confirm.degrade is Degrade.NO:
+                self.degraded.enough_copies()
+            elif now - kept_at >= _COUNT_KEPT_S and self.confirm.confirmed > kept:
+                kept_at, kept = now, self.confirm.confirmed
+                self._must_record.set()
             self._moved()
 
-    async def record_degraded(self, persist: Callable[[DegradedRanges], Awaitable[None]]) -> None:
-        """Write down where a degraded range begins before anything is confirmed in it, and where it ended; until cancelled."""
+    async def record_degraded(self, persist: Callable[[bytes], Awaitable[None]]) -> None:
+        """Write down where a degraded range begins before anything is confirmed in it, what came, and where it ended; until cancelled."""
         while True:
             await self._must_record.wait()
             self._must_record.clear()
-            await write_down(self.degraded, self.confirm, self._clock.wall_ms(), persist)
+            await write_down(self.degraded, self.confirm, self.messages.confirmed, self._clock.wall_ms(), persist)
             self._moved()
 
     def _master_moved(self) -> None:
@@ -98,6 +109,7 @@ class Term:
     def _moved(self) -> None:
         if self.confirm.degrade is Degrade.RECORDING or (self.confirm.degrade is Degrade.NO and self.degraded.is_open):
             self._must_record.set()
+        self.messages.confirmed_to(self.confirm.confirmed)
         self.acks.moved()
         self._dispatcher.readable_to(self.confirm.confirmed)
         for listener in self._listeners:

@@ -108,14 +108,15 @@ class Master:
         dispatcher = Dispatcher(store, lanes.dispatch)
         recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, clock))
         replication = Replication(self._config, store, lanes.reads, clock, recovery)
+        pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
+        await pins.load()
+        door, sync = doors.storage, lanes.sync
         parts = NodeParts(
-            self._loaded, doors.storage, store, lanes.store, lanes.sync, metadata, dispatcher, recovery, replication, clock, doors.chance
+            self._loaded, door, store, lanes.store, sync, metadata, dispatcher, recovery, replication, pins, clock, doors.chance
         )
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
-        await pins.load()
-        clients, replicas = await self._bind(node, parts, lanes, pins)
+        clients, replicas = await self._bind(node, parts, lanes)
 
         def heard(news: NameserverNews) -> None:
             node.heard(news)
@@ -165,7 +166,7 @@ class Master:
             tasks.create_task(term.writer.run(events), name="writer")
             tasks.create_task(term.tick(), name="ticks")
             tasks.create_task(term.record_degraded(node.save_degraded), name="degraded")
-            tasks.create_task(self._mark_ends(node, term), name="history")
+            tasks.create_task(node.mark_ends(term), name="history")
             tasks.create_task(_prepare_forever(node, term), name="prepare")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(_flush_forever(term, events), name="flush")
@@ -184,11 +185,6 @@ class Master:
             tasks.create_task(holds.run(period_s), name="holds")
             tasks.create_task(retaining.run(), name="retention")
 
-    async def _mark_ends(self, node: MasterNode, term: Term) -> None:
-        while True:
-            node.history.mark(term.written, self._doors.clock.monotonic())
-            await asyncio.sleep(0.5)
-
     async def _drain(self, node: MasterNode, registrar: Registrar, clients: RpcServer, replicas: RpcServer) -> None:
         """Unready, known to be gone, no new writes, all writes answered, then closed."""
         log.info("draining", node=self._config.name)
@@ -200,7 +196,7 @@ class Master:
         await clients.stop(_GRACE_S)
         await replicas.stop(0)  # slaves never hang up by themselves, and their acks were needed until here
 
-    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes, pins: Pins) -> tuple[RpcServer, RpcServer]:
+    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes) -> tuple[RpcServer, RpcServer]:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.why_not_leading)
@@ -224,7 +220,7 @@ class Master:
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(topic_reads, topic_changes)),
             names.broker(BrokerServicer(node)),
-            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), pins)),
+            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
             names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms)),

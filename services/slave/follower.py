@@ -16,6 +16,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
+from dittomq.replication.measuring import EndHistory
 from dittomq.replication.slave_events import Stored
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
@@ -67,9 +68,12 @@ class Follower:
         sync_each_group = parts.config.replication.flush_mode is FlushMode.SYNC_FLUSH
         self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=sync_each_group)
         self.state = "waiting"
+        self.since_ms = parts.clock.wall_ms()
         self.problem = "no master is known yet"
+        self.problem_ms: int | None = None
         self.epoch = Epoch(0)
         self.master_end: PhysicalOffset | None = None
+        self.master_ends = EndHistory()
 
     # What streams tell.
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
@@ -158,22 +162,26 @@ class Follower:
             stream = MasterStream(
                 StreamParts(parts.store, self.copy, parts.reads, parts.clock, self, self._describe, self._cut, self._begin), core, line
             )
-            self.state = "following"
+            self._become("following")
             await stream.run(hello)
         except StoreFailed:
             raise
         except DittoError as problem:
             if str(problem) != self.problem:
                 log.info("stream_ended", node=parts.config.name, master=address, reason=str(problem))
-            self.problem = str(problem)
+            self.problem, self.problem_ms = str(problem), parts.clock.wall_ms()
         finally:
             line.hang_up()
-            self.state = "waiting"
+            self._become("waiting")
             if self._streaming:
                 self._streaming = False
                 self._left_at = parts.clock.monotonic()
         if parts.clock.monotonic() - self._heard_at >= silence_s:  # a half-open connection would be used again until gRPC's pings find out
             await parts.channels.forget(address)
+
+    def _become(self, state: str) -> None:
+        if state != self.state:
+            self.state, self.since_ms = state, self._parts.clock.wall_ms()
 
     async def _describe(self) -> Hello:
         """Who this slave is and what it holds now."""
@@ -216,6 +224,8 @@ class Follower:
         """Time makes more readable when the master is gone; what was verified is written down; ASYNC_FLUSH flushes."""
         while True:
             await asyncio.sleep(0.5)
+            if self.master_end is not None:
+                self.master_ends.mark(self.master_end, self._parts.clock.monotonic())
             if self.copy.flushed < self.copy.received and self._parts.config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 await self.copy.flush()
             self._review()

@@ -8,9 +8,11 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
+from dittomq.doors.clock import Clock
 from dittomq.errors import NotPermitted
 from dittomq.ha_status import HaStatus, NodeView
 from dittomq.lineage import newest_epoch
@@ -38,6 +40,8 @@ class NodeParts:
     metadata: Metadata
     puller: MetadataPuller
     dispatcher: Dispatcher
+    pins: Pins
+    clock: Clock
 
 
 class MasterAddresses:
@@ -107,20 +111,6 @@ class SlaveNode:
         """This slave's view of its group."""
         store, follower = self._parts.store, self._follower
         readable = follower.readable()
-        end = follower.master_end if follower.state == "following" else None
-        own = NodeView(
-            self._config.name,
-            "slave",
-            follower.state,
-            received=follower.copy.received,
-            flushed=follower.copy.flushed,
-            applied=follower.applied,
-            received_lag_bytes=None if end is None else max(0, end - follower.copy.received),
-            flushed_lag_bytes=None if end is None else max(0, end - follower.copy.flushed),
-            applied_lag_bytes=max(0, readable.end - follower.applied),
-            proven_equal=follower.verified or None,
-            last_drop_reason=follower.problem,
-        )
         return HaStatus(
             node=self._config.name,
             cluster=self._config.node.cluster,
@@ -139,8 +129,33 @@ class SlaveNode:
             degraded=False,
             degraded_since_ms=None,
             degraded_bytes=0,
+            degraded_messages=None,
             waiting_for="" if follower.state == "following" else f"the master: {follower.problem}",
-            nodes=(own,),
+            nodes=(self._own_view(),),
+        )
+
+    def _own_view(self) -> NodeView:
+        """How far this copy is; behind its master only while it hears it."""
+        follower, now = self._follower, self._parts.clock.monotonic()
+        received, flushed = follower.copy.received, follower.copy.flushed
+        end = follower.master_end if follower.state == "following" else None
+        return NodeView(
+            self._config.name,
+            "slave",
+            follower.state,
+            received=received,
+            flushed=flushed,
+            applied=follower.applied,
+            received_lag_bytes=None if end is None else max(0, end - received),
+            flushed_lag_bytes=None if end is None else max(0, end - flushed),
+            applied_lag_bytes=max(0, follower.readable().end - follower.applied),
+            received_lag_s=None if end is None else follower.master_ends.lag_s(received, end, now),
+            flushed_lag_s=None if end is None else follower.master_ends.lag_s(flushed, end, now),
+            proven_equal=follower.verified or None,
+            since_ms=follower.since_ms,
+            last_drop_reason=follower.problem,
+            last_drop_ms=follower.problem_ms,
+            pins=self._parts.pins.views(),
         )
 
     def description(self) -> BrokerDescription:

@@ -92,13 +92,13 @@ class Slave:
             await lanes.store.call(lambda: store.hide(minimums))
 
         puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, hide)
-        parts = NodeParts(self._loaded, store, metadata, puller, dispatcher)
+        pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, clock, doors.chance))
+        await pins.load()
+        parts = NodeParts(self._loaded, store, metadata, puller, dispatcher, pins, clock)
         follower = self._follower(parts, lanes, channels, addresses)
         node = SlaveNode(parts, follower, addresses)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, clock, doors.chance))
-        await pins.load()
-        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses, pins))
+        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses))
         follower.serves_at(self._replication_address(ranges))
 
         def heard(news: NameserverNews) -> None:
@@ -174,7 +174,7 @@ class Slave:
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master))),
             names.broker(BrokerServicer(node)),
-            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), bound.pins)),
+            names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
             names.replication(ReplicationServicer(config.name, master, ranges)),
@@ -215,7 +215,6 @@ class _Bound:
     lanes: Lanes
     follower: Follower
     addresses: MasterAddresses
-    pins: Pins
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,15 +48,18 @@ def test_dead_slaves_cost_two_missed_deadlines_then_writes_go_on_with_one_copy_a
     assert [message.body for message in group.mq.reader(TOPIC, 0, node=MASTER).messages(until_end=True)] == [b"0", b"1", b"2"]
     said = CommandLine(tmp_path_factory.mktemp("cli")).run("ha-status", "--nameserver", group.cluster.nameserver)
     assert (said.code, "DEGRADED since" in said.out) == (3, True)
+    assert "3 messages confirmed on one copy only" in said.out
 
     # It is kept over a crash of the master, and ends when a slave is back.
     group.cluster.kill(MASTER)
     group.cluster.start_node(MASTER)
     eventually(group.writable, "the master takes writes")
-    assert group.status().degraded_bytes >= receipts[-1].record_bytes
+    again = group.status()
+    assert again.degraded_bytes >= receipts[-1].record_bytes
+    assert (again.degraded, again.degraded_since_ms, again.degraded_messages) == (True, status.degraded_since_ms, 3)
     group.cluster.start_node("a/2")
     eventually(lambda: group.slave_state("a/2") == "in sync", "a/2 is in sync")
-    assert group.status().degraded is False
+    assert (group.status().degraded, group.status().degraded_messages) == (False, None)
     with group.mq.producer() as producer:
         assert producer.publish(TOPIC, "3", queue=0).status is PutStatus.PUT_OK
     group.cluster.start_node("a/1")

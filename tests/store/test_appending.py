@@ -46,6 +46,13 @@ def test_a_group_lies_in_the_log_as_its_pieces_say(store: Store) -> None:
     }
 
 
+def test_a_group_knows_how_many_messages_it_wrote_without_refused_and_repeated_ones(store: Store) -> None:
+    first = store.append([frame(b"one", b"two", producer="p", first=0)], 1)
+    again = store.append([frame(b"one", b"two", b"three", producer="p", first=0), frame(b"x" * (MAX_BODY_BYTES + 1)), frame(b"four")], 2)
+
+    assert (first.messages, again.messages) == (2, 2)
+
+
 def test_a_record_that_does_not_fit_goes_into_the_next_segment_behind_a_mark(store: Store) -> None:
     size = SMALL.segment_bytes
     group = store.append([frame(b"x" * 15_000, b"y" * 2_000)], 1)

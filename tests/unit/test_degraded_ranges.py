@@ -46,10 +46,10 @@ def catch_up(confirm: Confirm, end: int) -> None:
 
 
 def keep(ranges: DegradedRanges, confirm: Confirm, while_it_is_written: Callable[[], None] = lambda: None) -> None:
-    async def persist(_: DegradedRanges) -> None:
+    async def persist(_: bytes) -> None:
         while_it_is_written()
 
-    asyncio.run(write_down(ranges, confirm, 7_000, persist))
+    asyncio.run(write_down(ranges, confirm, 0, 7_000, persist))
 
 
 def test_confirmed_goes_on_when_the_range_is_written_down(group: Confirm) -> None:

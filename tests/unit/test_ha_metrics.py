@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.routes import Role
 from services.ha_metrics import HaCollector
 
@@ -27,8 +28,13 @@ STATUS = HaStatus(
     degraded=False,
     degraded_since_ms=None,
     degraded_bytes=0,
+    degraded_messages=None,
     waiting_for="",
-    nodes=(NodeView("a/1", "slave", "in sync", received_lag_bytes=100),),
+    nodes=(
+        NodeView("a/0", "master", "leading", pins=(PinView("night", 0, 9_000),)),
+        NodeView("a/1", "slave", "in sync", received_lag_bytes=100, applied_lag_s=0.5, since_ms=7_000, transfer_bytes_per_s=50),
+        NodeView("a/2", "slave", "gone", since_ms=8_000, last_drop_reason="silent for 20 s", last_drop_ms=8_500),
+    ),
 )
 
 
@@ -53,6 +59,29 @@ def test_the_status_is_read_on_the_loop_whichever_thread_scrapes() -> None:
     assert readers == [threading.main_thread()]
     assert 'dittomq_log_offset_bytes{position="confirmed"} 700.0' in lines
     assert 'dittomq_replica_lag_bytes{node="a/1",state="received"} 100.0' in lines
+
+
+def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unknown() -> None:
+    async def node() -> list[str]:
+        registry = CollectorRegistry()
+        degraded = replace(STATUS, degraded=True, degraded_since_ms=6_000, degraded_messages=3)
+        registry.register(HaCollector(lambda: degraded, asyncio.get_running_loop()))
+        return await asyncio.to_thread(scraped, registry)
+
+    lines = asyncio.run(node())
+
+    assert set(lines) >= {
+        "dittomq_degraded_messages 3.0",
+        "dittomq_degraded_since_timestamp_seconds 6.0",
+        'dittomq_replica_lag_seconds{node="a/1",state="applied"} 0.5',
+        'dittomq_replica_in_sync{node="a/1"} 1.0',
+        'dittomq_replica_in_sync{node="a/2"} 0.0',
+        'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="in sync"} 7.0',
+        'dittomq_replica_sent_bytes_per_second{node="a/1"} 50.0',
+        'dittomq_replica_last_drop_timestamp_seconds{node="a/2",reason="silent for 20 s"} 8.5',
+        "dittomq_audit_pins 1.0",
+    }
+    assert not [line for line in lines if line.startswith(("dittomq_replica_lag", "dittomq_replica_proven")) and "a/2" in line]
 
 
 def test_a_loop_that_does_not_answer_leaves_the_other_metrics() -> None:

@@ -7,8 +7,8 @@ import pytest
 from dittomq.commitlog.disk.storage import OsStorage, replace_file
 from dittomq.errors import UnreadableStore
 from dittomq.offsets import PhysicalOffset
-from services.master.degraded import PATH, DegradedRanges, load_degraded
-from services.master.slaves import EndHistory
+from services.master.counting import MessageCount
+from services.master.degraded import PATH, DegradedRanges, load_degraded, save_degraded
 from services.master.turns import Turns
 
 
@@ -16,45 +16,114 @@ def at(offset: int) -> PhysicalOffset:
     return PhysicalOffset(offset)
 
 
-def test_lag_in_time_is_the_age_of_the_end_that_a_copy_holds() -> None:
-    history = EndHistory()
-    for second in range(10):
-        history.mark(at(second * 100), float(second))
-
-    assert history.lag_s(at(900), at(900), 9.0) == 0.0
-    assert history.lag_s(at(450), at(900), 9.5) == 5.5
-    assert EndHistory().lag_s(at(0), at(900), 9.5) is None
+def no_messages(_start: PhysicalOffset, _end: PhysicalOffset) -> int | None:
+    return None
 
 
 def test_a_degraded_range_survives_a_restart_and_ends_where_the_log_ended(tmp_path: Path) -> None:
     storage = OsStorage(tmp_path)
     ranges = DegradedRanges()
-    ranges.begin(at(100), 7)
-    ranges.end(at(150))
-    ranges.begin(at(200), 9)
-    ranges.save(storage)
+    ranges.begin(at(100), 7, 0)
+    ranges.end(at(150), 5)
+    ranges.begin(at(200), 9, 5)
+    save_degraded(storage, ranges.document(at(200), 5))
 
-    loaded = load_degraded(storage, at(260))
+    loaded = load_degraded(storage, at(260), no_messages)
 
     assert not loaded.is_open
     assert loaded.total_bytes(at(300)) == 50 + 60
 
 
-def test_an_open_range_counts_up_to_what_is_confirmed() -> None:
+def test_an_open_range_counts_bytes_and_messages_up_to_what_is_confirmed() -> None:
     ranges = DegradedRanges()
-    ranges.begin(at(100), 7)
+    ranges.begin(at(100), 7, 40)
 
     assert ranges.is_open
     assert ranges.since_ms == 7
     assert ranges.total_bytes(at(130)) == 30
+    assert ranges.messages(43) == 3
 
 
-def test_a_damaged_record_of_ranges_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_group_that_is_still_degraded_after_a_restart_goes_on_counting_in_the_same_range(tmp_path: Path) -> None:
     storage = OsStorage(tmp_path)
-    replace_file(storage, PATH, b"{")
+    ranges = DegradedRanges()
+    ranges.begin(at(100), 7, 0)
+    save_degraded(storage, ranges.document(at(180), 8))
+
+    loaded = load_degraded(storage, at(200), lambda start, end: {(180, 200): 2}[start, end])
+    loaded.begin(at(190), 99, 0)  # the confirmed end that was written down last lies below the log's end
+
+    assert (loaded.since_ms, loaded.messages(5)) == (7, 8 + 2 + 5)
+    assert loaded.total_bytes(at(300)) == 200
+
+
+@pytest.mark.parametrize(("counted_to", "end"), [(180, 200), (220, 200)])
+def test_messages_that_cannot_be_counted_after_a_kill_are_unknown_and_stay_so(tmp_path: Path, counted_to: int, end: int) -> None:
+    storage = OsStorage(tmp_path)
+    ranges = DegradedRanges()
+    ranges.begin(at(100), 7, 0)
+    save_degraded(storage, ranges.document(at(counted_to), 8))
+
+    loaded = load_degraded(storage, at(end), no_messages)
+    loaded.begin(at(end), 99, 0)
+
+    assert loaded.messages(5) is None
+    loaded.end(at(300), 9)
+    assert b"[100, 300, 7, null]" in loaded.document(at(300), 9)
+
+
+def test_a_group_that_had_enough_copies_meanwhile_begins_a_new_range(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    ranges = DegradedRanges()
+    ranges.begin(at(100), 7, 0)
+    save_degraded(storage, ranges.document(at(200), 8))
+
+    loaded = load_degraded(storage, at(200), lambda _start, _end: 0)
+    loaded.enough_copies()
+    loaded.begin(at(200), 99, 0)
+
+    assert (loaded.since_ms, loaded.messages(5)) == (99, 5)
+
+
+def test_a_record_of_ranges_as_first_written_is_read(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    replace_file(storage, PATH, b'{"closed": [[0, 10], [20, 40]], "open": 50}')
+
+    loaded = load_degraded(storage, at(60), lambda _start, _end: 1)
+
+    assert loaded.total_bytes(at(60)) == 10 + 20 + 10
+    loaded.begin(at(60), 99, 0)
+    assert (loaded.since_ms, loaded.messages(1)) == (None, None)
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"closed": [[1]], "open": null}', b'{"open": null}'])
+def test_a_damaged_record_of_ranges_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
+    storage = OsStorage(tmp_path)
+    replace_file(storage, PATH, text)
 
     with pytest.raises(UnreadableStore, match="degraded ranges is damaged"):
-        load_degraded(storage, at(0))
+        load_degraded(storage, at(0), no_messages)
+
+
+def test_messages_count_when_the_whole_group_they_were_written_in_is_confirmed() -> None:
+    count = MessageCount()
+    for number in range(10):
+        count.written(at(100 * (number + 1)), 2)
+
+    count.confirmed_to(at(350))
+
+    assert count.confirmed == 6
+
+
+def test_however_many_groups_wait_to_be_confirmed_none_is_forgotten() -> None:
+    count = MessageCount()
+    for number in range(10_000):
+        count.written(at(number + 1), 1)
+
+    count.confirmed_to(at(9_999))
+    assert 0 < count.confirmed <= 9_999
+    count.confirmed_to(at(10_000))
+    assert count.confirmed == 10_000
 
 
 def test_messages_without_a_queue_go_round() -> None:

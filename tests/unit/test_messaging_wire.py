@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
@@ -165,10 +165,13 @@ VIEWS = st.builds(
     applied_lag_bytes=NUMBERS,
     received_lag_s=SECONDS,
     flushed_lag_s=SECONDS,
+    applied_lag_s=SECONDS,
     proven_equal=NUMBERS,
     since_ms=st.none() | st.integers(0, 10**13),
     transfer_bytes_per_s=OFFSETS,
     last_drop_reason=WORDS,
+    last_drop_ms=st.none() | st.integers(0, 10**13),
+    pins=st.lists(st.builds(PinView, run=WORDS, start=OFFSETS, until_ms=st.integers(0, 10**13)), max_size=2).map(tuple),
 )
 SMALL = st.integers(0, 100)
 STATUSES = st.builds(
@@ -190,6 +193,7 @@ STATUSES = st.builds(
     degraded=st.booleans(),
     degraded_since_ms=st.none() | st.integers(0, 10**13),
     degraded_bytes=OFFSETS,
+    degraded_messages=NUMBERS,
     waiting_for=WORDS,
     nodes=st.lists(VIEWS, max_size=3).map(tuple),
 )

@@ -2,20 +2,23 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dittomq.cli.ha_report import build_report, report_document, report_lines
-from dittomq.cli.output import clock_time
+from dittomq.cli.last_audit import LastAudit
+from dittomq.cli.output import clock_date, clock_time
 from dittomq.errors import OutOfReach
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion, Node, NodeState, Role
 
 NOW_MS = 1_800_000_000_000
 MASTER_VIEW = NodeView("a/0", "master", "leading", received=1000, flushed=1000, applied=1000, applied_lag_bytes=0)
 SLAVE_VIEW = NodeView(
-    "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, proven_equal=1000, since_ms=NOW_MS - 9 * 86_400_000
+    "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, 0.2, proven_equal=1000, since_ms=NOW_MS - 9 * 86_400_000
 )
 LEADER = HaStatus(
-    "a/0", "prod", "a", 7, "SYNC_MASTER", 2, 2, 1, 0, 1000, 1000, 1000, 1000, True, False, None, 0, "", (MASTER_VIEW, SLAVE_VIEW)
+    "a/0", "prod", "a", 7, "SYNC_MASTER", 2, 2, 1, 0, 1000, 1000, 1000, 1000, True, False, None, 0, None, "", (MASTER_VIEW, SLAVE_VIEW)
 )
 FOLLOWER = replace(LEADER, node="a/1", role="SLAVE", nodes=(replace(SLAVE_VIEW, state="following"),))
 
@@ -39,9 +42,9 @@ def test_a_group_that_works_needs_no_attention_and_reads_as_documented() -> None
     assert report_lines(report, NOW_MS) == [
         "prod · 1 broker group · all in order",
         "a  epoch 7  SYNC_MASTER  asks 2 flushed copies, has 2  confirmed 1,000  writes accepted",
-        "   NODE  ROLE    STATE        RECEIVED LAG    FLUSHED LAG     APPLIED LAG  PROVEN EQUAL UP TO",
-        "   a/0   master  leading      -               -               0 B          -",
-        "   a/1   slave   in sync 9 d  0 B      0.0 s  1.2 KiB  0.2 s  1.2 KiB      1,000",
+        "   NODE  ROLE    STATE        RECEIVED LAG    FLUSHED LAG     APPLIED LAG     PROVEN EQUAL UP TO",
+        "   a/0   master  leading      -               -               0 B             -",
+        "   a/1   slave   in sync 9 d  0 B      0.0 s  1.2 KiB  0.2 s  1.2 KiB  0.2 s  1,000",
     ]
 
 
@@ -54,18 +57,55 @@ def test_what_nobody_knows_is_printed_as_unknown() -> None:
 
 
 def test_what_its_master_has_not_heard_the_node_itself_says() -> None:
-    applied_unknown = replace(SLAVE_VIEW, applied=None, applied_lag_bytes=None)
+    applied_unknown = replace(SLAVE_VIEW, applied=None, applied_lag_bytes=None, applied_lag_s=None)
 
     lines = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, applied_unknown)), "a/1": FOLLOWER}), NOW_MS)
 
     assert lines[-1].split()[-3:] == ["1.2", "KiB", "1,000"]
 
 
+def test_a_node_that_neither_we_nor_its_master_hear_is_unknown_since_it_was_last_heard() -> None:
+    gone = replace(LEADER, nodes=(MASTER_VIEW, replace(SLAVE_VIEW, state="gone")))
+
+    line = report_lines(build_report(BOTH, {"a/0": gone, "a/1": OutOfReach("a/1", "connection refused")}), NOW_MS)[-1]
+
+    assert line == f"   a/1   slave   unknown  does not answer since {clock_time(NOW_MS)}: connection refused"
+
+
+def test_the_last_audit_is_named_with_its_age() -> None:
+    report = replace(build_report(BOTH, {"a/0": LEADER, "a/1": FOLLOWER}), last_audit=LastAudit("PASS", NOW_MS - 11 * 3_600_000))
+
+    assert report_lines(report, NOW_MS)[0] == "prod · 1 broker group · all in order · last audit: pass, 11 h ago"
+
+
+def test_a_pin_is_shown_at_the_node_that_told_of_it() -> None:
+    own = replace(SLAVE_VIEW, state="following", pins=(PinView("night", 4_096, NOW_MS + 60_000),))
+
+    line = report_lines(build_report(BOTH, {"a/0": LEADER, "a/1": replace(FOLLOWER, nodes=(own,))}), NOW_MS)[-1]
+
+    assert line.endswith(f"1,000 · held from 4,096 by audit night until {clock_time(NOW_MS + 60_000)}")
+
+
+def test_what_is_missing_for_all_to_be_in_sync_is_one_sentence() -> None:
+    late = replace(SLAVE_VIEW, state="catching up", received_lag_bytes=3 * 2**30)
+    one_late = replace(LEADER, replicas_expected=2, nodes=(MASTER_VIEW, SLAVE_VIEW, replace(late, node="a/2")))
+    nodes = [registered(0), registered(1), registered(2), registered(0, "b")]
+
+    report = build_report(nodes, {"a/0": one_late, "a/1": FOLLOWER, "a/2": FOLLOWER, "b/0": OutOfReach("b/0", "x")})
+
+    assert report.missing == "1 of 2 slaves of a are in sync, a/2 is catching up and 3.0 GiB behind; no master of b answers"
+    assert not report.in_sync
+
+
+def test_in_sync_is_only_a_cluster_that_has_brokers() -> None:
+    assert build_report([], {}).missing == "no broker is registered with this nameserver"
+
+
 def test_a_node_that_does_not_answer_needs_attention_even_where_its_master_still_counts_it() -> None:
     report = build_report(BOTH, {"a/0": LEADER, "a/1": OutOfReach("a/1", "connection refused")})
 
     assert report.needs_attention
-    assert report_lines(report, NOW_MS)[-1].endswith(f"  does not answer since {clock_time(NOW_MS)}: connection refused")
+    assert report_lines(report, NOW_MS)[-1].endswith(f"  1,000 · does not answer since {clock_time(NOW_MS)}: connection refused")
 
 
 def test_a_node_that_nobody_knows_anything_of_keeps_the_role_it_registered_with() -> None:
@@ -90,23 +130,46 @@ def test_a_master_that_is_no_longer_registered_is_missed() -> None:
     assert not report.in_sync
 
 
-def test_a_degraded_group_says_since_when_and_how_much() -> None:
-    degraded = replace(LEADER, degraded=True, in_sync_now=1, degraded_since_ms=NOW_MS, degraded_bytes=3_240_118)
+@pytest.mark.parametrize(
+    ("messages", "copies", "said"),
+    [
+        (3_240_118, 1, "3,240,118 messages confirmed on one copy only"),
+        (1, 2, "1 message confirmed on 2 copies only"),
+        (None, 1, "an unknown number of messages confirmed on one copy only"),
+    ],
+)
+def test_a_degraded_group_says_since_when_and_how_many_messages(messages: int | None, copies: int, said: str) -> None:
+    degraded = replace(LEADER, degraded=True, in_sync_now=copies, degraded_since_ms=NOW_MS, degraded_messages=messages)
 
     headline = report_lines(build_report(BOTH, {"a/0": degraded, "a/1": FOLLOWER}), NOW_MS)[1]
 
-    assert "has 1" in headline
-    assert headline.endswith("3,240,118 bytes on fewer copies than asked")
+    assert headline.endswith(f"has {copies}  confirmed 1,000  DEGRADED since {clock_time(NOW_MS)}, {said}")
 
 
-def test_a_slave_that_catches_up_shows_its_speed_and_why_it_was_dropped() -> None:
+def test_a_slave_that_catches_up_shows_its_speed_and_when_and_why_it_was_dropped() -> None:
     view = replace(
-        SLAVE_VIEW, state="catching up", received_lag_bytes=150 * 2**20, transfer_bytes_per_s=10 * 2**20, last_drop_reason="no ack for 20 s"
+        SLAVE_VIEW,
+        state="catching up",
+        received_lag_bytes=150 * 2**20,
+        received_lag_s=42.3,
+        transfer_bytes_per_s=10 * 2**20,
+        last_drop_reason="no ack for 20 s",
+        last_drop_ms=NOW_MS - 100_000,
     )
 
     line = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": FOLLOWER}), NOW_MS)[-1]
 
-    assert line.endswith(" · 10.0 MiB/s, about 15 s to go, dropped: no ack for 20 s")
+    assert line.split("catching up  ")[1].startswith("150.0 MiB 42 s ")
+    assert line.endswith(f"1,000 · 10.0 MiB/s, about 15 s to go · dropped {clock_time(NOW_MS - 100_000)}: no ack for 20 s")
+
+
+def test_what_was_longer_ago_than_a_day_is_told_with_its_date() -> None:
+    before = NOW_MS - 3 * 86_400_000
+    view = replace(SLAVE_VIEW, state="catching up", last_drop_reason="no ack for 20 s", last_drop_ms=before)
+
+    line = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": FOLLOWER}), NOW_MS)[-1]
+
+    assert f"dropped {clock_date(before)} {clock_time(before)}: " in line
 
 
 def test_a_configured_slave_that_nobody_has_seen_is_missed() -> None:

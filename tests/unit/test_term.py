@@ -1,0 +1,96 @@
+"""What a term writes down before it goes on."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.confirm import Confirm, ConfirmRules
+from services.master.degraded import DegradedRanges
+from services.master.term import Opened, Term
+from tests.simulation.clock import SimulatedClock
+from tests.simulation.loop import SimulatedLoop
+
+RULES = ConfirmRules(
+    sync_master=True,
+    sync_flush=True,
+    release_flushed=True,
+    in_sync_replicas=2,
+    min_in_sync_replicas=1,
+    max_gap_bytes=1_000_000,
+    max_lag_s=15.0,
+)
+
+
+class NoQueues:
+    def readable_to(self, end: PhysicalOffset) -> None: ...
+
+
+class Degrading:
+    """A term whose only slave goes, and what it wrote down of that."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self.clock = clock
+        self.confirm = Confirm(RULES, end=at(0), confirmed=at(0), members=["a/1"], now=clock.monotonic())
+        opened = Opened(Epoch(1), at(0), (), DegradedRanges())
+        self.term = Term(opened, self.confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
+        self.kept: list[dict[str, Any]] = []
+
+    async def persist(self, document: bytes) -> None:
+        self.kept.append(json.loads(document))
+
+    def written(self, end: int, messages: int) -> None:
+        self.term.messages.written(at(end), messages)
+        self.term.written = at(end)
+        self.term.on_flushed(at(end))
+
+    def slave_leaves(self) -> None:
+        for _ in range(2):
+            self.confirm.deadline_missed(self.term.written, self.clock.monotonic())
+        self.term.on_flushed(self.term.flushed)
+
+
+def at(offset: int) -> PhysicalOffset:
+    return PhysicalOffset(offset)
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def play(story: Callable[[Degrading], Coroutine[Any, Any, None]]) -> None:
+    loop = SimulatedLoop()
+
+    async def with_recorder() -> None:
+        group = Degrading(SimulatedClock(loop))
+        recorder = asyncio.create_task(group.term.record_degraded(group.persist))
+        try:
+            await story(group)
+        finally:
+            recorder.cancel()
+
+    try:
+        loop.run_until_complete(with_recorder())
+    finally:
+        loop.close()
+
+
+def test_while_a_group_is_degraded_its_count_is_written_down_once_a_second() -> None:
+    async def story(group: Degrading) -> None:
+        ticks = asyncio.create_task(group.term.tick())
+        group.written(100, 1)
+        group.slave_leaves()
+        await settled()
+        for number in range(2, 42):
+            group.written(100 * number, 3)
+            await asyncio.sleep(0.1)
+
+        counts = [kept["messages"] for kept in group.kept]
+        assert counts == sorted(counts)
+        assert 4 <= len(counts) <= 6
+        assert 100 <= counts[-1] <= 121
+        ticks.cancel()
+
+    play(story)
