@@ -173,10 +173,11 @@ class Follower:
         finally:
             line.hang_up()
             self._become("waiting")
+            useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= silence_s
             if self._streaming:
                 self._streaming = False
                 self._left_at = parts.clock.monotonic()
-        if parts.clock.monotonic() - self._heard_at >= silence_s:  # a half-open connection would be used again until gRPC's pings find out
+        if useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address for a while
             await parts.channels.forget(address)
 
     def _become(self, state: str) -> None:

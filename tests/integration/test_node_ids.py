@@ -1,36 +1,17 @@
 """A second process under a node id that is held."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from dittomq.client import PutStatus
 from dittomq.testing.processes import module_environment
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
+from tests.support.second_process import second_command, second_process
 from tests.support.told import wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 
 REFUSED = 1
 SUPERSEDED = 6
-
-
-def second_command(group: RealGroup, name: str, data_dir: Path) -> list[str]:
-    """The node's service once more: the same configuration, free ports, another data directory."""
-    config = group.cluster.folder / f"{group.cluster.node(name).file_stem}.toml"
-    overrides = {
-        "node.data_dir": str(data_dir),
-        "listen.clients": "127.0.0.1:0",
-        "listen.replication": "127.0.0.1:0",
-        "listen.ops": "127.0.0.1:0",
-    }
-    flags = [part for key, value in overrides.items() for part in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", f"services.{group.cluster.node(name).role}", "--config", str(config), *flags]
-
-
-def second_process(group: RealGroup, name: str, data_dir: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
-    """Run it to its end."""
-    command = [*second_command(group, name, data_dir), *flags]
-    return subprocess.run(command, env=module_environment(), capture_output=True, text=True, timeout=60, check=False)
 
 
 def lead_and_stop(command: list[str]) -> None:

@@ -39,8 +39,8 @@ class Proxy:
     """One listening port and what it does to the connections that come in. Its methods may be called from any thread, inside `running`."""
 
     def __init__(self, upstream: Callable[[], tuple[str, int]]) -> None:
-        """`upstream` is asked anew for each connection; ConnectionError when there is nothing."""
-        self._upstream = upstream
+        """`upstream` is asked anew for each connection, and may be replaced; ConnectionError when there is nothing."""
+        self.upstream = upstream
         self._loop = asyncio.new_event_loop()
         self._rules: dict[Way, _Rules] = {}
         self._hides_ends = self._refuses = False
@@ -176,7 +176,7 @@ class Proxy:
             if self._refuses:
                 return
             await self._rules[Way.THERE].flows.wait()
-            host, port = self._upstream()
+            host, port = self.upstream()
             far_reader, far_writer = await asyncio.open_connection(host, port)
             connection.writers.append(far_writer)
             async with asyncio.TaskGroup() as tasks:

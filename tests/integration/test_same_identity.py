@@ -1,0 +1,74 @@
+"""Two processes of one identity, and one address that leads to another cluster: nobody is counted twice, nobody follows a stranger."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dittomq.client import PutStatus
+from tests.support.linked_group import LinkedGroup, linked_group, port_of
+from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.second_process import beside, second_command
+from tests.support.waiting import eventually
+
+SLAVE = "a/1"
+SOME = 40
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[LinkedGroup]:
+    with linked_group(tmp_path, 2, master={"replication.in_sync_replicas": 3}) as running:
+        yield running
+
+
+def copied_disk(group: RealGroup, name: str, to: Path) -> Path:
+    """A copy of the node's disk, taken while it is stopped."""
+    group.cluster.stop_node(name)
+    shutil.copytree(group.cluster.data_dir(name), to)
+    group.cluster.start_node(name)
+    return to
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["unseen by nameservers", "seen by nameservers"])
+def test_two_processes_on_copies_of_one_slaves_disk_count_as_one_copy(linked: LinkedGroup, tmp_path: Path, seen: bool) -> None:
+    group, history = linked.group, linked.history
+    flags = ["--set", "advertise.default=127.0.0.2:10911"] if seen else ["--set", "node.nameservers=[]"]
+    clone = second_command(group, SLAVE, copied_disk(group, SLAVE, tmp_path / "clone"))
+    group.cluster.wait_in_sync()
+    group.cluster.stop_node("a/2")
+    with group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
+        with history.publishing(producer) as stream, beside([*clone, *flags], tmp_path / "clone.log"):
+            dialled = len(linked.link.dialled)
+            eventually(lambda: len(linked.link.dialled) > dialled, "the copy dials")
+            if seen:
+                eventually(lambda: SLAVE not in [node.name for node in group.mq.admin.list_brokers()], "no route leads to either")
+            history.wait_for_more(SOME)
+            assert {view.node for view in group.status().nodes} <= {MASTER, SLAVE, "a/2"}
+        assert stream.receipts
+        assert {receipt.status for receipt in stream.receipts} <= {PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE}
+        assert max(len(receipt.copies) for receipt in stream.receipts) == 2
+        group.cluster.start_node("a/2")
+        group.cluster.wait_in_sync()
+        assert {receipt.status for receipt in history.publish(producer, SOME)} == {PutStatus.PUT_OK}
+    history.check()
+
+
+def test_an_address_that_leads_to_the_master_of_another_cluster_is_not_followed(linked: LinkedGroup, tmp_path: Path) -> None:
+    group, link, history = linked.group, linked.link, linked.history
+    with real_group(tmp_path / "other", shape(0)) as other, group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
+        own = link.upstream
+        history.publish(producer, SOME)
+        end = group.wait_equal()
+        link.upstream = port_of(tmp_path / "other", "replication")
+        link.sever()
+        names = (group.status().cluster, other.status().cluster)
+        eventually(lambda: all(name in group.status(SLAVE).nodes[0].last_drop_reason for name in names), "the slave says which clusters")
+        assert (group.status(SLAVE).end, group.status(SLAVE).confirmed) == (end, end)
+        history.publish(producer, SOME)
+        history.check_holders()
+        assert [view.node for view in other.status().nodes] == [MASTER]
+        link.upstream = own
+        group.cluster.wait_in_sync()
+    assert group.events(SLAVE, "log_cut") == []
+    history.check()

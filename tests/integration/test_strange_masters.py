@@ -1,0 +1,124 @@
+"""Two masters of one group, and a master whose disk is an old one: nothing that was promised goes, and nobody is cut for it."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dittomq.client import NotStored
+from dittomq.errors import NeedsOperator
+from dittomq.testing.ports import Ports, choose_ports
+from tests.support.history import History
+from tests.support.linked_group import LinkedGroup, linked_group
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
+from tests.support.second_process import beside, second_command
+from tests.support.told import wrong_reads
+from tests.support.traffic import read_all
+from tests.support.waiting import eventually
+
+SOME = 200
+SUPERSEDED = 6
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[RealGroup]:
+    with real_group(tmp_path, shape(2)) as running:
+        yield running
+
+
+def test_a_master_on_an_old_copy_of_its_disk_takes_no_writes_and_cuts_no_slave(group: RealGroup, tmp_path: Path) -> None:
+    cluster, history = group.cluster, History(group)
+    disk, old = cluster.data_dir(MASTER), tmp_path / "old"
+    with group.mq.producer(timeout_s=1.0, retry_s=1.0) as producer:
+        history.publish(producer, SOME)
+        cluster.stop_node(MASTER)
+        shutil.copytree(disk, old)
+        cluster.start_node(MASTER)
+        cluster.wait_in_sync()
+        history.publish(producer, SOME)
+        confirmed = group.wait_equal()
+        cluster.kill(MASTER)
+        shutil.rmtree(disk)
+        shutil.move(old, disk)
+
+        cluster.start_node(MASTER)
+        eventually(lambda: "confirmed" in group.status().waiting_for, "the master says that confirmed data is missing")
+        with pytest.raises(NotStored) as refused:
+            producer.publish(TOPIC, b"too early", queue=0)
+        assert isinstance(refused.value.cause, NeedsOperator)
+        for name in group.slaves:
+            assert (group.status(name).end, group.events(name, "log_cut")) == (confirmed, [])
+            assert list(wrong_reads(history.told, read_all(group.mq, name)))[:3] == []
+
+        # The way out: what the slaves hold is the group's.
+        cluster.kill(MASTER)
+        shutil.rmtree(disk)
+        cluster.start_node(MASTER)
+        cluster.wait_in_sync()
+        history.publish(producer, SOME)
+    for name in group.slaves:
+        assert group.events(name, "log_cut") == []
+    history.check()
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[LinkedGroup]:
+    with linked_group(tmp_path, 2, master={"replication.min_in_sync_replicas": 2}) as running:
+        yield running
+
+
+def replacement(group: RealGroup, disk: Path) -> tuple[list[str], Ports]:
+    """The command of another master of the group on that disk, and where it listens."""
+    _, ports = choose_ports(1, random.SystemRandom(), usual=False)
+    flags = {
+        "listen.clients": f"127.0.0.1:{ports.clients}",
+        "listen.replication": f"127.0.0.1:{ports.replication}",
+        "advertise.default": f"127.0.0.1:{ports.clients}",
+        "advertise_replication.default": f"127.0.0.1:{ports.replication}",
+    }
+    return [*second_command(group, MASTER, disk), *(part for key, value in flags.items() for part in ("--set", f"{key}={value}"))], ports
+
+
+def test_a_master_that_stood_still_while_another_took_its_place_confirms_nothing_and_ends(linked: LinkedGroup, tmp_path: Path) -> None:
+    group, link, history, disk = linked.group, linked.link, linked.history, tmp_path / "other"
+    own, first_epoch = link.upstream, group.status().epoch
+    command, ports = replacement(group, disk)
+    with (
+        history.reading(group.mq, "a/1"),
+        history.reading(group.mq, "a/2"),
+        group.mq.producer(timeout_s=1.0, retry_s=1.0) as producer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        history.publish(producer, SOME)
+        confirmed = group.wait_equal()
+        with ExitStack() as frozen:
+            frozen.enter_context(group.frozen(MASTER))
+            late = thread.submit(history.publish, producer, SOME)
+            assert late.result() == []
+            link.upstream = lambda: ("127.0.0.1", ports.replication or 0)
+            link.sever()
+            with beside(command, tmp_path / "other.log") as other:
+                eventually(lambda: group.mq.admin.list_brokers()[0].epoch > first_epoch, "another master leads")
+                eventually(lambda: len(history.publish(producer, SOME)) == SOME, "it takes writes")
+                frozen.close()
+
+                assert group.exit_status(MASTER) == SUPERSEDED
+                assert other.poll() is None
+                assert group.parsed_log(MASTER).end >= confirmed
+                history.publish(producer, SOME)
+
+        # The new disk is put where the old one was.
+        shutil.rmtree(group.cluster.data_dir(MASTER))
+        shutil.move(disk, group.cluster.data_dir(MASTER))
+        link.upstream = own
+        link.sever()
+        group.cluster.start_node(MASTER)
+        group.cluster.wait_in_sync()
+        history.publish(producer, SOME)
+    for name in group.slaves:
+        assert group.events(name, "log_cut") == []
+    history.check()
