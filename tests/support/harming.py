@@ -37,13 +37,13 @@ class Call(NamedTuple):
         return cls(int(number), what == "harmed", name, Path(path))
 
 
-def build_shim(folder: Path) -> Path:
+def build_shim(folder: Path, name: str = "harmed_disk") -> Path:
     """The library to preload; skips the test where nothing can build it."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no C compiler on PATH to build the library with that harms disks")
-    library = folder / "harmed_disk.so"
-    source = ROOT / "tests" / "support" / "harmed_disk.c"
+        pytest.skip("no C compiler on PATH to build the library with that is to be preloaded")
+    library = folder / f"{name}.so"
+    source = ROOT / "tests" / "support" / f"{name}.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"], check=True)
     return library
 

@@ -1,0 +1,105 @@
+"""Machines that stand still for a while, and wall clocks that jump: nobody is taken for dead, nothing is dropped early or told wrong."""
+
+import os
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dittomq.testing.state import NAMESERVER
+from tests.support.harming import build_shim, preloading
+from tests.support.history import History
+from tests.support.linked_group import QUICK
+from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.told import Fate, Told
+from tests.support.waiting import eventually
+
+SLAVE = "a/1"
+SOME = 40
+HOUR_NS = 3_600 * 1_000_000_000
+SEGMENT_BYTES = 64 * 1024
+YOUNG = {"retention.max_age_ms": 1_800_000, "retention.check_period_ms": 100, "store.segment_bytes": SEGMENT_BYTES}
+
+
+@pytest.fixture(scope="module")
+def clocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which each process finds how far its wall clock is off."""
+    return tmp_path_factory.mktemp("clocks")
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory, clocks: Path) -> Iterator[RealGroup]:
+    folder = tmp_path_factory.mktemp("paused")
+    with (
+        preloading(build_shim(folder, "shifted_clock"), {"SHIFT_FOLDER": f"{clocks}"}),
+        real_group(folder, shape(1, master={**QUICK, **YOUNG}, slave={**QUICK, **YOUNG})) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def history(group: RealGroup) -> History:
+    return History(group)
+
+
+def without_receipt(told: Told) -> list[bytes]:
+    return told.bodies(Fate.UNKNOWN) + told.bodies(Fate.NOT_STORED)
+
+
+def set_clock(clocks: Path, group: RealGroup, name: str, off_ns: int) -> None:
+    path = clocks / f"{group.cluster.pid(name)}"
+    eventually(path.exists, f"{name} has its clock")
+    with path.open("r+b") as file:
+        file.write(off_ns.to_bytes(8, "little", signed=True))
+
+
+def test_wall_clocks_that_jump_by_hours_change_nothing_but_time_stamps(group: RealGroup, history: History, clocks: Path) -> None:
+    seed = os.getpid()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    nodes = (NAMESERVER, MASTER, SLAVE)
+    dropped = len(group.events(MASTER, "slave_dropped"))
+    with history.reading(group.mq, SLAVE), group.mq.producer() as producer:
+        with history.publishing(producer, size=1_000) as stream:
+            set_clock(clocks, group, MASTER, HOUR_NS)
+            set_clock(clocks, group, SLAVE, -HOUR_NS)
+            history.wait_for_more(SOME)
+            for _ in range(12):
+                set_clock(clocks, group, chance.choice(nodes), chance.randint(-HOUR_NS, HOUR_NS))
+                history.wait_for_more(SOME)
+            for name in nodes:
+                set_clock(clocks, group, name, -HOUR_NS)
+            history.wait_for_more(SOME)
+        assert {len(receipt.copies) for receipt in stream.receipts} == {2}
+        assert (group.status().degraded_bytes, len(group.events(MASTER, "slave_dropped"))) == (0, dropped)
+
+        # Its next life goes on behind what its log says, however early it is by its clock.
+        group.cluster.kill(MASTER)
+        group.cluster.start_node(MASTER)
+        set_clock(clocks, group, MASTER, -HOUR_NS)
+        group.cluster.wait_in_sync()
+        history.publish(producer, SOME)
+    history.check()
+    for name in group.copies:
+        log = group.parsed_log(name)
+        assert (log.start, log.end > 4 * SEGMENT_BYTES) == (0, True), "segments went that are not old"
+        assert all(earlier.stored_ms <= later.stored_ms for earlier, later in pairwise(log.records))
+
+
+def test_a_group_whose_machines_all_stand_still_goes_on_as_if_nothing_had_been(group: RealGroup, history: History) -> None:
+    degraded = group.status().degraded_bytes
+    with (
+        history.reading(group.mq, SLAVE),
+        group.mq.producer(timeout_s=1.0, retry_s=0.2) as producer,
+        history.publishing(producer) as stream,
+    ):
+        history.wait_for_more(SOME)
+        with group.frozen(SLAVE), group.frozen(MASTER), group.frozen(NAMESERVER):
+            eventually(lambda: len(without_receipt(history.told)) >= 24, "three bursts had no answer in time")
+        history.wait_for_more(SOME)
+    stream.settle()
+    group.cluster.wait_in_sync()
+    assert group.status().degraded_bytes == degraded
+    history.check()
