@@ -86,6 +86,7 @@ LINES: Final = {
     f"{_TOPICS}/DeleteTopic": Line(_CLIENTS, '{"name":"invoices"}'),
     f"{_BROKER}/GetBroker": Line(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": Line(_CLIENTS, "{}"),
+    f"{_BROKER}/WatchHaStatus": Line(_CLIENTS, '{"period":"1s","max_answers":2}', "Without `max_answers` it goes on until you leave."),
     f"{_BROKER}/ChangeRole": Line(_CLIENTS, '{"node":"a/0"}', "A master that leads already answers with its epoch."),
     f"{_MESSAGING}/Publish": Line(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
     f"{_MESSAGING}/PublishStream": Line(

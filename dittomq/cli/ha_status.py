@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +16,15 @@ from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.last_audit import last_audit
 from dittomq.cli.output import hint, say, say_json
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient
 
-_WATCH_EVERY_S = 2.0
-_WAIT_EVERY_S = 0.2
+_WATCH_S = 0.5
+_WAIT_S = 0.2
+_CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,9 +34,16 @@ def add_to(app: typer.Typer) -> None:
 
 def ha_status(
     json: JsonFlag = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every 2 s, until interrupted.")] = False,
-    wait: Annotated[str | None, typer.Option("--wait", metavar="CONDITION", help="Wait until the condition holds: in-sync.")] = None,
-    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "60s",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="At once, then whenever it changes, at most twice a second, until interrupted.")
+    ] = False,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            "--wait", metavar="CONDITION", help="Wait for it. in-sync: every master takes writes and has all its configured slaves in sync."
+        ),
+    ] = None,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait; then say what is missing, and exit with 3.")] = "60s",
     nameserver: Nameserver = None,
 ) -> int:
     """Show replication as every node sees it.
@@ -43,10 +52,14 @@ def ha_status(
     """
     if wait not in (None, "in-sync"):
         raise typer.BadParameter(f'"{wait}" is not a condition; in-sync is', param_hint="--wait")
+    if wait and watch:
+        raise typer.BadParameter("does not go with --watch, which never ends", param_hint="--wait")
     address = nameserver_address(nameserver)
     if watch:
-        _watch(address, json)
-    report = _wait_in_sync(address, seconds(timeout)) if wait else _ask(address)
+        asyncio.run(_watch(address, json))
+    if wait:
+        return asyncio.run(_wait_in_sync(address, seconds(timeout), json))
+    report = asyncio.run(_ask(address))
     _show(report, json)
     return Exit.PARTLY if report.needs_attention else Exit.DONE
 
@@ -63,50 +76,67 @@ async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
 
     async with asyncio.TaskGroup() as tasks:
         asked = {node.name: tasks.create_task(ask(node.address)) for node in nodes}
-    report = build_report(nodes, {name: task.result() for name, task in asked.items()})
-    return replace(report, last_audit=last_audit(report.cluster))
+    return _with_audit(build_report(nodes, {name: task.result() for name, task in asked.items()}))
 
 
-def _ask(nameserver: str) -> ClusterReport:
+async def _ask(nameserver: str) -> ClusterReport:
     from dittomq.client import AsyncClient
 
-    async def ask() -> ClusterReport:
-        async with AsyncClient(nameserver) as mq:
-            return await ask_every_node(mq)
-
-    return asyncio.run(ask())
+    async with AsyncClient(nameserver) as mq:
+        return await ask_every_node(mq)
 
 
-def _wait_in_sync(address: str, timeout_s: float) -> ClusterReport:
-    """The report once all is in sync, or the last one within the time; a nameserver that does not answer is asked again until then."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        late = time.monotonic() >= deadline
-        try:
-            report = _ask(address)
-        except OutOfReach:
-            if late:
-                raise
-        else:
-            if report.in_sync:
-                return report
-            if late:
-                hint(f"not in sync after {timeout_s:g} s: {report.missing}")
-                return report
-        time.sleep(_WAIT_EVERY_S)
+async def _wait_in_sync(nameserver: str, timeout_s: float, json: bool) -> int:
+    """Show the report once all is in sync, or the last one within the time; a nameserver that does not answer is asked again until then."""
+    seen: list[ClusterReport] = []
+
+    def enough(report: ClusterReport, _: DittoError | None) -> bool:
+        seen[:] = [report]
+        return report.in_sync
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _follow(nameserver, _WAIT_S, enough)
+    except TimeoutError:
+        if not seen:  # not even one look
+            seen.append(await _ask(nameserver))
+    [report] = seen
+    _show(report, json)
+    if report.in_sync:
+        return Exit.DONE
+    hint(f"not in sync after {timeout_s:g} s: {report.missing}")
+    return Exit.PARTLY
 
 
-def _watch(address: str, json: bool) -> None:
-    while True:
-        report = _ask(address)
+async def _watch(nameserver: str, json: bool) -> None:
+    await _ask(nameserver)  # a wrong address is told at once
+
+    def show(report: ClusterReport, problem: DittoError | None) -> bool:
         if json:
             say_json(report_document(report), stream=True)
         else:
             if sys.stdout.isatty():
-                sys.stdout.write("\x1b[2J\x1b[H")
+                sys.stdout.write(_CLEAR_SCREEN)
             _show(report, json)
         sys.stdout.flush()
-        time.sleep(_WATCH_EVERY_S)
+        if problem is not None:
+            hint(f"nodes as they were listed last: {problem}")
+        return False
+
+    await _follow(nameserver, _WATCH_S, show)
+
+
+async def _follow(nameserver: str, period_s: float, enough: Callable[[ClusterReport, DittoError | None], bool]) -> None:
+    """Hand over reports as the cluster changes, and why no nameserver answers, until one is enough."""
+    from dittomq.client import AsyncClient
+
+    async with AsyncClient(nameserver) as mq:
+        watch = mq.watch_cluster(period_s=period_s)
+        await watch.until(lambda view: enough(_with_audit(build_report(view.nodes, view.answers)), view.problem))
+
+
+def _with_audit(report: ClusterReport) -> ClusterReport:
+    return replace(report, last_audit=last_audit(report.cluster))
 
 
 def _show(report: ClusterReport, json: bool) -> None:

@@ -5,9 +5,11 @@ the call's deadline to be reached again; nothing is sent twice.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
+
+import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
@@ -16,7 +18,7 @@ from dittomq.errors import DittoError, InvalidField, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic
 from dittomq.routes import Node, Role
-from dittomq.rpc.channel import call
+from dittomq.rpc.channel import call, typed
 from dittomq.wire import admin as wire
 from dittomq.wire.admin import BrokerDescription, RoleChange
 
@@ -24,6 +26,7 @@ T = TypeVar("T")
 
 _DEADLINE_S: Final = 5.0
 _ROLE_DEADLINE_S: Final = 30.0
+_SILENCE_S: Final = 15.0
 _ROUTE_WAIT_S: Final = 3.0
 _ROUTE_POLL_S: Final = 0.05
 
@@ -115,6 +118,27 @@ class Admin:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""
         response: pb.GetHaStatusResponse = await self._on_node(node, "GetHaStatus", pb.GetHaStatusRequest())
         return wire.ha_status(response)
+
+    async def watch_ha_status(self, node: str, *, period_s: float = 0.5) -> AsyncGenerator[HaStatus, None]:
+        """The view of one node at once, then again when it has changed, at most once in `period_s`, and every 5 s when it has not.
+
+        Ends when the node stops; raises OutOfReach when it is gone or was silent for 15 s.
+        """
+        stub: Any = self._around.channels.stub(BrokerServiceStub, await self._address_of(node))
+        stream = stub.WatchHaStatus(wire.watch_request(period_s))
+        try:
+            while True:
+                async with asyncio.timeout(_SILENCE_S):
+                    response = await stream.read()
+                if response is grpc.aio.EOF:
+                    return
+                yield wire.ha_status(response.status)
+        except TimeoutError as silence:
+            raise OutOfReach(node, f"silent for {_SILENCE_S:g} s") from silence
+        except grpc.aio.AioRpcError as broken:
+            raise typed(broken, node) from broken
+        finally:
+            stream.cancel()
 
     async def get_broker(self, node: str) -> BrokerDescription:
         """What a node, "broker/id" or "host:port", is and how it is configured."""

@@ -7,6 +7,7 @@ from typing import Self
 
 from dittomq.client.admin import Admin
 from dittomq.client.context import current_context, load_contexts
+from dittomq.client.ha_watch import ClusterWatch
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
 from dittomq.client.reader import Reader, ReaderOptions
 from dittomq.client.routing import Routing, Surroundings
@@ -93,6 +94,10 @@ class AsyncClient:
     def admin(self) -> Admin:
         """Topics, nodes and roles."""
         return Admin(self._around)
+
+    def watch_cluster(self, *, period_s: float = 0.5) -> ClusterWatch:
+        """What every node says of replication, at most once in `period_s`; see ClusterWatch."""
+        return ClusterWatch(self.admin, self._around, period_s=period_s)
 
     async def route(self, topic: str) -> Route:
         """Where the topic's queues are now; raises TopicNotFound or OutOfReach."""

@@ -215,6 +215,22 @@ class SyncAdmin:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""
         return self._thread.run(self._admin.ha_status(node))
 
+    def watch_ha_status(self, node: str, *, period_s: float = 0.5) -> Iterator[HaStatus]:
+        """The view of one node whenever it has changed; see Admin."""
+        watch = self._admin.watch_ha_status(node, period_s=period_s)
+
+        async def next_status() -> HaStatus | None:
+            return await anext(watch, None)
+
+        async def leave() -> None:
+            await watch.aclose()
+
+        try:
+            while (status := self._thread.run(next_status())) is not None:
+                yield status
+        finally:
+            self._thread.run(leave())
+
     def get_broker(self, node: str) -> BrokerDescription:
         """What a node, "broker/id" or "host:port", is and how it is configured."""
         return self._thread.run(self._admin.get_broker(node))

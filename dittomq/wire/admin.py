@@ -14,6 +14,9 @@ from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 
 MAX_TOPIC_PAGE = 10_000
 DEFAULT_TOPIC_PAGE = 1_000
+MIN_WATCH_S = 0.1
+MAX_WATCH_S = 60.0
+DEFAULT_WATCH_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,26 @@ def role_change(response: pb.ChangeRoleResponse) -> RoleChange:
 def change_role_response(change: RoleChange) -> pb.ChangeRoleResponse:
     """Encode the answer of a node that leads now."""
     return pb.ChangeRoleResponse(epoch=change.epoch, may_be_lost=change.may_be_lost)
+
+
+def watch_request(period_s: float) -> pb.WatchHaStatusRequest:
+    """Encode the wish to be told of changes, at most once in `period_s`."""
+    return pb.WatchHaStatusRequest(period=_duration(period_s))
+
+
+def watch_limits(request: pb.WatchHaStatusRequest) -> tuple[float, int]:
+    """Least seconds between two answers, and how many are wanted, 0 for any number."""
+    period_s = _seconds(request.period) if request.HasField("period") else DEFAULT_WATCH_S
+    if not MIN_WATCH_S <= period_s <= MAX_WATCH_S:
+        raise InvalidField("period", f"{period_s:g} s is outside {MIN_WATCH_S:g} to {MAX_WATCH_S:g} s")
+    if request.max_answers < 0:
+        raise InvalidField("max_answers", f"{request.max_answers:,} is negative; 0 means any number")
+    return period_s, request.max_answers
+
+
+def watch_response(status: HaStatus) -> pb.WatchHaStatusResponse:
+    """Encode one answer of a watch."""
+    return pb.WatchHaStatusResponse(status=get_ha_status_response(status))
 
 
 def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:

@@ -15,6 +15,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.pinning import Pins
 from dittomq.broker.reading import Readable
 from dittomq.broker.registration import Identity, registration
+from dittomq.broker.watching import StatusWatches
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
@@ -77,6 +78,7 @@ class MasterNode:
         self._board = StatusBoard(self._config, parts.store, parts.pins, parts.clock)
         self._nameserver_answered = asyncio.Event()
         self._id_taken = ""
+        self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self.term: Term | None = None
         self.draining = False
 

@@ -14,6 +14,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
+from dittomq.broker.watching import WatchOrder
 from dittomq.errors import DittoError, StoreFailed
 from dittomq.rpc.status import facts
 from dittomq.wire import admin as wire_admin
@@ -137,6 +138,10 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
 
     async def GetHaStatus(self, request: admin_pb2.GetHaStatusRequest, context: Context) -> admin_pb2.GetHaStatusResponse:
         return wire_admin.get_ha_status_response(self._node.status())
+
+    async def WatchHaStatus(self, request: admin_pb2.WatchHaStatusRequest, context: Context) -> None:
+        order = WatchOrder(*wire_admin.watch_limits(request))
+        await self._node.watches.watch(order, lambda status: context.write(wire_admin.watch_response(status)))
 
     async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
         return wire_admin.change_role_response(await self._node.lead(request.node, accept_loss=request.accept_loss))

@@ -25,6 +25,7 @@ class StatusBoard:
         self._clock = clock
         self._ends = EndHistory()
         self._confirmed_ends = EndHistory()
+        self._told: dict[tuple[str, str], tuple[float, int]] = {}
 
     def mark(self, term: Term) -> None:
         """Remember where the ends are now; to be told as often as lags are to be exact."""
@@ -90,7 +91,7 @@ class StatusBoard:
         end, confirmed = term.written, term.confirm.confirmed
         state, since_ms = record.state, record.since_ms
         if record.connected and view is not None:
-            state, since_ms = "in sync" if view.in_sync else "catching up", self._wall_ms(view.since)
+            state, since_ms = "in sync" if view.in_sync else "catching up", self._wall_ms((record.node, "since"), view.since)
         reason, dropped_ms = self._last_drop(record, view)
         return NodeView(
             record.node,
@@ -114,14 +115,18 @@ class StatusBoard:
 
     def _last_drop(self, record: SlaveRecord, view: SlaveView | None) -> tuple[str, int | None]:
         """Why and when its stream ended or it left the set in sync, whichever was last."""
-        left_ms = self._wall_ms(view.left_at) if view is not None and view.why_left else None
+        left_ms = self._wall_ms((record.node, "left"), view.left_at) if view is not None and view.why_left else None
         if view is None or left_ms is None or (record.last_drop_ms is not None and record.last_drop_ms >= left_ms):
             return record.last_drop_reason, record.last_drop_ms
         return view.why_left, left_ms
 
-    def _wall_ms(self, moment: float) -> int:
-        """Wall time of a moment of the monotonic clock."""
-        return self._clock.wall_ms() - int((self._clock.monotonic() - moment) * 1000)
+    def _wall_ms(self, what: tuple[str, str], moment: float) -> int:
+        """Wall time of a moment of the monotonic clock; the same each time it is asked for."""
+        known = self._told.get(what)
+        if known is None or known[0] != moment:
+            elapsed_ms = int((self._clock.monotonic() - moment) * 1000)
+            known = self._told[what] = (moment, self._clock.wall_ms() - elapsed_ms)
+        return known[1]
 
 
 def _lag(end: PhysicalOffset, position: PhysicalOffset | None) -> int | None:

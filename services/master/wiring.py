@@ -189,6 +189,7 @@ class Master:
         """Unready, known to be gone, no new writes, all writes answered, then closed."""
         log.info("draining", node=self._config.name)
         node.draining = True
+        node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         await registrar.goodbye()
         if node.term is not None:

@@ -10,6 +10,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
+from dittomq.broker.watching import StatusWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
@@ -71,6 +72,7 @@ class SlaveNode:
         self._config = parts.loaded.value
         self._follower = follower
         self._addresses = addresses
+        self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
     @property
     def epoch(self) -> Epoch:

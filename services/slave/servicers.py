@@ -13,6 +13,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
+from dittomq.broker.watching import WatchOrder
 from dittomq.errors import NotMaster
 from dittomq.wire import admin as wire_admin
 from dittomq.wire import messaging as wire_messaging
@@ -66,6 +67,10 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
 
     async def GetHaStatus(self, request: admin_pb2.GetHaStatusRequest, context: Context) -> admin_pb2.GetHaStatusResponse:
         return wire_admin.get_ha_status_response(self._node.status())
+
+    async def WatchHaStatus(self, request: admin_pb2.WatchHaStatusRequest, context: Context) -> None:
+        order = WatchOrder(*wire_admin.watch_limits(request))
+        await self._node.watches.watch(order, lambda status: context.write(wire_admin.watch_response(status)))
 
     async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
         return wire_admin.change_role_response(self._node.lead(request.node, accept_loss=request.accept_loss))

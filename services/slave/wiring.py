@@ -122,7 +122,7 @@ class Slave:
             follower.run,
         ]
         await self.vitals.become(Phase.READY)
-        await work(duties, [clients, ranges], stop, lambda: self._drain(registrar, [clients, ranges]))
+        await work(duties, [clients, ranges], stop, lambda: self._drain(node, registrar, [clients, ranges]))
         await follower.copy.flush()
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
@@ -150,8 +150,9 @@ class Slave:
         )
         return Follower(following, lambda: addresses.replication, parts.puller.topics_at)
 
-    async def _drain(self, registrar: Registrar, servers: list[RpcServer]) -> None:
+    async def _drain(self, node: SlaveNode, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("draining", node=self._config.name)
+        node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
         await registrar.goodbye()
         for server in servers:

@@ -1,0 +1,99 @@
+"""What every node of a cluster says of replication, kept up to date: nodes come and go, and are asked again."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dittomq.client.admin import Admin
+from dittomq.client.routing import Surroundings, backoff_s
+from dittomq.errors import DittoError
+from dittomq.ha_status import HaStatus
+from dittomq.routes import Node
+
+_NODES_S: Final = 5.0
+_NODES_RETRY_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Nodes as nameservers list them, and by node name what each said last, or why it says nothing.
+
+    `problem` says why no nameserver answers, None while one does: then nodes are those that were listed last.
+    """
+
+    nodes: tuple[Node, ...]
+    answers: Mapping[str, HaStatus | DittoError]
+    problem: DittoError | None
+
+
+class ClusterWatch:
+    """Watches every node that nameservers know."""
+
+    def __init__(self, admin: Admin, around: Surroundings, *, period_s: float) -> None:
+        self._admin = admin
+        self._around = around
+        self._period_s = period_s
+        self._nodes: dict[str, Node] | None = None
+        self._answers: dict[str, HaStatus | DittoError] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._problem: DittoError | None = None
+
+    async def until(self, enough: Callable[[ClusterView], bool]) -> None:
+        """Show the cluster once every node has answered or failed to, then at changes, at most once a period; return when it is enough."""
+        async with asyncio.TaskGroup() as tasks:
+            finding = tasks.create_task(self._find_nodes(tasks))
+            try:
+                await self._show(enough)
+            finally:
+                finding.cancel()
+                for task in self._following.values():
+                    task.cancel()
+
+    async def _show(self, enough: Callable[[ClusterView], bool]) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            nodes = self._nodes
+            if nodes is not None and nodes.keys() <= self._answers.keys():
+                if enough(ClusterView(tuple(nodes.values()), dict(self._answers), self._problem)):
+                    return
+                await asyncio.sleep(self._period_s)
+
+    async def _find_nodes(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                found = {node.name: node for node in await self._admin.list_brokers()}
+            except DittoError as silent:
+                if self._problem is None:
+                    self._problem = silent
+                    self._changed.set()
+                await asyncio.sleep(_NODES_RETRY_S)
+                continue
+            self._problem = None
+            for name in self._following.keys() - found.keys():
+                self._following.pop(name).cancel()
+                self._answers.pop(name, None)
+            self._nodes = found
+            for name in found.keys() - self._following.keys():
+                self._following[name] = tasks.create_task(self._follow(name))
+            self._changed.set()
+            await asyncio.sleep(_NODES_S)
+
+    async def _follow(self, name: str) -> None:
+        """One watch of a node after the other."""
+        failures = 0
+        while True:
+            assert self._nodes is not None  # whoever is followed was found
+            address = self._around.routing.address(self._nodes[name])
+            try:
+                async for status in self._admin.watch_ha_status(address, period_s=self._period_s):
+                    self._answers[name], failures = status, 0
+                    self._changed.set()
+            except DittoError as problem:
+                self._answers[name] = problem
+                self._changed.set()
+            failures += 1
+            await asyncio.sleep(backoff_s(failures, self._around.chance, most_s=_LONGEST_PAUSE_S))

@@ -1,0 +1,189 @@
+"""Watching replication: told at once, at changes, now and then, and again when a node that was gone is back."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from dittomq.cli.ha_report import build_report
+from dittomq.client import AsyncClient
+from dittomq.client.ha_watch import ClusterView
+from dittomq.errors import InvalidField, OutOfReach, QueueFull
+from dittomq.ha_status import HaStatus
+from tests.simulation.group import Group, play
+from tests.simulation.world import Power
+
+NODE = "a/0"
+
+
+class Watcher:
+    """One watch, and what it was told when."""
+
+    def __init__(self, group: Group, mq: AsyncClient, period_s: float = 0.5) -> None:
+        self._group = group
+        self._mq = mq
+        self._period_s = period_s
+        self.told: list[tuple[float, HaStatus]] = []
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async for status in self._mq.admin.watch_ha_status(NODE, period_s=self._period_s):
+            self.told.append((self._group.now, status))
+
+    def states(self) -> list[str]:
+        """States of the slave, one after the other."""
+        states = [view.state for _, status in self.told for view in status.nodes if view.node == "a/1"]
+        return [state for number, state in enumerate(states) if number == 0 or state != states[number - 1]]
+
+    async def leave(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+async def publish(mq: AsyncClient, count: int, every_s: float) -> None:
+    async with mq.producer() as producer:
+        for number in range(count):
+            await producer.publish("orders", f"{number}", queue=0)
+            await asyncio.sleep(every_s)
+
+
+def test_the_state_is_told_at_once_and_then_only_every_five_seconds_while_nothing_happens() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await asyncio.sleep(30)  # heartbeats have proven all there is to prove
+        began = group.now
+        watcher = Watcher(group, mq)
+        await asyncio.sleep(16)
+
+        assert watcher.told[0][0] - began < 0.1
+        assert [round(at - watcher.told[0][0]) for at, _ in watcher.told] == [0, 5, 10, 15]
+        await watcher.leave()
+
+    play(story)
+
+
+def test_changes_are_told_within_the_period_and_never_more_often() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        watcher = Watcher(group, mq, period_s=0.5)
+        await publish(mq, 200, 0.05)
+
+        times = [at for at, _ in watcher.told]
+        assert 15 <= len(times) <= 24
+        assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.4
+        await group.kill("a1")
+        await asyncio.sleep(2)
+        assert watcher.states() == ["in sync", "gone"]
+        await watcher.leave()
+
+    play(story)
+
+
+def test_a_watch_ends_with_its_node_and_the_next_one_finds_it_again() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        watcher = Watcher(group, mq)
+        await asyncio.sleep(1)
+        await group.kill("a0")
+        await asyncio.wait([watcher.task])
+        assert isinstance(watcher.task.exception(), OutOfReach)
+
+        group.node("a0").start()
+        await asyncio.sleep(10)
+        again = Watcher(group, mq)
+        await asyncio.sleep(1)
+        began = group.now
+        await group.node("a0").stop()
+        assert again.task.done()
+        assert again.task.exception() is None
+        assert group.now - began < 2.0, "a watch holds nobody back from draining"
+
+    play(story)
+
+
+def test_a_node_that_says_nothing_any_more_is_told_from_one_where_nothing_happens() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        watcher = Watcher(group, mq)
+        await asyncio.sleep(1)
+        group.world.network.silence("a0", "client")
+        began = group.now
+        await asyncio.wait([watcher.task])
+
+        assert isinstance(watcher.task.exception(), OutOfReach)
+        assert group.now - began < 20
+        group.world.network.heal_all()
+
+    play(story)
+
+
+def test_the_sixty_fifth_watch_is_refused_and_one_that_left_makes_room() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        watchers = [Watcher(group, mq) for _ in range(64)]
+        await asyncio.sleep(1)
+        with pytest.raises(QueueFull, match="watches of a/0"):
+            await anext(mq.admin.watch_ha_status(NODE))
+
+        await watchers[0].leave()
+        await asyncio.sleep(1)
+        assert (await anext(mq.admin.watch_ha_status(NODE))).node == NODE
+        for watcher in watchers:
+            await watcher.leave()
+
+    play(story)
+
+
+@pytest.mark.parametrize("period_s", [0.05, 61.0])
+def test_a_period_outside_its_limits_is_refused(period_s: float) -> None:
+    async def story(_: Group, mq: AsyncClient) -> None:
+        with pytest.raises(InvalidField, match="period"):
+            await anext(mq.admin.watch_ha_status(NODE, period_s=period_s))
+
+    play(story)
+
+
+def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_is_in_sync() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        shown: list[str] = []
+
+        def show(view: ClusterView) -> bool:
+            missing = build_report(view.nodes, view.answers).missing
+            if not shown or shown[-1] != missing:
+                shown.append(missing)
+            return False
+
+        watching = asyncio.create_task(mq.watch_cluster().until(show))
+        await asyncio.sleep(3)
+        await group.kill("a0")
+        await asyncio.sleep(10)
+        group.node("a0").start()
+        async with asyncio.timeout(60):
+            await mq.watch_cluster(period_s=0.2).until(lambda view: build_report(view.nodes, view.answers).in_sync)
+        await asyncio.sleep(3)
+
+        assert shown[0] == shown[-1] == ""
+        assert "no master of a answers" in shown
+        watching.cancel()
+
+    play(story)
+
+
+def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        views: list[ClusterView] = []
+
+        def show(view: ClusterView) -> bool:
+            views.append(view)
+            return False
+
+        watching = asyncio.create_task(mq.watch_cluster().until(show))
+        await asyncio.sleep(3)
+        assert views[-1].problem is None
+        group.node("ns").crash(Power.KILL)
+        await asyncio.sleep(20)
+
+        assert isinstance(views[-1].problem, OutOfReach)
+        assert build_report(views[-1].nodes, views[-1].answers).in_sync
+        group.node("ns").start()
+        await asyncio.sleep(20)
+        assert views[-1].problem is None
+        watching.cancel()
+
+    play(story)
