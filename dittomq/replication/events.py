@@ -6,11 +6,12 @@ Master and slave agree on these values; `dittomq.wire.replication` turns them in
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dittomq.lineage import Lineage
+from dittomq.lineage import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 
 PROTOCOL_VERSION = 1
+NO_EPOCH = Epoch(0)
 
 
 class VerdictAction(StrEnum):
@@ -32,7 +33,10 @@ class RangeDigest:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who a slave is and what it holds. `confirmed` is what it knows to be confirmed of its own bytes."""
+    """Who a slave is and what it holds. `confirmed` is what it knows to be confirmed of its own bytes.
+
+    `heard` is the newest epoch in which a master took it, 0 for none: its lineage may not have come so far.
+    """
 
     cluster: str
     broker: str
@@ -48,6 +52,12 @@ class Hello:
     verified_equal: PhysicalOffset
     replication_address: str
     segment_bytes: int
+    heard: Epoch = NO_EPOCH
+
+    @property
+    def newest_epoch(self) -> Epoch:
+        """The newest epoch that this slave knows of."""
+        return max(self.heard, newest_epoch(self.lineage))
 
     @property
     def node(self) -> str:

@@ -116,7 +116,7 @@ class Leadership:
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
         self._heard[hello.node] = hello
-        self._known_epoch = max(self._known_epoch, newest_epoch(hello.lineage))
+        self._known_epoch = max(self._known_epoch, hello.newest_epoch)
 
     def slave_gone(self, node: str) -> None:
         """Its stream ended: what it holds cannot be fetched now."""

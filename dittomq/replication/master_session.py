@@ -127,8 +127,8 @@ class MasterSession:
         if problem := self._misfit(hello):
             return self._drop(problem)
         self._hello = hello
-        if newest_epoch(hello.lineage) > self._epoch:
-            return self._stop(f"{hello.node} has heard epoch {newest_epoch(hello.lineage)}, newer than {self._epoch}")
+        if hello.newest_epoch > self._epoch:
+            return self._stop(f"{hello.node} has heard epoch {hello.newest_epoch}, newer than {self._epoch}")
         self.state, begin = State.COMPARING, self._log.min_offset
         if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
             self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)

@@ -6,9 +6,19 @@ What the master itself says (Verdict, Chunk, Heartbeat, LeafProbe) is in `dittom
 from dataclasses import dataclass
 
 from dittomq.lineage import Lineage
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.routes import DataVersion
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveLog:
+    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch in which a master took it."""
+
+    lineage: Lineage
+    begin: PhysicalOffset
+    stored: "Stored"
+    heard: Epoch
 
 
 # Events: what the driver reports.
@@ -48,6 +58,13 @@ Event = Verdict | Chunk | Heartbeat | LeafProbe | CutDone | Stored | DigestReady
 @dataclass(frozen=True, slots=True)
 class SayHello:
     """Describe the log as it is now and send it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HearEpoch:
+    """Write down, durably before any later command is obeyed, that a master of this epoch took us: no older one is obeyed any more."""
+
+    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +149,7 @@ class Reconnect:
 
 Command = (
     SayHello
+    | HearEpoch
     | CutLog
     | BeginLog
     | AdoptLineage

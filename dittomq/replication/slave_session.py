@@ -23,12 +23,14 @@ from dittomq.replication.slave_events import (
     DigestRange,
     DigestReady,
     Event,
+    HearEpoch,
     LearnConfirmed,
     LearnTopics,
     NoteEqual,
     Reconnect,
     SayHello,
     SendAck,
+    SlaveLog,
     Stored,
     Tick,
     WriteChunk,
@@ -39,17 +41,18 @@ from dittomq.replication.slave_states import MOVES, State
 class SlaveSession:
     """One stream to the master."""
 
-    def __init__(self, lineage: Lineage, begin: PhysicalOffset, stored: Stored, *, silence_s: float, now: float) -> None:
-        """`begin`, the first byte held, and `stored` are what the first hello names."""
+    def __init__(self, log: SlaveLog, *, silence_s: float, now: float) -> None:
+        """`log` is what the first hello names."""
         self.state = MOVES.first
         self.epoch = Epoch(0)
-        self._lineage = lineage
+        self._lineage = log.lineage
+        self._newest_heard = log.heard
         self._target: Lineage = ()
-        self._begin = begin
-        self._end = stored.received
+        self._begin = log.begin
+        self._end = log.stored.received
         self._silence_s = silence_s
         self._heard_at = now
-        self._stored = stored
+        self._stored = log.stored
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
@@ -95,6 +98,8 @@ class SlaveSession:
                 return [AnswerProbe(event)]
 
     def _obey(self, verdict: Verdict) -> list[Command]:
+        if verdict.action is not VerdictAction.WAIT and (older := self._older(verdict)):
+            return self._reconnect(older)
         match verdict.action:
             case VerdictAction.WAIT:
                 return []
@@ -104,22 +109,34 @@ class SlaveSession:
                 self.state = State.CUTTING
                 self._end = verdict.start
                 self._lineage = tuple(entry for entry in self._lineage if entry.start < verdict.start)
-                return [CutLog(verdict.start, verdict.reason)]
+                return [*self._hear(verdict.epoch), CutLog(verdict.start, verdict.reason)]
             case VerdictAction.STREAM:
                 return self._follow(verdict)
+
+    def _older(self, verdict: Verdict) -> str:
+        """Why this master is not obeyed; empty when it is."""
+        newest = max(self._newest_heard, newest_epoch(self._lineage))
+        if newest_epoch(verdict.lineage) != verdict.epoch or verdict.epoch < newest:
+            return f"epoch {verdict.epoch} is older than {newest}, which this node has heard"
+        return ""
+
+    def _hear(self, epoch: Epoch) -> list[Command]:
+        """The lineage alone would forget an epoch with its last byte, and learn it only with its first."""
+        if epoch <= self._newest_heard:
+            return []
+        self._newest_heard = epoch
+        return [HearEpoch(epoch)]
 
     def _follow(self, verdict: Verdict) -> list[Command]:
         holds_nothing = self._end == self._begin
         if verdict.start != self._end and not holds_nothing:
             return self._reconnect(f"told to stream from {verdict.start:,} with an end of {self._end:,}")
-        if newest_epoch(verdict.lineage) != verdict.epoch or verdict.epoch < newest_epoch(self._lineage):
-            return self._reconnect(f"epoch {verdict.epoch} is older than {newest_epoch(self._lineage)}, which this log has heard")
         self.state = State.FOLLOWING
         self.epoch = verdict.epoch
         self._target = verdict.lineage
         begin: list[Command] = [] if verdict.start == self._end else [BeginLog(verdict.start)]
         self._end = verdict.start
-        return begin + self._adopt(self._end)
+        return [*self._hear(verdict.epoch), *begin, *self._adopt(self._end)]
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
         """Take over the master's lineage up to the epoch of the next byte, before that byte is written."""

@@ -83,6 +83,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             verified_equal_offset=hello.verified_equal,
             replication_address=hello.replication_address,
             segment_bytes=hello.segment_bytes,
+            heard_epoch=hello.heard,
         )
     )
 
@@ -172,6 +173,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         verified_equal=PhysicalOffset(hello.verified_equal_offset),
         replication_address=hello.replication_address,
         segment_bytes=hello.segment_bytes,
+        heard=Epoch(hello.heard_epoch),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.heard import load_heard, save_heard
 from dittomq.broker.reading import Readable
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
@@ -17,7 +18,7 @@ from dittomq.errors import DittoError, StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
 from dittomq.replication.measuring import EndHistory
-from dittomq.replication.slave_events import Stored
+from dittomq.replication.slave_events import SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
@@ -62,6 +63,7 @@ class Follower:
         self._confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = PhysicalOffset(0)
         self._verified_kept = PhysicalOffset(0)
+        self._heard = Epoch(0)
         self._streaming = False
         self._left_at = self._heard_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
@@ -133,6 +135,7 @@ class Follower:
         self._verified = self._verified_kept = await self._parts.files.call(
             lambda: load_verified(self._parts.storage, self._parts.store.end)
         )
+        self._heard = await self._parts.files.call(lambda: load_heard(self._parts.storage))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look_around(), name="look around")
             tasks.create_task(self._dial_forever(), name="dial")
@@ -158,9 +161,12 @@ class Follower:
         try:
             hello = await self._describe()
             stored = Stored(hello.end, hello.flushed, self.applied)
-            core = SlaveSession(hello.lineage, hello.min_offset, stored, silence_s=silence_s, now=parts.clock.monotonic())
+            held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
+            core = SlaveSession(held, silence_s=silence_s, now=parts.clock.monotonic())
             stream = MasterStream(
-                StreamParts(parts.store, self.copy, parts.reads, parts.clock, self, self._describe, self._cut, self._begin), core, line
+                StreamParts(parts.store, self.copy, parts.reads, parts.clock, self, self._describe, self._cut, self._begin, self._hear),
+                core,
+                line,
             )
             self._become("following")
             await stream.run(hello)
@@ -189,6 +195,7 @@ class Follower:
         parts, config = self._parts, self._parts.config
         await parts.store_lane.call(parts.store.sync)
         await self.copy.settle()
+        self._confirmed = self.known_confirmed()  # what a master confirmed of bytes that never came says nothing of another one's
         store = parts.store
         digests = await parts.reads.call(lambda: _digests(store, self._verified))
         return Hello(
@@ -206,6 +213,7 @@ class Follower:
             verified_equal=self._verified,
             replication_address=self._own_address,
             segment_bytes=config.store.segment_bytes,
+            heard=self._heard,
         )
 
     async def _cut(self, to: PhysicalOffset, reason: str) -> None:
@@ -214,6 +222,10 @@ class Follower:
             await self.copy.cut(to)
         self._confirmed = min(self._confirmed, to)
         self._verified = min(self._verified, to)
+
+    async def _hear(self, epoch: Epoch) -> None:
+        await self._parts.files.call(lambda: save_heard(self._parts.storage, epoch))
+        self._heard = epoch
 
     async def _begin(self, at: PhysicalOffset) -> None:
         """What the master no longer has is not to be had: this copy begins where the master's log does."""

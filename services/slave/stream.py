@@ -9,7 +9,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.slave_session import SlaveSession
@@ -64,7 +64,10 @@ class Ears(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere."""
+    """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
+
+    `hear` writes down, durably, in which epoch a master took this slave.
+    """
 
     store: Store
     log: CopyLog
@@ -74,6 +77,7 @@ class StreamParts:
     describe: Callable[[], Awaitable[Hello]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
+    hear: Callable[[Epoch], Awaitable[None]]
 
 
 class MasterStream:
@@ -152,6 +156,8 @@ class MasterStream:
                 await self._say(command.ack)
             case slave_events.SayHello():
                 await self._say(await self._parts.describe())
+            case slave_events.HearEpoch():
+                await self._parts.hear(command.epoch)
             case slave_events.CutLog():
                 await self._parts.cut(command.to, command.reason)
                 return slave_events.CutDone(self._stored_now())

@@ -9,6 +9,7 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
+from dittomq.lineage import newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events, master_events, slave_events
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
@@ -39,6 +40,7 @@ _UNTOLD: dict[str, Any] = {
     "cut_to": None,
     "ours_whole": True,
     "topics": None,
+    "heard": 0,
 }
 
 
@@ -56,12 +58,14 @@ class Master:
 
 
 class Slave:
-    """A slave's session. Opened with end, lineage, flushed, applied, min."""
+    """A slave's session. Opened with end, lineage, flushed, applied, min, heard: the newest epoch, unless told that of its lineage."""
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
         end = given["end"]
         stored = slave_events.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)))
-        self._session = SlaveSession(given.get("lineage", ()), given.get("min", PhysicalOffset(0)), stored, silence_s=20.0, now=now)
+        lineage = given.get("lineage", ())
+        log = slave_events.SlaveLog(lineage, given.get("min", PhysicalOffset(0)), stored, given.get("heard", newest_epoch(lineage)))
+        self._session = SlaveSession(log, silence_s=20.0, now=now)
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
         """The commands of the session."""

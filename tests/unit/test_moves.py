@@ -13,7 +13,7 @@ from dittomq.replication.master_events import Command, DigestsCompared
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
 from dittomq.replication.master_states import State
 from dittomq.replication.moves import IllegalMove, Moves
-from dittomq.replication.slave_events import CutDone, Stored
+from dittomq.replication.slave_events import CutDone, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from tools.statedoc import TABLES
 
@@ -62,7 +62,7 @@ def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:
     with pytest.raises(IllegalMove, match="GREETING takes no DigestsCompared"):
         MasterSession(LOG, SessionLimits(), 0.0).handle(DigestsCompared(PhysicalOffset(0), None), 0.0)
     with pytest.raises(IllegalMove, match="GREETING takes no CutDone"):
-        SlaveSession((), PhysicalOffset(0), stored, silence_s=20.0, now=0.0).handle(CutDone(stored), 0.0)
+        SlaveSession(SlaveLog((), PhysicalOffset(0), stored, Epoch(0)), silence_s=20.0, now=0.0).handle(CutDone(stored), 0.0)
 
 
 def test_nobody_takes_over_what_was_not_asked_for() -> None:

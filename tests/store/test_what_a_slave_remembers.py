@@ -1,0 +1,115 @@
+"""What a slave keeps of its masters beyond one stream, and what it forgets: the epoch it was taken in, and what they said is confirmed."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from zlib_ng.zlib_ng import crc32
+
+from dittomq.broker.config import NodeTable, ReplicationTable, StoreTable
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.commitlog.store import Store
+from dittomq.lineage import Lineage, LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import Chunk, Hello, SlaveAck, Verdict, VerdictAction
+from services.slave.config import SlaveConfig
+from services.slave.follower import Follower, FollowerParts
+from tests.support.lanes import InlineLane
+from tests.support.metadata_node import LoopClock, run
+from tests.support.scripted_master import ScriptedMaster
+from tests.support.stores import SMALL, Machine, filled
+
+MASTERS = filled(Machine(random.Random(1)))
+CONFIG = SlaveConfig(
+    node=NodeTable(broker="a", broker_id=1),
+    store=StoreTable(segment_bytes=SMALL.segment_bytes),
+    replication=ReplicationTable(master_address="a-0:10912"),
+)
+
+
+def at(offset: int) -> PhysicalOffset:
+    return PhysicalOffset(offset)
+
+
+def entry(epoch: int, start: int) -> LineageEntry:
+    return LineageEntry(Epoch(epoch), 0, 70 + epoch, at(start))
+
+
+def stream(lineage: Lineage, start: int) -> Verdict:
+    return Verdict(VerdictAction.STREAM, at(start), "", lineage[-1].epoch, lineage, 5_000)
+
+
+def chunk(epoch: int, start: int, end: int, confirmed: int) -> Chunk:
+    data = MASTERS.read_records(at(start), at(end), end - start)
+    return Chunk(Epoch(epoch), at(start), crc32(data), data, at(confirmed), at(end))
+
+
+@asynccontextmanager
+async def following(machine: Machine) -> AsyncIterator[ScriptedMaster]:
+    """A slave on the machine's disk that follows while the block runs."""
+    master = ScriptedMaster()
+    storage = machine.storage()
+    store = Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000)
+    lane = InlineLane()
+    parts = FollowerParts(CONFIG, storage, store, lane, lane, lane, Dispatcher(store, lane), master, LoopClock(), machine.chance)
+    task = asyncio.create_task(Follower(parts, lambda: "a-0:10912", lambda _: None).run())
+    try:
+        yield master
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def hello(master: ScriptedMaster) -> Hello:
+    """The next hello; acks before it are passed over."""
+    while not isinstance(said := await master.said.get(), Hello):
+        pass
+    return said
+
+
+async def flushed(master: ScriptedMaster, end: int) -> None:
+    """Return when the slave has acknowledged that it has flushed up to `end`."""
+    while not (isinstance(said := await master.said.get(), SlaveAck) and said.flushed == end):
+        pass
+
+
+def next_border(position: int) -> int:
+    """End of a record behind `position`."""
+    return position + len(MASTERS.read_records(at(position), MASTERS.end, 1_200))
+
+
+def test_a_slave_tells_the_epoch_in_which_it_was_taken_though_it_has_none_of_its_bytes_also_after_a_restart() -> None:
+    async def story() -> tuple[Epoch, Epoch, Epoch]:
+        machine = Machine(random.Random(2))
+        async with following(machine) as master:
+            first = await hello(master)
+            master.say(stream((entry(1, 0), entry(5, 1_000_000)), 0))
+            master.leave()
+            second = await hello(master)
+        machine.kill()
+        async with following(machine) as master:
+            third = await hello(master)
+        return first.heard, second.heard, third.heard
+
+    assert run(story()) == (0, 5, 5)
+
+
+def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_masters_bytes() -> None:
+    async def story() -> tuple[int, int]:
+        one = next_border(0)
+        two = next_border(one)
+        async with following(Machine(random.Random(3))) as master:
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=1_000_000))
+            await flushed(master, one)
+            master.leave()
+            second = await hello(master)
+            master.say(stream((entry(1, 0), entry(2, one)), one), chunk(2, one, two, confirmed=one))
+            await flushed(master, two)
+            master.leave()
+            third = await hello(master)
+        assert (second.end, third.end) == (one, two)
+        return second.confirmed - one, third.confirmed - one
+
+    assert run(story()) == (0, 0)

@@ -1,0 +1,47 @@
+"""A master that says what it is told to, at the far end of a slave's real stream."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
+from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, Verdict
+from dittomq.rpc.channel import Channels
+from dittomq.wire import replication as wire
+
+
+class ScriptedMaster(Channels):
+    """Takes the place of a slave's channels. `said` is what slaves say, all streams one after the other; `hellos` their first frames."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Queue[Any] = asyncio.Queue()
+        self._frames: asyncio.Queue[pb.ReplicateResponse | None] = asyncio.Queue()
+
+    def stub(self, kind: Callable[..., Any], address: str) -> Any:
+        """Its only service is this one."""
+        return self
+
+    def Replicate(self) -> "ScriptedMaster":
+        """The next stream."""
+        self._frames = asyncio.Queue()
+        return self
+
+    def say(self, *messages: Verdict | Chunk | Heartbeat | LeafProbe) -> None:
+        """Say all of it on the stream that is open."""
+        for message in messages:
+            self._frames.put_nowait(wire.master_frame(message, 0))
+
+    def leave(self) -> None:
+        """End the stream."""
+        self._frames.put_nowait(None)
+
+    async def read(self) -> pb.ReplicateResponse | None:
+        """What the slave reads."""
+        return await self._frames.get()
+
+    async def write(self, frame: pb.ReplicateRequest) -> None:
+        """What the slave says."""
+        self.said.put_nowait(wire.slave_event_from_pb(frame))
+
+    def cancel(self) -> None:
+        """The slave has hung up."""
