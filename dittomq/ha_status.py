@@ -17,7 +17,8 @@ class NodeView:
     """One node as the answering node sees it. Offsets and lags in bytes, times in seconds or milliseconds since 1970.
 
     `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown. Received and flushed lag behind the master's
-    end, applied lags behind what is confirmed, since no more can be applied. `pins` are told by the node itself only.
+    end, applied lags behind what is confirmed, since no more can be applied. `pins` and `damaged_bytes`,
+    what it does not hold whole of its log, are told by the node itself only.
     """
 
     node: str
@@ -38,6 +39,7 @@ class NodeView:
     last_drop_reason: str = ""
     last_drop_ms: int | None = None
     pins: tuple[PinView, ...] = ()
+    damaged_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,11 +74,12 @@ def cut_lineage(lineage: Lineage, end: PhysicalOffset) -> Lineage:
     return tuple(entry for entry in lineage if entry.start < end)
 
 
+def entry_at(lineage: Sequence[LineageEntry], position: PhysicalOffset) -> LineageEntry | None:
+    """The entry that covers the byte at `position`; None when none does."""
+    return next((entry for entry in reversed(lineage) if entry.start <= position), None)
+
+
 def epoch_at(lineage: Sequence[LineageEntry], position: PhysicalOffset) -> Epoch:
     """Epoch of the byte at `position`; 0 when no entry covers it."""
-    found = Epoch(0)
-    for entry in lineage:
-        if entry.start > position:
-            break
-        found = entry.epoch
-    return found
+    entry = entry_at(lineage, position)
+    return Epoch(0) if entry is None else entry.epoch

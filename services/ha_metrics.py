@@ -108,3 +108,6 @@ class HaCollector(Collector):
             "dittomq_audit_pins", "Audits that hold this node's log.", value=sum(len(view.pins) for view in status.nodes)
         )
         yield from (in_sync, since, rate, drop, pins)
+        own = next((view for view in status.nodes if view.node == status.node), None)
+        if own is not None and own.damaged_bytes is not None:
+            yield GaugeMetricFamily("dittomq_damaged_bytes", "Bytes of this node's log that are not whole.", value=own.damaged_bytes)

@@ -1,14 +1,16 @@
 """Ranges of one node's log for another: verified where they are read, and again where they arrive."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
-from dittomq.errors import OffsetOutOfRange, WrongCluster
-from dittomq.offsets import PhysicalOffset
+from dittomq.errors import CorruptRecord, OffsetOutOfRange, WrongCluster
+from dittomq.lineage import entry_at
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import RangePiece
 
 PIECE_BYTES = 1024 * 1024
 
@@ -16,19 +18,21 @@ PIECE_BYTES = 1024 * 1024
 class RangeSource(Protocol):
     """A node whose log can be read from afar."""
 
-    def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncIterator[tuple[PhysicalOffset, int, bytes]]:
-        """Whole records of [start, end) in order, each piece with its position and its CRC-32."""
+    def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        """Whole records of [start, end) in order."""
         ...
 
 
 class RangeServing:
     """Serves this node's log in pieces of whole records, every checksum verified before a piece leaves."""
 
-    def __init__(self, store: Store, lane: Lane, cluster: str, broker: str) -> None:
+    def __init__(self, store: Store, lane: Lane, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:
+        """`damaged` is told where a record is not whole."""
         self._store = store
         self._lane = lane
         self._cluster = cluster
         self._broker = broker
+        self._damaged = damaged
 
     def check_caller(self, cluster: str, broker: str) -> None:
         """Refuse a replica of another group."""
@@ -37,14 +41,24 @@ class RangeServing:
         if broker != self._broker:
             raise WrongCluster("broker", broker, self._broker)
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncIterator[tuple[PhysicalOffset, int, bytes]]:
-        """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it."""
-        if not self._store.min_offset <= start <= end <= self._store.end:
-            raise OffsetOutOfRange("byte", start, self._store.min_offset, self._store.end)
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it, CorruptRecord where it is damaged."""
+        store = self._store
+        if not store.min_offset <= start <= end <= store.end:
+            raise OffsetOutOfRange("byte", start, store.min_offset, store.end)
         at = start
         while at < end:
-            data = await self._lane.call(lambda at=at: self._store.read_records(at, end, PIECE_BYTES))  # type: ignore[misc]
+            lineage = store.lineage
+            entry = entry_at(lineage, at)
+            border = min([end, *(each.start for each in lineage if each.start > at)])
+            try:
+                data = await self._lane.call(lambda at=at, border=border: store.read_records(at, border, PIECE_BYTES))  # type: ignore[misc]
+            except CorruptRecord as problem:
+                self._damaged(problem.position)
+                raise
             if not data:
-                raise OffsetOutOfRange("byte", at, self._store.min_offset, self._store.end)
-            yield at, crc32(data), data
+                self._damaged(at)  # unless `end` is no record's
+                raise OffsetOutOfRange("byte", at, store.min_offset, store.end)
+            epoch, incarnation = (entry.epoch, entry.incarnation) if entry is not None else (Epoch(0), 0)
+            yield RangePiece(at, crc32(data), data, epoch, incarnation)
             at = PhysicalOffset(at + len(data))

@@ -9,7 +9,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import InvalidField, NotPermitted, QueueFull, QueueNotFound, TopicNotFound
+from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, QueueFull, QueueNotFound, TopicNotFound
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus
@@ -26,13 +26,17 @@ class Readable:
     confirmed: PhysicalOffset
 
 
+def _ignore(_: int) -> None:
+    """Nobody mends."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
     beyond the end is refused (a master knows the end) or waited for (a slave may be behind).
 
     `newer_topics` fetches topics that this node may not know yet and returns in a bounded time, however that went; None on a node that
-    knows them all.
+    knows them all. `damaged` is told where a record is not whole.
     """
 
     broker: str
@@ -40,6 +44,7 @@ class ReadRules:
     topic: Callable[[str], TopicConfig]
     refuses_beyond_end: bool
     newer_topics: Callable[[], Awaitable[None]] | None = None
+    damaged: Callable[[int], None] = _ignore
 
 
 class Reading:
@@ -104,7 +109,12 @@ class Reading:
         if order.at_least is not None and min(readable.end, self._dispatcher.applied) < order.at_least.end:
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             return PullAnswer(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
-        return self._answer(order, await self._lane.call(lambda: self._read(order)), readable)
+        try:
+            found = await self._lane.call(lambda: self._read(order))
+        except CorruptRecord as problem:
+            self._rules.damaged(problem.position)
+            raise
+        return self._answer(order, found, readable)
 
     def _read(self, order: PullOrder) -> QueueSlice:
         low, high = self._store.queue_range(order.topic, order.queue)

@@ -19,7 +19,7 @@ _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows; pins are always its own.
+    """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows; pins and damage are always its own.
 
     `role` is the registered one while nobody knows better. `problem` says why the node did not answer, `seen_ms` when the
     nameserver heard of it last.
@@ -33,8 +33,8 @@ class NodeReport:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether it does anything but work in its role."""
-        return bool(self.problem) or self.view is None or self.view.state not in _WORKING
+        """Whether it does anything but work in its role on a whole log."""
+        return bool(self.problem) or self.view is None or self.view.state not in _WORKING or bool(self.view.damaged_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _node(name: str, registered: Node | None, seen: NodeView | None, answer: HaS
             problem = "" if registered else "not registered with this nameserver"
     view = seen or own
     if seen is not None and own is not None:
-        view = replace(seen, pins=own.pins)
+        view = replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
         if seen.applied_lag_bytes is None and own.applied is not None:
             # Its master has not heard how far it has applied; the node itself knows.
             view = replace(view, applied=own.applied, applied_lag_bytes=own.applied_lag_bytes)
@@ -281,6 +281,8 @@ def _notes(node: NodeReport, now_ms: int) -> list[str]:
     if view.state not in _WORKING and view.last_drop_reason:
         when = f" {_moment(view.last_drop_ms, now_ms)}" if view.last_drop_ms is not None else ""
         notes.append(printable(f"dropped{when}: {view.last_drop_reason}"))
+    if view.damaged_bytes:
+        notes.append(f"{human_bytes(view.damaged_bytes)} damaged, fetched from other copies as soon as one has them")
     notes += (printable(f"held from {pin.start:,} by audit {pin.run} until {_moment(pin.until_ms, now_ms)}") for pin in view.pins)
     return notes
 

@@ -10,14 +10,15 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, scan_singly, skip_damage, start_before
+from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.receiving import Receiver
-from dittomq.commitlog.records.format import UNIT, Entry
+from dittomq.commitlog.records.foreign import NotRead
+from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
@@ -69,7 +70,7 @@ class Mending(ABC):
         at = begin = start_before(source, start, log.min_offset, flushed)
         found: list[tuple[int, int]] = []
         while at < min(end, flushed):
-            _, scan = scan_at(source, self._seals, at, flushed)
+            scan = self._scan(source, at, flushed)
             if scan.problem or scan.end == at:
                 again = skip_damage(source, scan.end, flushed)
                 found.append((scan.end, again))
@@ -119,7 +120,7 @@ class Mending(ABC):
         found = next((each for each in self.damage.ranges if each.start == start), None)
         source = LegiblePages(self._log)
         while found is not None and start < found.end:
-            _, scan = scan_at(source, self._seals, start, found.end, scan_singly)
+            scan = self._scan(source, start, found.end)
             if scan.end == start:
                 return False
             self.mend(start, source.read(start, scan.end - start))
@@ -135,11 +136,20 @@ class Mending(ABC):
         with self._gate.filing, self._gate.guard("file_mended"):
             self._file(self._damage, self._mended.without_all(mended))
 
+    def _scan(self, source: Source, start: int, limit: int) -> Scan:
+        try:
+            return scan_at(source, self._seals, start, limit)[1]
+        except NotRead as problem:  # a start refuses such a store, so the record was another one then
+            return Scan([], problem.position, str(problem))
+
     def _check(self, start: int, data: bytes) -> list[Entry]:
         """The records that `data` is made of."""
         stretch = self._seals.at(start)
         _, segment_end = self._log.segment_of(start)
-        _, scan = scan_singly(data, start, segment_end, stretch.sealed)
+        try:
+            _, scan = scan_singly(data, start, segment_end, stretch.sealed)
+        except NotRead as problem:
+            raise CorruptRecord(self._options.node, problem.position, str(problem)) from problem
         end = start + len(data)
         if not data or end > stretch.end:
             raise InvalidField("data", "the bytes are not of one hand")

@@ -126,3 +126,14 @@ class LeafDigests:
     start: PhysicalOffset
     end: PhysicalOffset
     digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangePiece:
+    """Whole records that were fetched, with their CRC-32, of the lineage entry with this `epoch` and `incarnation`; 0 before the first."""
+
+    offset: PhysicalOffset
+    crc: int
+    data: bytes
+    epoch: Epoch
+    incarnation: int

@@ -211,6 +211,7 @@ def _node_views_to_pb(nodes: Sequence[NodeView]) -> list[pb.NodeView]:
             last_drop_time=_timestamp(view.last_drop_ms),
             applied_lag=_duration(view.applied_lag_s),
             pins=[pb.PinView(run=pin.run, start_offset=pin.start, until_time=_timestamp(pin.until_ms)) for pin in view.pins],
+            damaged_bytes=view.damaged_bytes,
         )
         for view in nodes
     ]
@@ -262,6 +263,7 @@ def _node_view(view: pb.NodeView) -> NodeView:
         last_drop_reason=view.last_drop_reason,
         last_drop_ms=view.last_drop_time.ToMilliseconds() if view.HasField("last_drop_time") else None,
         pins=tuple(PinView(pin.run, pin.start_offset, pin.until_time.ToMilliseconds()) for pin in view.pins),
+        damaged_bytes=view.damaged_bytes if view.HasField("damaged_bytes") else None,
     )
 
 

@@ -14,6 +14,7 @@ from dittomq.replication.events import (
     LeafDigests,
     LeafProbe,
     RangeDigest,
+    RangePiece,
     SlaveAck,
     Verdict,
     VerdictAction,
@@ -264,3 +265,11 @@ def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
         lineage_from_pb(list(verdict.lineage)),
         verdict.heartbeat_ms,
     )
+
+
+def range_piece_to_pb(piece: RangePiece) -> pb.FetchRangeResponse:
+    return pb.FetchRangeResponse(offset=piece.offset, crc=piece.crc, data=piece.data, epoch=piece.epoch, incarnation=piece.incarnation)
+
+
+def range_piece_from_pb(piece: pb.FetchRangeResponse) -> RangePiece:
+    return RangePiece(PhysicalOffset(piece.offset), piece.crc, piece.data, Epoch(piece.epoch), piece.incarnation)

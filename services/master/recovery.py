@@ -17,7 +17,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, OutOfReach
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Hello
+from dittomq.replication.events import Hello, RangePiece
 from dittomq.replication.leadership import Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
 
 log = structlog.get_logger()
@@ -148,11 +148,11 @@ class Recovery:
         else:
             self._store.begin_at(offset)
 
-    async def _copy(self, pieces: AsyncIterator[tuple[PhysicalOffset, int, bytes]]) -> None:
-        async for offset, crc, data in pieces:
-            if crc32(data) != crc:
-                raise CorruptRecord(self._own.node, offset, "the bytes changed on their way")
-            await self._lane.call(lambda offset=offset, data=data: self._store.write_chunk(offset, data))  # type: ignore[misc]
+    async def _copy(self, pieces: AsyncIterator[RangePiece]) -> None:
+        async for piece in pieces:
+            if crc32(piece.data) != piece.crc:
+                raise CorruptRecord(self._own.node, piece.offset, "the bytes changed on their way")
+            await self._lane.call(lambda piece=piece: self._store.write_chunk(piece.offset, piece.data))  # type: ignore[misc]
 
 
 def _by_epoch(plan: TakeOver) -> list[tuple[PhysicalOffset, PhysicalOffset]]:

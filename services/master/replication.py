@@ -50,6 +50,10 @@ class Replication:
         """Return when this master leads."""
         await self._leads.wait()
 
+    def addresses(self) -> list[tuple[str, str]]:
+        """Names and replication addresses of the slaves that are connected."""
+        return [(record.node, record.replication_address) for record in self.records.values() if record.connected]
+
     async def serve(self, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]]) -> None:
         """One slave, from its hello until it leaves; raises what ends the stream."""
         hello = await self._hear_hello(said)
@@ -85,7 +89,7 @@ class Replication:
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
             record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
-        record.connected = True
+        record.connected, record.replication_address = True, hello.replication_address
         record.become("waiting", self._clock)
         stream = self._streams[seat] = _Stream(seat, record)
         return stream

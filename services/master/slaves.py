@@ -16,6 +16,7 @@ class SlaveRecord:
     state: str = "waiting"
     since_ms: int = 0
     connected: bool = False
+    replication_address: str = ""
     received: PhysicalOffset | None = None
     flushed: PhysicalOffset | None = None
     applied: PhysicalOffset | None = None

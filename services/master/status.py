@@ -37,7 +37,14 @@ class StatusBoard:
         """Before the term."""
         store = self._store
         own = NodeView(
-            self._config.name, "master", "recovering", received=store.end, flushed=store.flushed, applied=applied, pins=self._pins.views()
+            self._config.name,
+            "master",
+            "recovering",
+            received=store.end,
+            flushed=store.flushed,
+            applied=applied,
+            pins=self._pins.views(),
+            damaged_bytes=store.damage.total_bytes,
         )
         slaves = [NodeView(record.node, "slave", record.state, since_ms=record.since_ms) for record in records]
         return self._status(own, slaves, confirmed=store.confirmed_at_start, waiting_for=waiting_for)
@@ -54,6 +61,7 @@ class StatusBoard:
             applied_lag_bytes=term.confirm.confirmed - applied,
             applied_lag_s=self._confirmed_ends.lag_s(applied, term.confirm.confirmed, self._clock.monotonic()),
             pins=self._pins.views(),
+            damaged_bytes=self._store.damage.total_bytes,
         )
         slaves = [self._slave(term, record) for record in records]
         return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=term.refuses_writes, term=term)

@@ -14,6 +14,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.keeping import Keeper
+from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import take_tables
 from dittomq.broker.pinning import PinParts, Pins
@@ -53,6 +54,7 @@ from services.master.replication import Replication
 from services.master.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
 from services.master.term import Term
 from services.master.turns import Turns
+from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 
@@ -116,7 +118,8 @@ class Master:
         )
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        clients, replicas = await self._bind(node, parts, lanes)
+        mender = make_mender(self._config, doors, store, lanes, channels)(replication.addresses)
+        clients, replicas = await self._bind(node, parts, lanes, mender)
 
         def heard(news: NameserverNews) -> None:
             node.heard(news)
@@ -125,10 +128,7 @@ class Master:
         registrar = Registrar(
             self._config.node.nameservers,
             lambda: node.registration(self._identity(opened, clients, replicas)),
-            heard,
-            channels,
-            clock,
-            doors.chance,
+            *(heard, channels, clock, doors.chance),
         )
         keeper = Keeper(store, lanes.files, node.known)
         dispatcher.readable_to(store.confirmed_at_start)
@@ -138,6 +138,7 @@ class Master:
             metadata.watch,
             dispatcher.run,
             keeper.run,
+            mender.run,
             lambda: self._retain(store, lanes, replication, pins),
             lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: self._lead(node, recovery, channels),
@@ -197,7 +198,7 @@ class Master:
         await clients.stop(_GRACE_S)
         await replicas.stop(0)  # slaves never hang up by themselves, and their acks were needed until here
 
-    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes) -> tuple[RpcServer, RpcServer]:
+    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes, mender: Mender) -> tuple[RpcServer, RpcServer]:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.why_not_leading)
@@ -206,6 +207,7 @@ class Master:
             node.readable,
             lambda name: find_topic(metadata.table(TOPICS).rows, name, config.name),
             refuses_beyond_end=True,
+            damaged=mender.suspect,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
         turns = Turns()
@@ -215,7 +217,7 @@ class Master:
 
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads)
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch)
-        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker)
+        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
         clients = [
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
             names.metadata(MetadataServicer(metadata)),

@@ -158,6 +158,7 @@ class SlaveNode:
             last_drop_reason=follower.problem,
             last_drop_ms=follower.problem_ms,
             pins=self._parts.pins.views(),
+            damaged_bytes=self._parts.store.damage.total_bytes,
         )
 
     def description(self) -> BrokerDescription:

@@ -14,6 +14,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.keeping import Keeper
+from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.pinning import PinParts, Pins
@@ -39,6 +40,7 @@ from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
+from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
@@ -86,7 +88,6 @@ class Slave:
         await lanes.store.call(store.sync)
         await lanes.store.call(store.stamp_boot)
         addresses = MasterAddresses(config.replication.master_address)
-        dispatcher = Dispatcher(store, lanes.dispatch)
 
         async def hide(minimums: QueueMinimums) -> None:
             await lanes.store.call(lambda: store.hide(minimums))
@@ -94,11 +95,12 @@ class Slave:
         puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, hide)
         pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, clock, doors.chance))
         await pins.load()
-        parts = NodeParts(self._loaded, store, metadata, puller, dispatcher, pins, clock)
+        parts = NodeParts(self._loaded, store, metadata, puller, Dispatcher(store, lanes.dispatch), pins, clock)
         follower = self._follower(parts, lanes, channels, addresses)
         node = SlaveNode(parts, follower, addresses)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses))
+        mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
+        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses, mender))
         follower.serves_at(self._replication_address(ranges))
 
         def heard(news: NameserverNews) -> None:
@@ -109,15 +111,15 @@ class Slave:
         identity = self._identity(opened, clients, ranges)
         registrar = Registrar(config.node.nameservers, lambda: node.registration(identity), heard, channels, clock, doors.chance)
         keeper = Keeper(store, lanes.files, node.known)
-        retaining = self._retaining(store, lanes, pins)
         duties: list[Duty] = [
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
-            dispatcher.run,
+            parts.dispatcher.run,
             keeper.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
-            retaining.run,
+            self._retaining(store, lanes, pins).run,
+            mender.run,
             puller.run,
             follower.run,
         ]
@@ -166,10 +168,15 @@ class Slave:
             return bound.addresses.clients
 
         rules = ReadRules(
-            config.node.broker, bound.follower.readable, node.topic, refuses_beyond_end=False, newer_topics=parts.puller.newer_topics
+            config.node.broker,
+            bound.follower.readable,
+            node.topic,
+            refuses_beyond_end=False,
+            newer_topics=parts.puller.newer_topics,
+            damaged=bound.mender.suspect,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
-        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker)
+        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
             names.messaging(MessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata)),
@@ -216,6 +223,7 @@ class _Bound:
     lanes: Lanes
     follower: Follower
     addresses: MasterAddresses
+    mender: Mender
 
 
 @dataclass(frozen=True, slots=True)

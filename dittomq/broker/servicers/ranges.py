@@ -10,6 +10,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc
 from dittomq.broker.fetching import RangeServing
 from dittomq.offsets import PhysicalOffset
+from dittomq.wire import replication as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -22,5 +23,5 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
 
     async def FetchRange(self, request: pb.FetchRangeRequest, context: Context) -> AsyncIterator[pb.FetchRangeResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
-        async for offset, crc, data in self._ranges.fetch(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)):
-            yield pb.FetchRangeResponse(offset=offset, crc=crc, data=data)
+        async for piece in self._ranges.fetch(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)):
+            yield wire.range_piece_to_pb(piece)

@@ -1,0 +1,202 @@
+"""Looks at what may be damaged, and fetches what is from any copy that holds it whole.
+
+    a read, a stream, a fetch met a record that is not whole ▶ verify it again ▶ on the register ▶ whole on this disk after all?
+        ▶ otherwise the peers, one after the other ▶ mend ▶ a checkpoint ▶ off the register
+
+Bytes are taken only when the lineage entry that covers them is the same on both sides and every checksum holds: then they are the
+bytes that were here.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from zlib_ng.zlib_ng import crc32
+
+from dittomq.broker.fetching import RangeSource
+from dittomq.commitlog.state.damaged import DamagedRange
+from dittomq.commitlog.store import Store
+from dittomq.doors.workers import Lane
+from dittomq.errors import CorruptRecord, OutOfReach, Refused
+from dittomq.lineage import entry_at
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import RangePiece
+
+log = structlog.get_logger()
+
+VERIFY_BYTES = 4 * 1024 * 1024
+MAX_SUSPECTS = 1_024
+_LOOK_S = 1.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_PIECE_S = 20.0
+_FILED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a damaged range. `source` is whose bytes mended it, this node's own name when its disk held it whole after all.
+
+    Empty: it is not mended, and `problem` says why not, of each peer.
+    """
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    source: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another copy of the log: its name, as far as it is known, and its log."""
+
+    name: str
+    ranges: RangeSource
+
+
+@dataclass(frozen=True, slots=True)
+class MenderParts:
+    """What mending works with. `store_lane` is the only lane that writes the log, `files` writes side files, `reads` verifies."""
+
+    node: str
+    store: Store
+    store_lane: Lane
+    files: Lane
+    reads: Lane
+    chance: random.Random
+
+
+class Mender:
+    """One node's. One range is mended at a time."""
+
+    def __init__(self, parts: MenderParts, peers: Callable[[], Awaitable[Sequence[Peer]]]) -> None:
+        """`peers` are asked in their order."""
+        self._node = parts.node
+        self._store = parts.store
+        self._parts = parts
+        self._peers = peers
+        self._suspects: dict[int, None] = {}
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._told: dict[int, str] = {}
+
+    def suspect(self, position: int) -> None:
+        """A record at or around `position` was met that is not whole. Of very many, those that come late are met again."""
+        if len(self._suspects) < MAX_SUSPECTS:
+            self._suspects[position] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look and mend until cancelled; raises StoreFailed when the disk fails."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            await self._pause(pause_s)
+            while self._suspects:
+                position = next(iter(self._suspects))
+                del self._suspects[position]
+                await self.verify(position, position + 1)
+            if self._store.damaged:
+                outcomes = await self.mend(self._store.damaged)
+                pause_s = _FIRST_PAUSE_S if any(each.source for each in outcomes) else min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                self._told.clear()
+                pause_s = _LOOK_S
+
+    async def verify(self, start: int, end: int) -> tuple[PhysicalOffset, PhysicalOffset]:
+        """Verify this copy's records of a few megabytes from `start` on, and return what was looked at; what is not whole is noted."""
+        store = self._store
+        found = await self._parts.reads.call(lambda: store.verify(start, min(end, start + VERIFY_BYTES)))
+        for damaged in found.damaged:
+            if damaged.start not in self._told:
+                self._told[damaged.start] = ""
+                log.error("store_damaged", node=self._node, start=damaged.start, end=damaged.end)
+        return found.start, found.end
+
+    async def mend(self, ranges: Sequence[DamagedRange]) -> list[Outcome]:
+        """Try to mend each of these ranges of the register; what could be is durably off it when this returns."""
+        outcomes: list[Outcome] = []
+        async with self._turn:
+            peers = list(await self._peers())
+            unfiled = 0
+            for damaged in ranges:
+                outcome = await self._mend(damaged, peers)
+                outcomes.append(outcome)
+                self._tell(outcome)
+                unfiled += damaged.end - damaged.start
+                if unfiled >= _FILED_BYTES:
+                    await self._parts.files.call(self._store.file_mended)
+                    unfiled = 0
+            await self._parts.files.call(self._store.file_mended)
+        return outcomes
+
+    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> Outcome:
+        start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
+        if await self._parts.store_lane.call(lambda: self._store.heal(start)):
+            return Outcome(start, end, self._node)
+        sources: list[str] = []
+        problems: list[str] = []
+        for peer in tuple(peers):
+            left = self._left(start, end)
+            if left is None:
+                break
+            try:
+                problem = await self._fetch(peer, left, end)
+            except (TimeoutError, OutOfReach) as silence:
+                problem = str(silence) or f"silent for {_PIECE_S:.0f} s"
+                peers.remove(peer)  # nor is it asked for the other ranges now
+            if self._left(start, end) != left:
+                sources.append(peer.name)
+            if problem:
+                problems.append(f"{peer.name}: {problem}")
+        if self._left(start, end) is None:
+            return Outcome(start, end, ", ".join(sources) or self._node)
+        return Outcome(start, end, "", "; ".join(problems) or "no other copy answers now")
+
+    def _left(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset | None:
+        """Where what is still damaged of the range begins; None when nothing is."""
+        left = self._store.damage.within(start, end)
+        return PhysicalOffset(max(start, left[0].start)) if left else None
+
+    async def _fetch(self, peer: Peer, start: PhysicalOffset, end: PhysicalOffset) -> str:
+        """Mend from `start` on with the peer's bytes; why that came to no end, empty when it did. Raises OutOfReach, TimeoutError."""
+        try:
+            async with contextlib.aclosing(peer.ranges.fetch(start, end)) as pieces:
+                while (piece := await _next(pieces)) is not None:
+                    self._check(piece, start)
+                    await self._parts.store_lane.call(lambda piece=piece: self._store.mend(piece.offset, piece.data))  # type: ignore[misc]
+                    start = PhysicalOffset(piece.offset + len(piece.data))
+        except Refused as refused:
+            return str(refused)
+        return ""
+
+    def _check(self, piece: RangePiece, expected: PhysicalOffset) -> None:
+        """Raise CorruptRecord unless these are the bytes that were here, as far as their lineage tells."""
+        if piece.offset != expected or crc32(piece.data) != piece.crc:
+            raise CorruptRecord(self._node, expected, "the bytes changed on their way")
+        ours = entry_at(self._store.lineage, piece.offset)
+        if (piece.epoch, piece.incarnation) != ((0, 0) if ours is None else (ours.epoch, ours.incarnation)):
+            raise CorruptRecord(self._node, expected, "what the other copy has there was written under another master")
+
+    def _tell(self, outcome: Outcome) -> None:
+        """One line for each range that was mended, and one for each reason why one was not."""
+        if outcome.source:
+            self._told.pop(outcome.start, None)
+            log.info("range_mended", node=self._node, start=outcome.start, end=outcome.end, source=outcome.source)
+        elif self._told.get(outcome.start) != outcome.problem:
+            self._told[outcome.start] = outcome.problem
+            log.warning("range_not_mended", node=self._node, start=outcome.start, end=outcome.end, problem=outcome.problem)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, up to a fifth longer than told; less when something new is suspected."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds * (1 + 0.2 * self._parts.chance.random())):
+                await self._wake.wait()
+        self._wake.clear()
+
+
+async def _next(pieces: AsyncGenerator[RangePiece, None]) -> RangePiece | None:
+    async with asyncio.timeout(_PIECE_S):
+        return await anext(pieces, None)

@@ -1,0 +1,35 @@
+"""A broker's mender, put together for either role."""
+
+from collections.abc import Callable, Sequence
+
+from dittomq.broker.config import BrokerConfig
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.mending import Mender, MenderParts
+from dittomq.broker.peers import GroupPeers
+from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.commitlog.store import Store
+from dittomq.naming.route_cache import RouteCache
+from dittomq.rpc.channel import Channels
+from services.brokerage import Lanes
+
+Known = Callable[[], Sequence[tuple[str, str]]]
+"""Names and replication addresses of copies that a node talks to anyway."""
+
+
+def make_mender(config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: Lanes, channels: Channels) -> Callable[[Known], Mender]:
+    """A mender that asks whom the node knows, and whom the nameservers do."""
+    cluster, broker = config.node.cluster, config.node.broker
+    routes = RouteCache(config.node.nameservers, channels, doors.clock)
+
+    def of(known: Known) -> Mender:
+        peers = GroupPeers(
+            cluster=cluster,
+            broker=broker,
+            replica_uuid=store.replica_uuid,
+            ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
+            known=known,
+            brokers=routes.brokers,
+        )
+        return Mender(MenderParts(config.name, store, lanes.store, lanes.files, lanes.audit, doors.chance), peers.find)
+
+    return of

@@ -1,0 +1,173 @@
+"""Damaged ranges fetched from other copies: whose bytes are taken, and whose are not."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from dittomq.broker.fetching import RangeServing
+from dittomq.broker.mending import Mender, MenderParts, Outcome, Peer
+from dittomq.commitlog.store import Store
+from dittomq.errors import CorruptRecord, OutOfReach
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import RangePiece
+from tests.store.test_damage import HARMS, entries
+from tests.store.test_mending import rot
+from tests.support.lanes import InlineLane
+from tests.support.stores import Machine, filled, whole_log
+
+
+def store_of(machine: Machine) -> Store:
+    store = filled(machine)
+    store.dispatch(store.end)
+    return store
+
+
+def copy_of(store: Store, machine: Machine) -> Store:
+    """Another replica's store with the same log."""
+    copy = machine.open()
+    log = whole_log(store)
+    copy.adopt_lineage(store.lineage)
+    for base in range(0, len(log), store.segment_bytes):
+        copy.write_chunk(base, log[base : base + store.segment_bytes])
+    copy.sync()
+    return copy
+
+
+def serving(store: Store) -> RangeServing:
+    return RangeServing(store, InlineLane(), "test", "a", lambda _: None)
+
+
+class Silent:
+    """A peer that is out of reach; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        self.asked += 1
+        raise OutOfReach("a/7", "nobody is there")
+        yield
+
+
+class Changing:
+    """A peer whose pieces come from elsewhere, or change on their way."""
+
+    def __init__(self, peer: RangeServing, **changes: int) -> None:
+        self._peer = peer
+        self._changes = changes
+
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        async for piece in self._peer.fetch(start, end):
+            yield replace(piece, **self._changes)  # type: ignore[arg-type]
+
+
+def mend(store: Store, peers: Sequence[Peer]) -> list[Outcome]:
+    async def found() -> Sequence[Peer]:
+        return peers
+
+    lane = InlineLane()
+    return asyncio.run(Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found).mend(store.damaged))
+
+
+def damage(store: Store, machine: Machine, *numbers: int) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
+    all_of_them = entries(whole_log(store))
+    found = [(PhysicalOffset(all_of_them[number][0]), PhysicalOffset(all_of_them[number][1])) for number in numbers]
+    for start, end in found:
+        rot(machine, whole_log(store), HARMS["body"], start, end)
+    store.verify(0, store.end)
+    return found
+
+
+def test_what_one_copy_does_not_hold_whole_the_next_one_does() -> None:
+    machine, other, third = (Machine(random.Random(seed)) for seed in (1, 2, 3))
+    store = store_of(machine)
+    log = whole_log(store)
+    second, last = copy_of(store, other), copy_of(store, third)
+    first_range, second_range = damage(store, machine, 20, 30)
+    damage(second, other, 30)
+
+    outcomes = mend(store, [Peer("a/2", serving(second)), Peer("a/3", serving(last))])
+
+    assert outcomes == [Outcome(*first_range, "a/2"), Outcome(*second_range, "a/3")]
+    assert whole_log(store) == log
+    machine.lose_power(all_unsynced=True)
+    assert machine.open().damaged == []
+
+
+def test_damage_that_every_copy_has_stays_and_each_is_named_with_its_reason() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    second = copy_of(store, other)
+    (found,) = damage(store, machine, 20)
+    damage(second, other, 20)
+    silent = Silent()
+
+    (outcome,) = mend(store, [Peer("a/7", silent), Peer("a/2", serving(second))])
+
+    assert (outcome.start, outcome.end, outcome.source) == (*found, "")
+    assert "a/7: a/7 does not answer" in outcome.problem
+    assert f"damaged at byte {found[0]:,}" in outcome.problem
+    assert store.damaged == [found]
+
+
+def test_a_peer_that_is_out_of_reach_is_asked_once_for_all_ranges() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    second = copy_of(store, other)
+    damage(store, machine, 4, 20, 30)
+    silent = Silent()
+
+    outcomes = mend(store, [Peer("a/7", silent), Peer("a/2", serving(second))])
+
+    assert [each.source for each in outcomes] == ["a/2"] * 3
+    assert silent.asked == 1
+
+
+def test_bytes_of_another_master_or_that_changed_on_their_way_are_not_taken() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    second = serving(copy_of(store, other))
+    (found,) = damage(store, machine, 20)
+    peers = [
+        Peer("other epoch", Changing(second, epoch=9)),
+        Peer("other start", Changing(second, incarnation=9)),
+        Peer("changed", Changing(second, crc=9)),
+        Peer("elsewhere", Changing(second, offset=9)),
+    ]
+
+    (outcome,) = mend(store, peers)
+
+    assert outcome.source == ""
+    assert outcome.problem.count("written under another master") == 2
+    assert outcome.problem.count("changed on their way") == 2
+    assert store.damaged == [found]
+
+
+def test_damage_that_the_disk_has_got_over_needs_nobody() -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    log = whole_log(store)
+    ((start, end),) = damage(store, machine, 20)
+    rot(machine, log, lambda *_: None, start, end)
+
+    assert mend(store, []) == [Outcome(start, end, "a/1")]
+    assert store.damaged == []
+
+
+def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    met: list[int] = []
+    ((start, end),) = damage(store, machine, 20)
+    ranges = RangeServing(store, InlineLane(), "test", "a", met.append)
+
+    async def fetch(low: int, high: int) -> int:
+        return sum([len(piece.data) async for piece in ranges.fetch(PhysicalOffset(low), PhysicalOffset(high))])
+
+    assert asyncio.run(fetch(0, start)) == start
+    with pytest.raises(CorruptRecord, match=f"{start:,}"):
+        asyncio.run(fetch(start, end))
+    assert met == [start]
