@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm_states import DEGRADE_MOVES, MEMBER_MOVES, Change, Copies, Degrade, Member
+from dittomq.replication.running import RunningTime
 
 _MISSED_DEADLINES_TO_LEAVE = 2
 
@@ -35,7 +36,7 @@ class ConfirmRules:
 
 @dataclass(slots=True)
 class _Slave:
-    """Offsets of a slave that was never heard are 0."""
+    """Offsets of a slave that was never heard are 0. `since` is monotonic seconds, the other times are of the process's running time."""
 
     member: Member
     received: PhysicalOffset
@@ -82,8 +83,9 @@ class Confirm:
         self._slaves: dict[str, _Slave] = {}
         for node in sorted(members):
             nothing = PhysicalOffset(0)
-            self._slaves[node] = _Slave(Member.CARRIED, nothing, nothing, now, now, end, now)
+            self._slaves[node] = _Slave(Member.CARRIED, nothing, nothing, now, 0.0, end, 0.0)
         self._degrade = DEGRADE_MOVES.first
+        self._time = RunningTime(now)
 
     @property
     def confirmed(self) -> PhysicalOffset:
@@ -137,17 +139,18 @@ class Confirm:
 
     def slave_at(self, node: str, *, received: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """A slave of accepted lineage acknowledged; a first ack, or one after a cut, may lie below an earlier one."""
+        ran_s = self._time.at(now)
         slave = self._slaves.get(node)
         if slave is None:
-            slave = _Slave(MEMBER_MOVES.first, received, flushed, now, float("-inf"), self._written, now)
+            slave = _Slave(MEMBER_MOVES.first, received, flushed, now, float("-inf"), self._written, ran_s)
             self._slaves[node] = slave
         slave.received, slave.flushed = received, flushed
         counted = self._counted(slave)
         if counted >= slave.missed_end:
             slave.missed = 0
         if counted >= slave.mark_end:
-            slave.caught_up_at = now if counted >= self._written else max(slave.caught_up_at, slave.mark_at)
-            slave.mark_end, slave.mark_at = self._written, now
+            slave.caught_up_at = ran_s if counted >= self._written else max(slave.caught_up_at, slave.mark_at)
+            slave.mark_end, slave.mark_at = self._written, ran_s
         self._judge(slave, Change.ACKED, now)
         self._advance()
 
@@ -192,30 +195,30 @@ class Confirm:
         if change is Change.ACKED and not slave.heard:
             slave.member = Member.IN_SYNC if before is Member.CARRIED else Member.BEHIND
         if slave.in_sync:
-            if why := self._why_leave(slave, now):
+            if why := self._why_leave(slave, self._time.at(now)):
                 slave.member = Member.BEHIND if slave.heard else Member.LOST
                 slave.since, slave.why_left, slave.left_at = now, why, now
-        elif change is Change.ACKED and self._may_join(slave, now):
+        elif change is Change.ACKED and self._may_join(slave, self._time.at(now)):
             slave.member, slave.since, slave.missed = Member.IN_SYNC, now, 0
         MEMBER_MOVES.check(before, change, slave.member)
 
-    def _why_leave(self, slave: _Slave, now: float) -> str:
+    def _why_leave(self, slave: _Slave, ran_s: float) -> str:
         """Empty while it may stay; what was carried over and never heard leaves by missed deadlines only."""
         gap = self._written - self._counted(slave)
         if slave.missed >= _MISSED_DEADLINES_TO_LEAVE:
             return "missed two write deadlines"
         if slave.heard and gap >= self._rules.max_gap_bytes:
             return f"{gap:,} bytes behind"
-        if slave.heard and now - slave.caught_up_at > self._rules.max_lag_s:
-            return f"not caught up for {now - slave.caught_up_at:.0f} s"
+        if slave.heard and ran_s - slave.caught_up_at > self._rules.max_lag_s:
+            return f"not caught up for {ran_s - slave.caught_up_at:.0f} s"
         return ""
 
-    def _may_join(self, slave: _Slave, now: float) -> bool:
+    def _may_join(self, slave: _Slave, ran_s: float) -> bool:
         counted = self._counted(slave)
         return (
             counted >= self._confirmed
             and self._written - counted < self._rules.max_gap_bytes
-            and now - slave.caught_up_at <= self._rules.max_lag_s
+            and ran_s - slave.caught_up_at <= self._rules.max_lag_s
             and slave.missed < _MISSED_DEADLINES_TO_LEAVE
         )
 

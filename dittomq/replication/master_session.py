@@ -35,6 +35,7 @@ from dittomq.replication.master_events import (
     Tick,
 )
 from dittomq.replication.master_states import MOVES, State
+from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion
 
 
@@ -80,8 +81,8 @@ class MasterSession:
         self._digest_sent: RangeDigest | None = None
         self._topics: DataVersion | None = None
         self._topics_told: DataVersion | None = None
-        self._heard_at = now
-        self._beat_at = now
+        self._time = RunningTime(now)
+        self._heard_at = self._beat_at = 0.0
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
@@ -90,7 +91,7 @@ class MasterSession:
             return []
         if problem := MOVES.out_of_turn(before, kind):
             return self._drop(problem)
-        commands = self._take(event, now)
+        commands = self._take(event, self._time.at(now))
         MOVES.check(before, kind, self.state)
         return commands
 

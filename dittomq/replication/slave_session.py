@@ -13,6 +13,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.lineage import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptLineage,
     AnswerProbe,
@@ -51,7 +52,8 @@ class SlaveSession:
         self._begin = log.begin
         self._end = log.stored.received
         self._silence_s = silence_s
-        self._heard_at = now
+        self._time = RunningTime(now)
+        self._heard_at = 0.0
         self._stored = log.stored
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -61,7 +63,7 @@ class SlaveSession:
             return []
         if problem := MOVES.out_of_turn(before, kind):
             return self._reconnect(problem)
-        commands = self._take(event, now)
+        commands = self._take(event, self._time.at(now))
         MOVES.check(before, kind, self.state)
         return commands
 

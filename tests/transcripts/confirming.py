@@ -19,6 +19,8 @@ from tests.transcripts.script import shown
 class Group:
     """One group's Confirm. Opened with end, confirmed, members, copies, minimum, released, sync_master, sync_flush, max_gap_bytes."""
 
+    ticks = True
+
     def __init__(self, given: dict[str, Any], now: float) -> None:
         rules = ConfirmRules(
             sync_master=given.get("sync_master", True),

@@ -23,6 +23,8 @@ from tests.transcripts.sessions import told
 class Start:
     """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush."""
 
+    ticks = False
+
     def __init__(self, given: dict[str, Any], now: float) -> None:
         rules = LeadershipRules(
             replicas_expected=given.get("slaves", 2),

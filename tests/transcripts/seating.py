@@ -13,6 +13,8 @@ from dittomq.replication.seats import Seat, Seats
 class Door:
     """All streams of one master."""
 
+    ticks = False
+
     def __init__(self, given: dict[str, Any], now: float) -> None:
         assert not given, "a door opens without anything"
         self._seats = Seats()

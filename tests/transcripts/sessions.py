@@ -47,6 +47,8 @@ _UNTOLD: dict[str, Any] = {
 class Master:
     """A master's session. Opened with end, lineage, confirmed, min, window_bytes."""
 
+    ticks = True
+
     def __init__(self, given: dict[str, Any], now: float) -> None:
         log = MasterLog("c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"])
         limits = SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
@@ -59,6 +61,8 @@ class Master:
 
 class Slave:
     """A slave's session. Opened with end, lineage, flushed, applied, min, heard: the newest epoch, unless told that of its lineage."""
+
+    ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
         end = given["end"]

@@ -5,7 +5,8 @@
     ----
     > Hello end=1000 …                                  an event, by name; facts that are not told are as each cast says
     < SendVerdict action=truncate …                     each answer
-    +5 seconds                                          time passes
+    +5 seconds                                          time passes, with a Tick for each full second where the actor ticks
+    =30 seconds                                         the process stands still for that long
     slave end=800 lineage=1@0                           another one acts from here on; time goes on
 
 `make transcripts` writes down what the deciders answer now, for review as a diff.
@@ -20,7 +21,9 @@ from tests.transcripts.script import facts
 
 
 class Actor(Protocol):
-    """One decider on the stage."""
+    """One decider on the stage. `ticks`: its driver tells it that time passes."""
+
+    ticks: bool
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
         """Its answers to one event, each in one line."""
@@ -49,7 +52,10 @@ def perform(text: str) -> str:
         word, _, rest = line.partition(" ")
         if word in CASTS:
             actor = CASTS[word](facts(rest), now)
+        elif line.startswith("="):
+            now += float(word[1:])
         elif line.startswith("+"):
+            played += _ticks(actor, now, float(word[1:]))
             now += float(word[1:])
         elif word == ">":
             assert actor is not None, "nobody is on the stage yet"
@@ -58,3 +64,10 @@ def perform(text: str) -> str:
         else:
             assert line in ("", "----") or line.startswith("#"), f"nobody understands: {line}"
     return "\n".join(played) + "\n"
+
+
+def _ticks(actor: Actor | None, now: float, seconds: float) -> list[str]:
+    assert actor is not None, "nobody is on the stage yet"
+    if not actor.ticks:
+        return []
+    return [f"< {answer}" for second in range(1, int(seconds) + 1) for answer in actor.act("Tick", {}, now + second)]
