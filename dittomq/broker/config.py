@@ -77,6 +77,9 @@ class StoreTable:
     reserve_bytes: Annotated[
         int, Meta(ge=0, description="writes are refused when an append would leave less room than this on the disk")
     ] = 256 * 1024 * 1024
+    disk_timeout_ms: Annotated[
+        Milliseconds, Meta(description="the node ends when a write or sync of one file has not returned for so long")
+    ] = 30_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
+from services.disk_watch import watch_disk
 from services.process import lives, main
 from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
@@ -21,7 +22,9 @@ def _run() -> int:
 
         def compose(loaded: Loaded[SlaveConfig]) -> Slave:
             storage = OsStorage(Path(loaded.value.node.data_dir))
-            return Slave(loaded, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers))
+            doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers)
+            watch_disk("dittomq serve slave", loaded.value.store.disk_timeout_ms / 1000, storage.under_way, doors)
+            return Slave(loaded, doors)
 
         return main("dittomq serve slave", SlaveConfig, compose)
 

@@ -7,6 +7,8 @@
    HARM_KIND   eio   it fails, later calls succeed: as on Linux after a write-back error was reported
                kill  the process is killed before it
                torn  the process is killed when half of a write is done
+              slow  it and all later ones take HARM_MS milliseconds longer
+              hang  it and all later ones do not return before HARM_WHEN is gone
    HARM_TRACE  a file that gets a line for each call: its number or 0, "harmed" or "done", its name, its path */
 
 #define _GNU_SOURCE
@@ -21,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -40,6 +43,18 @@ static void trace(long number, const char *what, const char *call, const char *p
     close(descriptor);
 }
 
+static void rest(long ms) {
+    struct timespec span = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&span, NULL);
+}
+
+/* Spend the time that a slow disk takes, or one that hangs. */
+static void linger(const char *harm, const char *when) {
+    const char *ms = getenv("HARM_MS");
+    if (strcmp(harm, "slow") == 0) rest(ms ? atol(ms) : 0);
+    while (strcmp(harm, "hang") == 0 && when && !access(when, F_OK)) rest(10);
+}
+
 /* Whether this call is the one that fails. Does not return where the process is to be killed before it. */
 static int strikes(const char *call, const char *path, int *tears) {
     static atomic_long calls;
@@ -47,9 +62,11 @@ static int strikes(const char *call, const char *path, int *tears) {
     const char *nth = getenv("HARM_NTH"), *harm = getenv("HARM_KIND");
     if (!under || strncmp(path, under, strlen(under)) || (when && access(when, F_OK))) return 0;
     long number = counted && !is_named(counted, call) ? 0 : atomic_fetch_add(&calls, 1) + 1;
-    int struck = nth && harm && number == atol(nth);
+    int lasts = harm && (strcmp(harm, "slow") == 0 || strcmp(harm, "hang") == 0);
+    int struck = nth && harm && number && (number == atol(nth) || (lasts && number > atol(nth)));
     trace(number, struck ? "harmed" : "done", call, path);
     if (!struck) return 0;
+    if (lasts) return linger(harm, when), 0;
     if (tears && strcmp(harm, "torn") == 0) return *tears = 1;
     if (strcmp(harm, "eio")) kill(getpid(), SIGKILL);
     errno = EIO;

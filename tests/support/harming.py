@@ -49,7 +49,7 @@ def build_shim(folder: Path, name: str = "harmed_disk") -> Path:
 
 
 def harming(under: Path, **what: str | int | Path) -> dict[str, str]:
-    """What the library finds in a process's environment: `when`, `calls`, `nth`, `kind` and `trace`."""
+    """What the library finds in a process's environment: `when`, `calls`, `nth`, `kind`, `ms` and `trace`."""
     return {"HARM_UNDER": f"{under}/"} | {f"HARM_{name.upper()}": f"{value}" for name, value in what.items()}
 
 

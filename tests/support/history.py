@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from dittomq.client import Client, Message, Receipt
+from dittomq.client import Client, Message, PutStatus, Receipt
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import DittoError
 from tests.simulation.parser import Malformed
@@ -135,6 +135,10 @@ class Stream:
                 self.receipts += self._publishing.publish(self._next_burst())
         except BaseException as error:  # noqa: BLE001  # it is told by whoever has started this
             self.broken.append(error)
+
+    def last_status(self) -> PutStatus:
+        """Of the newest receipt."""
+        return self.receipts[-1].status
 
     def settle(self) -> None:
         """Ask what became of each unknown one until all is known."""

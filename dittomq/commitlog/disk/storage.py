@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -214,36 +215,54 @@ class _LockOfTheWhole:
         return
 
 
+class UnderWay:
+    """Writes and syncs of one file or folder that have not returned yet. A disk that hangs says nothing: somebody else must look."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, tuple[str, str]] = {}  # by thread
+
+    @contextlib.contextmanager
+    def call(self, operation: str, path: str) -> Iterator[None]:
+        """The call is under way while the block runs; its OSError becomes StoreFailed."""
+        thread = threading.get_ident()
+        self._calls[thread] = (operation, path)
+        try:
+            yield
+        except OSError as error:
+            raise StoreFailed(operation, path, str(error)) from error
+        finally:
+            del self._calls[thread]
+
+    def now(self) -> list[tuple[str, str]]:
+        """Operation and path of each; the same call is the same object as long as it is under way."""
+        return list(self._calls.values())
+
+
 class OsFile:
     """A file of the operating system."""
 
-    def __init__(self, descriptor: int, path: str) -> None:
+    def __init__(self, descriptor: int, path: str, under_way: UnderWay) -> None:
         self._descriptor = descriptor
         self._path = path
+        self._under_way = under_way
 
     def pread(self, length: int, offset: int) -> bytes:
         return os.pread(self._descriptor, length, offset)
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        try:
+        with self._under_way.call("write", self._path):
             written = os.pwrite(self._descriptor, data, offset)
             while written < len(data):
                 more = os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
                 written += more
-        except OSError as error:
-            raise StoreFailed("write", self._path, str(error)) from error
 
     def fdatasync(self) -> None:
-        try:
+        with self._under_way.call("fdatasync", self._path):
             os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise StoreFailed("fdatasync", self._path, str(error)) from error
 
     def truncate(self, size: int) -> None:
-        try:
+        with self._under_way.call("truncate", self._path):
             os.ftruncate(self._descriptor, size)
-        except OSError as error:
-            raise StoreFailed("truncate", self._path, str(error)) from error
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -273,11 +292,12 @@ class OsStorage:
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
         self._lock: OsLock | None = None
+        self.under_way = UnderWay()
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         flags = os.O_RDONLY if readonly else os.O_RDWR | (os.O_CREAT if create else 0)
         name = self._at(path)
-        return OsFile(os.open(name, flags | os.O_CLOEXEC, 0o640), name)
+        return OsFile(os.open(name, flags | os.O_CLOEXEC, 0o640), name, self.under_way)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._at(path))
@@ -303,11 +323,8 @@ class OsStorage:
         os.rmdir(self._at(path))
 
     def sync_folder(self, path: str) -> None:
-        with _opened_folder(self._at(path)) as descriptor:
-            try:
-                os.fsync(descriptor)
-            except OSError as error:
-                raise StoreFailed("fsync", self._at(path), str(error)) from error
+        with _opened_folder(self._at(path)) as descriptor, self.under_way.call("fsync", self._at(path)):
+            os.fsync(descriptor)
 
     def sync_below(self, path: str) -> bool:
         since = self._lock.descriptor if self._lock is not None else None  # it is told of failures since that was opened

@@ -1,0 +1,126 @@
+"""Disks that are slow, and disks that hang: what clients hear meanwhile, and that a node whose disk never answers ends."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from dittomq.client import PutStatus
+from tests.support.harming import calls_in, harming, preloading
+from tests.support.history import History
+from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.told import Fate
+from tests.support.waiting import eventually
+
+INTERNAL = 128
+SOME = 40
+HANGS_S = 1.5
+SLAVE = "a/1"
+
+
+@dataclass(slots=True)
+class Bench:
+    """A group with one slave, and a switch for the disk of the node that was last started with `restart`."""
+
+    group: RealGroup
+    shim: Path
+    switch: Path
+    history: History
+    lives: int = field(default=0)
+
+    def restart(self, name: str, kind: str, *, ms: int = 0) -> None:
+        """Start the node anew on a disk every fdatasync of whose log is slow, or hangs, while it is `broken`."""
+        self.group.cluster.stop_node(name)
+        self.lives += 1
+        self.switch = self.switch.with_suffix(f".{self.lives}")
+        log = self.group.cluster.data_dir(name) / "commitlog"
+        harm = harming(log, when=self.switch, nth=1, kind=kind, ms=ms, calls="fdatasync", trace=self.trace)
+        with preloading(self.shim, harm):
+            self.group.cluster.start_node(name)
+        self.group.cluster.wait_in_sync()
+
+    @property
+    def trace(self) -> Path:
+        """What the node asked of that disk since it broke."""
+        return self.switch.with_suffix(f"{self.switch.suffix}.trace")
+
+
+@pytest.fixture(scope="module")
+def bench(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("slow")
+    hangs = {"store.disk_timeout_ms": int(HANGS_S * 1_000)}
+    with real_group(folder, shape(1, master=hangs, slave=hangs)) as group:
+        yield Bench(group, shim, folder / "broken", History(group))
+
+
+def test_a_slave_whose_syncs_are_slow_leaves_the_set_and_comes_back(bench: Bench) -> None:
+    group, history = bench.group, bench.history
+    bench.restart(SLAVE, "slow", ms=1_000)
+    with group.mq.producer(timeout_s=0.3, on_weak="return") as producer, history.publishing(producer) as stream:
+        history.wait_for_more(SOME)
+        bench.switch.touch()
+        eventually(lambda: group.status().degraded, "the group goes on without it")
+        history.wait_for_more(SOME)
+        assert stream.last_status() is PutStatus.SLAVE_NOT_AVAILABLE
+        history.check_holders()
+        bench.switch.unlink()
+        eventually(lambda: group.slave_state(SLAVE) == "in sync", "it is in sync again")
+        history.wait_for_more(SOME)
+        assert stream.last_status() is PutStatus.PUT_OK
+    assert group.cluster.is_alive(SLAVE)
+    history.check()
+
+
+def test_a_master_whose_syncs_are_slow_puts_more_into_each_and_is_not_degraded(bench: Bench) -> None:
+    group, history = bench.group, bench.history
+    bench.restart(MASTER, "slow", ms=100)
+    degraded = group.status().degraded_bytes
+    with group.mq.producer() as producer:
+        bench.switch.touch()
+        receipts = history.publish(producer, 50 * SOME)
+        syncs = len([call for call in calls_in(bench.trace) if call.name == "fdatasync"])
+        bench.switch.unlink()
+    assert {receipt.status for receipt in receipts} == {PutStatus.PUT_OK}
+    assert len(receipts) >= 20 * syncs
+    assert group.status().degraded_bytes == degraded
+    history.check()
+
+
+def test_a_master_whose_sync_never_returns_ends_and_leaves_outcomes_unknown_never_wrong(bench: Bench) -> None:
+    group, history = bench.group, bench.history
+    bench.restart(MASTER, "hang")
+    degraded = group.status().degraded_bytes
+    with group.mq.producer(timeout_s=0.5, retry_s=0.5) as producer:
+        with history.publishing(producer) as stream:
+            history.wait_for_more(SOME)
+            bench.switch.touch()
+            assert group.exit_status(MASTER) == INTERNAL
+            eventually(lambda: set(history.told.outcomes.values()) & set(Fate), "somebody was not told that it is stored")
+        sentence = group.last_words(MASTER)
+        assert sentence.startswith(f"dittomq serve master: fdatasync of {group.cluster.data_dir(MASTER)}/commitlog/")
+        assert sentence.endswith("has not returned for 1.5 s; the node ends, check its disk and start it again")
+        bench.switch.unlink()
+        group.cluster.start_node(MASTER)
+        group.cluster.wait_in_sync()
+        assert group.events(MASTER, "store_opened")[-1]["stopped"] == "failed fsync"
+        stream.settle()
+    assert group.status().degraded_bytes == degraded, "its slave was blamed"
+    history.check()
+
+
+def test_a_slave_whose_sync_never_returns_ends_and_the_group_goes_on(bench: Bench) -> None:
+    group, history = bench.group, bench.history
+    bench.restart(SLAVE, "hang")
+    with group.mq.producer(timeout_s=0.5, on_weak="return") as producer, history.publishing(producer) as stream:
+        history.wait_for_more(SOME)
+        bench.switch.touch()
+        assert group.exit_status(SLAVE) == INTERNAL
+        assert "has not returned for 1.5 s" in group.last_words(SLAVE)
+        history.wait_for_more(SOME)
+        assert stream.last_status() is PutStatus.SLAVE_NOT_AVAILABLE
+        history.check_holders()
+        bench.switch.unlink()
+        group.cluster.start_node(SLAVE)
+        group.cluster.wait_in_sync()
+    history.check()
