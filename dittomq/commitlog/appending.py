@@ -7,6 +7,7 @@ are encoded by columns, see `dittomq.commitlog.records.bulk`; what this module d
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -221,12 +222,13 @@ class Appender:
 
     def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[PlacedRun]) -> None:
         """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
-        store_ms, sizes = self._derived.store_ms, bulk.sizes.tolist()
-        offsets, rows, stretches = self._assign(bulk)
+        store_ms, sizes, make = self._derived.store_ms, bulk.sizes.tolist(), tuple.__new__
+        offsets, rows, changes = self._assign(bulk)
         found = bulk.encode(stretch.position, offsets, Stamp(store_ms, self._host))
-        for queue, low, high in stretches:
-            first, start = QueueOffset(offsets[low]), PhysicalOffset(int(found.starts[low]))
-            placed.append(PlacedRun(queue.topic, queue.queue, first, start, sizes[low:high], store_ms))
+        starts = found.starts.tolist()
+        for low, high in pairwise([*changes, len(starts)]):
+            place = (bulk.topics[low], bulk.queues[low], offsets[low], starts[low], sizes[low:high], store_ms, False)
+            placed.append(make(PlacedRun, place))
         runs = [(queue, Run(queue.topic, queue.queue, offsets[mine[0]], mine, found.units[mine].tobytes())) for queue, mine in rows]
         named = []
         for row, properties in enumerate(bulk.properties) if bulk.keyed else ():
@@ -241,22 +243,27 @@ class Appender:
         if bulk.size >= _LARGE_BYTES:
             _close(stretch, 0)
 
-    def _assign(self, bulk: Bulk) -> tuple[Sequence[int], list[tuple[Queue, Numbers]], list[tuple[Queue, int, int]]]:
-        """Give each message the next offset of its queue.
-
-        Also says which messages each queue gets, and which [low, high) of the frame are neighbours of one queue.
-        """
+    def _assign(self, bulk: Bulk) -> tuple[Sequence[int], list[tuple[Queue, Numbers]], list[int]]:
+        """Give each message the next offset of its queue; also says which messages each queue gets, and where in the frame it changes."""
         index = self._derived.index
+        keys = list(zip(bulk.topics, bulk.queues, strict=True))
+        if keys.count(keys[0]) == len(keys):
+            queue = index.queue(*keys[0])
+            first, queue.next = queue.next, queue.next + len(keys)
+            return range(first, queue.next), [(queue, np.arange(len(keys)))], [0]
         offsets: list[int] = []
         rows: dict[Queue, list[int]] = {}
-        stretches = []
-        for topic, queue_id, count in bulk.neighbours():
-            queue, low = index.queues.get((topic, queue_id)) or index.queue(topic, queue_id), len(offsets)
-            offsets += range(queue.next, queue.next + count)
-            queue.next += count
-            rows.setdefault(queue, []).extend(range(low, low + count))
-            stretches.append((queue, low, low + count))
-        return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()], stretches
+        changes: list[int] = []
+        queue, mine, last = index.queue(*keys[0]), [], None
+        for row, key in enumerate(keys):
+            if key != last:
+                queue, last = index.queues.get(key) or index.queue(*key), key
+                mine = rows.setdefault(queue, [])
+                changes.append(row)
+            offsets.append(queue.next)
+            queue.next += 1
+            mine.append(row)
+        return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()], changes
 
     def _roll(self, stretch: _Stretch) -> None:
         """End the segment with its mark; the group goes on in the next one."""

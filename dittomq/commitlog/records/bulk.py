@@ -6,9 +6,8 @@ whoever looks at messages one by one.
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -93,14 +92,6 @@ class Bulk:
         return cls(
             topics, queues, properties, sizes, int(sizes.sum()), keyed, flags, born_ms, bodies, codes, written, body_bytes, properties_bytes
         )
-
-    def neighbours(self) -> Iterator[tuple[str, int, int]]:
-        """Topic and queue of neighbouring messages of one queue, and how many they are."""
-        if _same(self.topics) and _same(self.queues):
-            yield self.topics[0], self.queues[0], len(self.topics)
-            return
-        for (topic, queue), found in groupby(zip(self.topics, self.queues, strict=True)):
-            yield topic, queue, sum(1 for _ in found)
 
     def encode(self, position: int, queue_offsets: Sequence[int], stamp: Stamp) -> Encoded:
         """The records that begin at `position`, all in one segment."""
