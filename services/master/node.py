@@ -155,10 +155,17 @@ class MasterNode:
         """Write the degraded ranges down, durably."""
         await self._parts.store_lane.call(lambda: save_degraded(self._parts.storage, document))
 
-    async def prepare_log(self) -> None:
-        """Zero a piece of the log's next bytes and sync it, so that no append pays for it."""
+    async def prepare_log(self) -> bool:
+        """Zero a piece of the log's next bytes and sync it, so that no append pays for it; False when enough is done."""
         store = self._parts.store
-        await self._parts.store_lane.call(lambda: store.ahead.zero() and store.sync())
+
+        def zero() -> bool:
+            more = store.ahead.zero()
+            if more:
+                store.sync()
+            return more
+
+        return await self._parts.store_lane.call(zero)
 
     def readable(self) -> Readable:
         """Consumers never see more than what is confirmed."""

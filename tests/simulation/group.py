@@ -15,7 +15,7 @@ from tests.simulation.cluster import Cluster, log_into
 from tests.simulation.shapes import NAMESERVER, Shape
 from tests.simulation.world import Node, Power, World
 
-_SYNC = Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
+SYNC = Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
 
 Story = Callable[["Group", AsyncClient], Awaitable[None]]
 
@@ -23,9 +23,9 @@ Story = Callable[["Group", AsyncClient], Awaitable[None]]
 class Group:
     """Master a0 and slave a1, both in sync when the story begins."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
-        self._cluster = Cluster(world, _SYNC)
+        self._cluster = Cluster(world, shape)
 
     @property
     def now(self) -> float:
@@ -59,11 +59,11 @@ class Group:
         self.node(name).start()
 
 
-def play(story: Story) -> None:
+def play(story: Story, shape: Shape = SYNC) -> None:
     """Let a client live the story; what it raises, raises here."""
     world = World(seed=1)
     log_into(world)
-    group = Group(world)
+    group = Group(world, shape)
     failed: list[BaseException] = []
     ended = asyncio.Event()
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dittomq.client import Ack, AsyncClient
-from tests.simulation.disk import Inode
-from tests.simulation.group import Group, play
+from tests.simulation.disk import PAGE, Inode
+from tests.simulation.group import SYNC, Group, play
 
 SPARE = "dittomq/tmp-segment"
 
@@ -27,6 +28,22 @@ def test_master_and_slave_roll_into_segments_that_were_there_before() -> None:
             assert len(_segments_of(held.files, spares[name])) == 1, f"{name} took another file"
 
     play(story)
+
+
+def test_a_pause_of_some_seconds_is_enough_to_write_zeros_ahead() -> None:
+    segment = 8 * 1024 * 1024
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"the first segment is there", queue=0)
+        await asyncio.sleep(2)
+
+        files = group.node("a0").disk.names.files
+        written = [len(inode.pages) * PAGE for path, inode in files.items() if path == SPARE or path.startswith("commitlog/")]
+        assert written == [segment, segment]
+
+    play(story, replace(SYNC, segment_bytes=segment))
 
 
 def _segments_of(files: Mapping[str, Inode], inode: Inode) -> list[str]:
