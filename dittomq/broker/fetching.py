@@ -1,6 +1,6 @@
 """Ranges of one node's log for another: verified where they are read, and again where they arrive."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from zlib_ng.zlib_ng import crc32
@@ -13,6 +13,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 
 PIECE_BYTES = 1024 * 1024
+Stores = Callable[[], Sequence[Store]]
 
 
 class RangeSource(Protocol):
@@ -26,9 +27,12 @@ class RangeSource(Protocol):
 class RangeServing:
     """Serves this node's log in pieces of whole records, every checksum verified before a piece leaves."""
 
-    def __init__(self, store: Store, lane: Lane, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:
-        """`damaged` is told where a record is not whole."""
-        self._store = store
+    def __init__(self, stores: Stores, lane: Lane, cluster: str, broker: str, damaged: Callable[[int], None]) -> None:
+        """Of `stores`, the first that holds a range serves it: the one that the node's hello describes. The store in use comes last.
+
+        `damaged` is told where a record of that one is not whole.
+        """
+        self._stores = stores
         self._lane = lane
         self._cluster = cluster
         self._broker = broker
@@ -43,9 +47,11 @@ class RangeServing:
 
     async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
         """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it, CorruptRecord where it is damaged."""
-        store = self._store
-        if not store.min_offset <= start <= end <= store.end:
-            raise OffsetOutOfRange("byte", start, store.min_offset, store.end)
+        stores = self._stores()
+        store = next((each for each in stores if each.min_offset <= start <= end <= each.end), None)
+        if store is None:
+            raise OffsetOutOfRange("byte", start, stores[0].min_offset, stores[0].end)
+        damaged = self._damaged if store is stores[-1] else _nobody
         at = start
         while at < end:
             lineage = store.lineage
@@ -54,11 +60,15 @@ class RangeServing:
             try:
                 data = await self._lane.call(lambda at=at, border=border: store.read_records(at, border, PIECE_BYTES))  # type: ignore[misc]
             except CorruptRecord as problem:
-                self._damaged(problem.position)
+                damaged(problem.position)
                 raise
             if not data:
-                self._damaged(at)  # unless `end` is no record's
+                damaged(at)  # unless `end` is no record's
                 raise OffsetOutOfRange("byte", at, store.min_offset, store.end)
             epoch, incarnation = (entry.epoch, entry.incarnation) if entry is not None else (Epoch(0), 0)
             yield RangePiece(at, crc32(data), data, epoch, incarnation)
             at = PhysicalOffset(at + len(data))
+
+
+def _nobody(_: int) -> None:
+    return

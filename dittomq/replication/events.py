@@ -19,6 +19,7 @@ class VerdictAction(StrEnum):
 
     STREAM = "stream"
     TRUNCATE = "truncate"
+    RESYNC = "resync"
     WAIT = "wait"
 
 
@@ -67,7 +68,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The master's answer to a hello."""
+    """The master's answer to a hello. `end`, of its log, goes with RESYNC only: how much there is to copy."""
 
     action: VerdictAction
     start: PhysicalOffset
@@ -75,6 +76,7 @@ class Verdict:
     epoch: Epoch
     lineage: Lineage
     heartbeat_ms: int
+    end: PhysicalOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)

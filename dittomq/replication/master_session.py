@@ -139,7 +139,8 @@ class MasterSession:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
             return self._stop(f"{known}; stop this node and empty its data_dir to copy its slaves, or {hello.node}'s to give these up")
         if common < begin:
-            return self._drop(f"{hello.node} can go on only from {common:,}, this log begins at {begin:,}; empty its data_dir to copy it")
+            self.state = State.CUTTING
+            return [self._verdict(VerdictAction.RESYNC, begin, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")]
         if hello.end > common:
             return self._tell_cut(max(common, hello.min_offset), self._why_cut(hello, common))
         return [CompareDigests(tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common))]
@@ -254,7 +255,8 @@ class MasterSession:
 
     def _verdict(self, action: VerdictAction, start: PhysicalOffset, reason: str) -> Command:
         heartbeat_ms = int(self._limits.heartbeat_s * 1000)
-        return SendVerdict(Verdict(action, start, reason, self._epoch, self._log.lineage, heartbeat_ms))
+        end = self._end if action is VerdictAction.RESYNC else None
+        return SendVerdict(Verdict(action, start, reason, self._epoch, self._log.lineage, heartbeat_ms, end))
 
     def _stop(self, why: str) -> list[Command]:
         self.state = State.ENDED

@@ -13,7 +13,7 @@ class State(Enum):
     GREETING = "nothing is known of the slave yet"
     COMPARING = "its lineage is ours as far as it goes; its digests are compared with ours"
     PROBING = "a digest differs; the leaves of that range are compared"
-    CUTTING = "it was told to cut, and says hello again when it has"
+    CUTTING = "it was told to cut, or to copy this log anew, and says hello again: of what it has cut, or of the copy"
     STREAMING = "its log is a part of ours; its acks count"
     ENDED = "the stream is over"
 

@@ -141,6 +141,20 @@ class NoteEqual:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyAnew:
+    """Copy the master's log, [start, end) and what comes behind, into a second store; this one goes on serving until that is complete.
+
+    This session is over. The stream is not: its next hello is the copy's. Up to `agreed` this log is what the master's was, and confirmed:
+    nothing else is ever dropped.
+    """
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    agreed: PhysicalOffset
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reconnect:
     """End the stream and dial again after a pause."""
 
@@ -160,5 +174,6 @@ Command = (
     | DigestRange
     | AnswerProbe
     | NoteEqual
+    | CopyAnew
     | Reconnect
 )

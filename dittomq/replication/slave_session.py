@@ -10,7 +10,7 @@ from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.lineage import Lineage, newest_epoch
+from dittomq.lineage import Lineage, common_end, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.running import RunningTime
@@ -19,6 +19,7 @@ from dittomq.replication.slave_events import (
     AnswerProbe,
     BeginLog,
     Command,
+    CopyAnew,
     CutDone,
     CutLog,
     DigestRange,
@@ -112,6 +113,8 @@ class SlaveSession:
                 self._end = verdict.start
                 self._lineage = tuple(entry for entry in self._lineage if entry.start < verdict.start)
                 return [*self._hear(verdict.epoch), CutLog(verdict.start, verdict.reason)]
+            case VerdictAction.RESYNC:
+                return self._copy_anew(verdict)
             case VerdictAction.STREAM:
                 return self._follow(verdict)
 
@@ -129,6 +132,14 @@ class SlaveSession:
         self._newest_heard = epoch
         return [HearEpoch(epoch)]
 
+    def _copy_anew(self, verdict: Verdict) -> list[Command]:
+        if verdict.end is None or not verdict.start <= verdict.end or self._end == self._begin:
+            return self._reconnect(f"told to copy [{verdict.start}, {verdict.end}) anew with [{self._begin}, {self._end})")
+        self.state = State.ENDED
+        common = common_end(ours=self._lineage, our_end=self._end, theirs=verdict.lineage, their_end=verdict.end)
+        agreed = PhysicalOffset(min(common, verdict.start))
+        return [*self._hear(verdict.epoch), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
+
     def _follow(self, verdict: Verdict) -> list[Command]:
         holds_nothing = self._end == self._begin
         if verdict.start != self._end and not holds_nothing:
@@ -136,7 +147,10 @@ class SlaveSession:
         self.state = State.FOLLOWING
         self.epoch = verdict.epoch
         self._target = verdict.lineage
-        begin: list[Command] = [] if verdict.start == self._end else [BeginLog(verdict.start)]
+        begin: list[Command] = []
+        if verdict.start != self._end:
+            begin = [BeginLog(verdict.start)]
+            self._stored = Stored(verdict.start, verdict.start, self._stored.applied)
         self._end = verdict.start
         return [*self._hear(verdict.epoch), *begin, *self._adopt(self._end)]
 
@@ -179,6 +193,8 @@ class SlaveSession:
         return commands
 
     def _store_moved(self, stored: Stored) -> list[Command]:
+        if self.state is State.FOLLOWING and stored.received < self._stored.received:
+            return []  # said before the log began where it was told
         moved = stored != self._stored
         self._stored = stored
         if self.state is not State.FOLLOWING or not moved:

@@ -24,6 +24,7 @@ MOVES = Moves(
         State.GREETING: {
             VerdictAction.WAIT: (State.GREETING,),
             VerdictAction.TRUNCATE: (State.CUTTING, State.ENDED),
+            VerdictAction.RESYNC: (State.ENDED,),
             VerdictAction.STREAM: (State.FOLLOWING, State.ENDED),
             LeafProbe: (State.GREETING,),
             Stored: (State.GREETING,),

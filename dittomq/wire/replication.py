@@ -28,6 +28,7 @@ LEAF_DIGEST_BYTES = 16
 _ACTION_TO_PB = {
     VerdictAction.STREAM: pb.VERDICT_ACTION_STREAM,
     VerdictAction.TRUNCATE: pb.VERDICT_ACTION_TRUNCATE,
+    VerdictAction.RESYNC: pb.VERDICT_ACTION_RESYNC,
     VerdictAction.WAIT: pb.VERDICT_ACTION_WAIT,
 }
 _ACTION_FROM_PB = {number: action for action, number in _ACTION_TO_PB.items()}
@@ -188,6 +189,7 @@ def verdict_to_pb(verdict: Verdict) -> pb.ReplicateResponse:
             epoch=verdict.epoch,
             lineage=lineage_to_pb(verdict.lineage),
             heartbeat_ms=verdict.heartbeat_ms,
+            end_offset=verdict.end,
         )
     )
 
@@ -264,6 +266,7 @@ def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
         Epoch(verdict.epoch),
         lineage_from_pb(list(verdict.lineage)),
         verdict.heartbeat_ms,
+        PhysicalOffset(verdict.end_offset) if verdict.HasField("end_offset") else None,
     )
 
 

@@ -217,7 +217,7 @@ class Master:
 
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads)
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch)
-        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
+        ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
         clients = [
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
             names.metadata(MetadataServicer(metadata)),

@@ -144,7 +144,7 @@ class SlaveNode:
         return NodeView(
             self._config.name,
             "slave",
-            follower.state,
+            follower.resync.progress or follower.state,
             received=received,
             flushed=flushed,
             applied=follower.applied,

@@ -45,8 +45,18 @@ class StreamEnded(DittoError):
         return self.why
 
 
+@dataclass(eq=False)
+class ToldToCopyAnew(DittoError):
+    """The session is over, its stream is not: the copy's may begin on it."""
+
+    order: slave_events.CopyAnew
+
+    def __str__(self) -> str:
+        return self.order.reason
+
+
 class Ears(Protocol):
-    """Who learns what the master says."""
+    """Who learns what the master says. `confirmed` may raise a DittoError to end the stream."""
 
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None: ...
 
@@ -92,7 +102,7 @@ class MasterStream:
         self._late: asyncio.TimerHandle | None = None
 
     async def run(self, hello: Hello) -> None:
-        """Follow; raises StreamEnded, the typed error of a broken stream, CorruptRecord or StoreFailed."""
+        """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed."""
         await self._say(hello)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -169,6 +179,8 @@ class MasterStream:
                 await self._say(await self._leaves(command.probe))
             case slave_events.NoteEqual():
                 ears.equal_upto(command.end)
+            case slave_events.CopyAnew():
+                raise ToldToCopyAnew(command)
             case slave_events.Reconnect():
                 raise StreamEnded(command.reason)
             case _:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,8 +45,10 @@ from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
-from services.slave.follower import Follower, FollowerParts
+from services.slave.follower import Callers, Follower, FollowerParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
+from services.slave.replica import Replica, ReplicaParts
+from services.slave.resync import ResyncParts
 from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
 
 _GRACE_S: Final = 2.0
@@ -96,7 +99,7 @@ class Slave:
         pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, clock, doors.chance))
         await pins.load()
         parts = NodeParts(self._loaded, store, metadata, puller, Dispatcher(store, lanes.dispatch), pins, clock)
-        follower = self._follower(parts, lanes, channels, addresses)
+        follower = self._follower(parts, lanes, channels, Callers(lambda: addresses.replication, puller.topics_at, _anew(place)))
         node = SlaveNode(parts, follower, addresses)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
@@ -136,21 +139,10 @@ class Slave:
         self.registry.register(RetentionCollector(retaining))
         return retaining
 
-    def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, addresses: MasterAddresses) -> Follower:
-        doors = self._doors
-        following = FollowerParts(
-            config=self._config,
-            storage=doors.storage,
-            store=parts.store,
-            store_lane=lanes.store,
-            reads=lanes.reads,
-            files=lanes.files,
-            dispatcher=parts.dispatcher,
-            channels=channels,
-            clock=doors.clock,
-            chance=doors.chance,
-        )
-        return Follower(following, lambda: addresses.replication, parts.puller.topics_at)
+    def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, callers: Callers) -> Follower:
+        doors, config, store = self._doors, self._config, parts.store
+        own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.reads, lanes.files, parts.dispatcher))
+        return Follower(FollowerParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance), callers)
 
     async def _drain(self, node: SlaveNode, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("draining", node=self._config.name)
@@ -176,7 +168,7 @@ class Slave:
             damaged=bound.mender.suspect,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
-        ranges = RangeServing(store, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
+        ranges = RangeServing(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
             names.messaging(MessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata)),
@@ -233,6 +225,10 @@ class _Opened:
     store: Store
     grant: Grant | None
     place: Place
+
+
+def _anew(place: Place) -> Callable[[str], None]:
+    return lambda why: place.come_back(BrokerService.SLAVE, why)
 
 
 async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

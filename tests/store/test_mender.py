@@ -37,7 +37,7 @@ def copy_of(store: Store, machine: Machine) -> Store:
 
 
 def serving(store: Store) -> RangeServing:
-    return RangeServing(store, InlineLane(), "test", "a", lambda _: None)
+    return RangeServing(lambda: (store,), InlineLane(), "test", "a", lambda _: None)
 
 
 class Silent:
@@ -162,7 +162,7 @@ def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
     store = store_of(machine)
     met: list[int] = []
     ((start, end),) = damage(store, machine, 20)
-    ranges = RangeServing(store, InlineLane(), "test", "a", met.append)
+    ranges = RangeServing(lambda: (store,), InlineLane(), "test", "a", met.append)
 
     async def fetch(low: int, high: int) -> int:
         return sum([len(piece.data) async for piece in ranges.fetch(PhysicalOffset(low), PhysicalOffset(high))])

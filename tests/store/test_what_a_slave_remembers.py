@@ -4,17 +4,24 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.config import NodeTable, ReplicationTable, StoreTable
 from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.doors import BrokerDoors
 from dittomq.commitlog.store import Store
+from dittomq.doors.transport import GrpcTransport
+from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Hello, SlaveAck, Verdict, VerdictAction
+from services.brokerage import Lanes
 from services.slave.config import SlaveConfig
-from services.slave.follower import Follower, FollowerParts
+from services.slave.follower import Callers, Follower, FollowerParts
+from services.slave.replica import Replica, ReplicaParts
+from services.slave.resync import ResyncParts
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.scripted_master import ScriptedMaster
@@ -52,8 +59,11 @@ async def following(machine: Machine) -> AsyncIterator[ScriptedMaster]:
     storage = machine.storage()
     store = Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000)
     lane = InlineLane()
-    parts = FollowerParts(CONFIG, storage, store, lane, lane, lane, Dispatcher(store, lane), master, LoopClock(), machine.chance)
-    task = asyncio.create_task(Follower(parts, lambda: "a-0:10912", lambda _: None).run())
+    own = Replica(ReplicaParts(CONFIG, storage, store, lane, lane, lane, Dispatcher(store, lane)))
+    doors = BrokerDoors(GrpcTransport(), storage, LoopClock(), machine.chance, ThreadWorkers())
+    resync = ResyncParts(CONFIG, doors, Lanes(*[lane] * len(fields(Lanes))), store)
+    callers = Callers(lambda: "a-0:10912", lambda _: None, lambda _: None)
+    task = asyncio.create_task(Follower(FollowerParts(CONFIG, own, resync, master, doors.clock, machine.chance), callers).run())
     try:
         yield master
     finally:

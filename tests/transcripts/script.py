@@ -17,6 +17,7 @@ from dittomq.replication.events import RangeDigest
 from dittomq.routes import DataVersion
 
 _SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics")
+_SHOWN_ONLY_IF_KNOWN = ("end",)
 _HIDDEN = ("heartbeat_ms", "crc")
 _FACT = re.compile(r'(\w+)=("[^"]*"|\S*)')
 _OTHER = 1_000  # incarnations from here on are those of the other opener, "b"
@@ -70,7 +71,8 @@ def _digest(text: str) -> RangeDigest:
 def _shown_fields(value: Any) -> Iterator[str]:
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
-        if field.name not in _HIDDEN and (inner or field.name not in _SHOWN_ONLY_IF_SET):
+        unknown = inner is None and field.name in _SHOWN_ONLY_IF_KNOWN
+        if field.name not in _HIDDEN and not unknown and (inner or field.name not in _SHOWN_ONLY_IF_SET):
             yield f"{field.name}={_shown_value(inner)}"
 
 

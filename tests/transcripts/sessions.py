@@ -41,6 +41,7 @@ _UNTOLD: dict[str, Any] = {
     "ours_whole": True,
     "topics": None,
     "heard": 0,
+    "end": None,  # of a verdict; whoever else has one tells it
 }
 
 

@@ -1,0 +1,141 @@
+"""⑤ One store that follows the master: what it holds, what is known of its bytes, and how a hello describes it."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.store import Store
+from dittomq.doors.workers import Lane
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
+from services.slave.config import FlushMode, SlaveConfig
+from services.slave.copy_log import CopyLog
+from services.slave.verified import load_verified, save_verified
+
+log = structlog.get_logger()
+
+_HELLO_DIGESTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """A store and what works on it. `store_lane` is the only lane that writes the log; `storage` is the store's folder."""
+
+    config: SlaveConfig
+    storage: Storage
+    store: Store
+    store_lane: Lane
+    reads: Lane
+    files: Lane
+    dispatcher: Dispatcher
+
+
+class Replica:
+    """Learns what streams tell. `copy` is its log, as streams write it."""
+
+    def __init__(self, parts: ReplicaParts) -> None:
+        self.parts = parts
+        self.store = parts.store
+        self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=not self.flushes_late)
+        self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
+        self.verified = PhysicalOffset(0)
+        self._verified_kept = PhysicalOffset(0)
+
+    @property
+    def flushes_late(self) -> bool:
+        """Whether what is written is flushed now and then only."""
+        return self.parts.config.replication.flush_mode is FlushMode.ASYNC_FLUSH
+
+    @property
+    def applied(self) -> PhysicalOffset:
+        """End of what is in the consume queues."""
+        return self.parts.dispatcher.applied
+
+    @property
+    def known_confirmed(self) -> PhysicalOffset:
+        """What is known to be confirmed of this store's own bytes."""
+        return PhysicalOffset(min(self.confirmed, self.copy.received))
+
+    def learn(self, confirmed: PhysicalOffset) -> None:
+        """The group's confirmed end."""
+        self.confirmed = max(self.confirmed, confirmed)
+
+    def equal_upto(self, end: PhysicalOffset) -> None:
+        """Digests of both copies are equal in the segment that ends, or has its last byte, at `end`."""
+        start, _ = self.store.segment_of(PhysicalOffset(end - 1))
+        if start <= max(self.verified, self.store.min_offset):
+            self.verified = max(self.verified, end)
+
+    async def load(self) -> None:
+        """Take up what was written down."""
+        parts = self.parts
+        self.verified = self._verified_kept = await parts.files.call(lambda: load_verified(parts.storage, parts.store.end))
+
+    async def keep_confirmed(self) -> None:
+        """Durably remember now how far is known to be confirmed."""
+        flushed, confirmed = self.copy.flushed, self.known_confirmed
+        await self.parts.files.call(lambda: self.store.persist_watermark(flushed, confirmed, ()))
+
+    async def look_after(self) -> None:
+        """What is to be done now and then: ASYNC_FLUSH flushes, what was verified is written down."""
+        if self.flushes_late and self.copy.flushed < self.copy.received:
+            await self.copy.flush()
+        verified = self.verified
+        if verified != self._verified_kept:
+            await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
+            self._verified_kept = verified
+
+    async def describe(self, own_address: str, heard: Epoch) -> Hello:
+        """Who this slave is, where it serves ranges, the newest epoch in which a master took it, and what this store holds now."""
+        parts, config, store = self.parts, self.parts.config, self.store
+        await parts.store_lane.call(store.sync)
+        await self.copy.settle()
+        self.confirmed = self.known_confirmed  # what a master confirmed of bytes that never came says nothing of another one's
+        verified = self.verified
+        digests = await parts.reads.call(lambda: _digests(store, verified))
+        return Hello(
+            cluster=config.node.cluster,
+            broker=config.node.broker,
+            broker_id=config.node.broker_id,
+            replica_uuid=store.replica_uuid,
+            protocol_version=PROTOCOL_VERSION,
+            min_offset=store.min_offset,
+            end=store.end,
+            flushed=store.flushed,
+            confirmed=self.known_confirmed,
+            lineage=store.lineage,
+            digests=digests,
+            verified_equal=verified,
+            replication_address=own_address,
+            segment_bytes=config.store.segment_bytes,
+            heard=heard,
+        )
+
+    async def cut(self, to: PhysicalOffset, reason: str) -> None:
+        """Cut the log and all that hangs on it, durably."""
+        log.warning("log_cut", node=self.parts.config.name, to=to, end=self.copy.received, reason=reason)
+        async with self.parts.dispatcher.cutting(to):
+            await self.copy.cut(to)
+        self.confirmed = min(self.confirmed, to)
+        self.verified = min(self.verified, to)
+
+    async def begin(self, at: PhysicalOffset) -> None:
+        """What the master no longer has is not to be had: a log that holds nothing begins where the master's does."""
+        log.info("log_begins", node=self.parts.config.name, at=at)
+        async with self.parts.dispatcher.cutting(at):
+            await self.copy.begin(at)
+
+
+def _digests(store: Store, verified: PhysicalOffset) -> tuple[RangeDigest, ...]:
+    """Digests of the segments from the one that `verified` lies in, newest first, at most 64."""
+    digests: list[RangeDigest] = []
+    end = store.end
+    while end > store.min_offset and len(digests) < _HELLO_DIGESTS:
+        start, _ = store.segment_of(PhysicalOffset(end - 1))
+        digests.append(RangeDigest(start, end, store.chain_digest(start, end)))
+        if start <= verified:
+            break
+        end = start
+    return tuple(digests)

@@ -1,0 +1,254 @@
+"""A second store beside the own one: the master's log copied anew, because the master cannot continue what the own one holds.
+
+    told ─▶ copying ─▶ complete ─▶ closed cleanly, the swap intended ─▶ the node comes back and swaps
+             │  ▲
+             └──┴ streams that break, kills: it goes on from its end
+
+The own store serves reads all the while and keeps what the master no longer has. A copy that holds nothing is not kept between
+streams, and its hello is said only to a master that has just told to make it: a master that looks for data hears of the own store.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+import structlog
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.keeping import Keeper, Known
+from dittomq.broker.preparing import prepare_segments
+from dittomq.commitlog import swap
+from dittomq.commitlog.store import Store, StoreOptions
+from dittomq.errors import DittoError, UnreadableStore
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.slave_events import CopyAnew
+from dittomq.routes import DataVersion
+from services.brokerage import Lanes, open_store
+from services.slave.config import SlaveConfig
+from services.slave.replica import Replica, ReplicaParts
+
+_LOOK_S: Final = 0.5
+_CAUGHT_UP_S: Final = 1.0
+_GIB: Final = 1024**3
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class CopyComplete(DittoError):
+    """The copy holds all that is confirmed; the stream has ended for it to take the store's place."""
+
+    end: PhysicalOffset
+
+    def __str__(self) -> str:
+        return f"the copy holds all that is confirmed, up to {self.end:,}"
+
+
+@dataclass(eq=False)
+class NoRoomForCopy(DittoError):
+    """Sizes in bytes."""
+
+    free: int
+    needed: int
+
+    def __str__(self) -> str:
+        room = f"copying anew keeps the old store beside the copy: that needs {_gib(self.needed)} GiB and {_gib(self.free)} GiB are free"
+        return f"{room}; make room, or empty the data_dir to give up what only the old store has"
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncParts:
+    """What a copy is made with. `own` is the store in use."""
+
+    config: SlaveConfig
+    doors: BrokerDoors
+    lanes: Lanes
+    own: Store
+
+
+class Resync:
+    """The copy, from the verdict to the swap. Also the ears of its streams."""
+
+    def __init__(self, parts: ResyncParts, heard: Callable[[], None], topics_at: Callable[[DataVersion], None]) -> None:
+        """`heard` and `topics_at` are told what does not concern this store alone."""
+        self._parts = parts
+        self.heard = heard
+        self.topics_at = topics_at
+        self.replica: Replica | None = None
+        self.is_done = False
+        self._life = contextlib.AsyncExitStack()
+        self._duties: list[asyncio.Task[None]] = []
+        self._tasks: asyncio.TaskGroup | None = None
+        self.master_end = PhysicalOffset(0)
+        self._goal: tuple[PhysicalOffset, float] | None = None
+        self._caught_up = False
+
+    # What streams tell.
+    def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
+        """The master says what is confirmed, and where its log ends. Raises CopyComplete."""
+        replica = self._held()
+        replica.learn(confirmed)
+        self.master_end = master_end
+        if self._goal is None:
+            self._goal = (confirmed, self._parts.doors.clock.monotonic())
+        self.stored()
+        if self._caught_up:
+            raise CopyComplete(replica.copy.received)
+
+    def stored(self) -> None:
+        """The copy grew. It has caught up when it soon holds what is confirmed at some moment; what came since comes after the swap."""
+        replica = self._held()
+        replica.parts.dispatcher.readable_to(PhysicalOffset(min(replica.copy.flushed, replica.confirmed)))
+        if self._goal is not None and replica.copy.received >= self._goal[0]:
+            self._caught_up = self._parts.doors.clock.monotonic() - self._goal[1] <= _CAUGHT_UP_S
+            self._goal = None
+
+    def equal_upto(self, end: PhysicalOffset) -> None:
+        """Both copies are equal up to there."""
+        self._held().equal_upto(end)
+
+    @property
+    def applied(self) -> PhysicalOffset:
+        """End of what is in the copy's queues."""
+        return self._held().applied
+
+    @property
+    def progress(self) -> str:
+        """In words, for whoever looks at the node; empty while there is no copy."""
+        if self.replica is None:
+            return ""
+        begin = self.replica.store.min_offset
+        done, total = self.replica.copy.received - begin, max(self.master_end, self.replica.copy.received) - begin
+        return f"copying anew, {_gib(done)} of {_gib(total)} GiB"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        """The node ends: leave the copy for its next start."""
+        await self._end_duties()
+        await self._life.__aexit__(kind, raised, trace)
+
+    async def take_up(self, tasks: asyncio.TaskGroup) -> None:
+        """Open a copy that was begun before; from now on the duties of a copy run in `tasks`."""
+        self._tasks = tasks
+        storage, files = self._parts.doors.storage, self._parts.lanes.files
+        if await files.call(lambda: swap.is_begun(storage)):
+            try:
+                await self._open()
+            except UnreadableStore as problem:
+                log.warning("copy_given_up", node=self._parts.config.name, problem=str(problem))
+                await files.call(lambda: swap.discard(storage))
+            await self.tidy()
+
+    async def begin(self, order: CopyAnew) -> Replica:
+        """Make an empty copy; one that holds something is too old by now. Raises NoRoomForCopy."""
+        parts, own = self._parts, self._parts.own
+        if self.replica is not None:
+            await self.give_up(order.reason)
+        free = parts.doors.storage.free_bytes()
+        needed = order.end - order.start + parts.config.store.reserve_bytes
+        if free < needed:
+            raise NoRoomForCopy(free, needed)
+        log.warning(
+            "copying_anew",
+            node=parts.config.name,
+            start=order.start,
+            bytes=order.end - order.start,
+            reason=order.reason,
+            kept_until_then=f"bytes {own.min_offset:,} to {own.end:,}, which the master does not have any more",
+        )
+        self.master_end = order.end
+        await parts.lanes.files.call(lambda: swap.make(parts.doors.storage))
+        return await self._open()
+
+    async def tidy(self) -> None:
+        """A stream has ended: a copy that holds nothing goes."""
+        self._goal, self._caught_up = None, False
+        if self.replica is not None and self.replica.store.end == self.replica.store.min_offset:
+            await self.give_up("it holds nothing")
+
+    async def give_up(self, reason: str) -> None:
+        """Throw the copy away, durably."""
+        log.warning("copy_given_up", node=self._parts.config.name, problem=reason)
+        await self._close()
+        await self._parts.lanes.files.call(lambda: swap.discard(self._parts.doors.storage))
+
+    async def finish(self) -> None:
+        """Durably decide that the copy takes the store's place when the node comes back."""
+        parts, own, replica = self._parts, self._parts.own, self._held()
+        await self._end_duties()
+        await replica.copy.settle()
+        await replica.look_after()
+        store, readable = replica.store, PhysicalOffset(min(replica.confirmed, replica.store.end))
+        await parts.lanes.dispatch.call(lambda: store.dispatch(readable))
+        await parts.lanes.store.call(lambda: store.hide(own.minimums()))
+        await replica.keep_confirmed()
+        await self._close()
+        gone = swap.Swap(own.min_offset, own.end)
+        self.is_done = True
+        await parts.lanes.files.call(lambda: swap.intend(parts.doors.storage, gone))
+        goes = f"bytes {gone.start:,} to {gone.end:,}, which the master does not have any more"
+        log.warning("copied_anew", node=parts.config.name, start=store.min_offset, end=store.end, goes=goes)
+
+    def _held(self) -> Replica:
+        assert self.replica is not None, "only a copy's stream talks about it"
+        return self.replica
+
+    async def _open(self) -> Replica:
+        parts, config = self._parts, self._parts.config
+        doors = replace(parts.doors, storage=swap.copy_of(parts.doors.storage))
+        options = StoreOptions(
+            segment_bytes=config.store.segment_bytes,
+            reserve_bytes=config.store.reserve_bytes,
+            node=config.name,
+            path=f"{config.node.data_dir}/{swap.COPY_FOLDER}",
+        )
+        lanes = parts.lanes
+        store = await self._life.enter_async_context(open_store(doors, options, lanes.store))
+        await lanes.store.call(store.stamp_boot)
+        replica = Replica(
+            ReplicaParts(config, doors.storage, store, lanes.store, lanes.reads, lanes.files, Dispatcher(store, lanes.dispatch))
+        )
+        await replica.load()
+        self.replica = replica
+        self._begin_duties(replica)
+        return replica
+
+    def _begin_duties(self, replica: Replica) -> None:
+        lanes = self._parts.lanes
+        keeper = Keeper(replica.store, lanes.files, lambda: Known(replica.copy.flushed, replica.known_confirmed, ()))
+        assert self._tasks is not None, "a copy is opened by a node that runs"
+        duties: list[Coroutine[Any, Any, None]] = [
+            replica.parts.dispatcher.run(),
+            keeper.run(),
+            prepare_segments(replica.store.ahead, lanes.ahead),
+            _look_after(replica),
+        ]
+        self._duties = [self._tasks.create_task(duty) for duty in duties]
+
+    async def _end_duties(self) -> None:
+        duties, self._duties = self._duties, []
+        for task in duties:
+            task.cancel()
+        if duties:
+            await asyncio.wait(duties)
+
+    async def _close(self) -> None:
+        await self._end_duties()
+        self.replica = None
+        await self._life.aclose()
+
+
+async def _look_after(replica: Replica) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        await replica.look_after()
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f}"

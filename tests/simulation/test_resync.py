@@ -1,0 +1,201 @@
+"""A slave that its master cannot continue copies the log anew, beside its old store, whatever happens meanwhile."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.cluster import log_into
+from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
+from tests.simulation.parser import ParsedLog, parse_log
+from tests.simulation.world import Power, World
+
+HALF_OPERATIONS = 20
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(seed=1)
+    log_into(world)
+    yield world
+    assert world.findings == []
+    world.close()
+
+
+def log_of(world: World, name: str, folder: str = "") -> ParsedLog:
+    """What lies on a node's disk."""
+    prefix = f"{folder}commitlog/"
+    names = world.nodes[name].disk.names.files
+    return parse_log({path.removeprefix(folder): inode.read(inode.size, 0) for path, inode in names.items() if path.startswith(prefix)})
+
+
+def told(world: World, event: str) -> list[str]:
+    """The slave's log lines of that event."""
+    return [line for line in world.transcript.lines if f" {event} node=a/1" in line]
+
+
+async def away_for_too_long(group: Group) -> None:
+    """The slave comes back to a master that has dropped what comes next for it, and has five segments left."""
+    group.world.nodes["a1"].crash(Power.KILL)
+    await group.publish(10)
+    await asyncio.sleep(OLD_S)
+    await group.publish(4)
+    assert (await group.status("a0")).min_offset > HOLD_BYTES
+    group.world.nodes["a1"].start()
+
+
+async def copying(world: World, times: int = 1) -> None:
+    """Wait until the slave begins to copy anew, so many times."""
+    async with asyncio.timeout(60):
+        while len(told(world, "copying_anew")) < times:  # noqa: ASYNC110  # nobody tells when a log line is written
+            await asyncio.sleep(0.0001)
+
+
+def segments_of_the_copy(world: World) -> list[str]:
+    return [path for path in world.nodes["a1"].disk.names.files if path.startswith("dittomq/resync/commitlog/")]
+
+
+async def half_made(group: Group, power: Power = Power.KILL) -> ParsedLog:
+    """The slave ends inside its copying, and comes back without a way to its master; returns what the copy holds."""
+    world, node = group.world, group.world.nodes["a1"]
+    async with asyncio.timeout(60):
+        while not segments_of_the_copy(world):  # noqa: ASYNC110  # nobody tells when a file is made
+            await asyncio.sleep(0.0001)
+    node.crash_within(HALF_OPERATIONS, power)
+    async with asyncio.timeout(60):
+        while node.running:  # noqa: ASYNC110  # nobody tells when it dies
+            await asyncio.sleep(0.1)
+    await world.buried()
+    world.network.cut("a0", "a1")
+    node.start()
+    await asyncio.sleep(10)
+    found = log_of(world, "a1", "dittomq/resync/")
+    assert found.start < found.end < log_of(world, "a0").end
+    return found
+
+
+async def copied(group: Group) -> None:
+    """Let the slave reach its master, and wait until it has all in its own place."""
+    group.world.network.heal("a0", "a1")
+    await group.equal()
+    master, slave = log_of(group.world, "a0"), log_of(group.world, "a1")
+    assert slave.content[max(0, master.start - slave.start) :] == master.content[max(0, slave.start - master.start) :]
+    left = [
+        path for path in group.world.nodes["a1"].disk.names.files if path.startswith(("dittomq/resync", "dittomq/aside", "dittomq/swap"))
+    ]
+    assert left == []
+    page = await group.mq.reader("orders", 0, broker="a", node="a/1").pull(group.sent - 1)
+    assert [message.body[:8] for message in page.messages] == [b"%08d" % (group.sent - 1)]
+
+
+async def serves_what_it_had(group: Group) -> None:
+    page = await group.mq.reader("orders", 0, broker="a", node="a/1").pull(0)
+    assert page.messages[0].body[:8] == b"%08d" % 0
+
+
+@pytest.mark.parametrize("power", Power)
+def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until_the_copy_is_whole(world: World, power: Power) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        copy = await half_made(group, power)
+        await serves_what_it_had(group)
+        assert (await group.status("a1")).nodes[0].state.startswith("copying anew, 0.0 of 0.0 GiB")
+
+        await copied(group)
+        assert (await group.status("a1")).min_offset == copy.start
+        assert len(told(world, "copying_anew")) == len(told(world, "copied_anew")) == 1
+        assert "bytes 0 to 65,360, which the master does not have any more" in told(world, "copied_anew")[0]
+        assert "bytes 0 to 65,360 of the old one" in told(world, "store_note")[0]
+
+    play(world, story)
+
+
+def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(world: World) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        await half_made(group)
+        await group.publish(10)
+        await asyncio.sleep(OLD_S)
+        begin = (await group.status("a0")).min_offset
+
+        await copied(group)
+
+        assert len(told(world, "copying_anew")) == 2
+        assert (await group.status("a1")).min_offset == begin
+
+    play(world, story)
+
+
+def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_serves_until_there_is_room(world: World) -> None:
+    async def story(group: Group) -> None:
+        disk = world.nodes["a1"].disk
+        disk.capacity_bytes = disk.used_bytes() + 3 * SEGMENT
+        await away_for_too_long(group)
+        await asyncio.sleep(20)
+
+        assert "copying anew keeps the old store beside the copy" in (await group.status("a1")).nodes[0].last_drop_reason
+        assert told(world, "copying_anew") == []
+        await serves_what_it_had(group)
+
+        disk.capacity_bytes += 10 * SEGMENT
+        await copied(group)
+
+    play(world, story)
+
+
+def test_a_disk_that_gets_full_while_it_is_copied_anew_stops_the_copy_and_nothing_else(world: World) -> None:
+    async def story(group: Group) -> None:
+        disk = world.nodes["a1"].disk
+        await away_for_too_long(group)
+        await half_made(group)
+        disk.capacity_bytes = disk.used_bytes() + SEGMENT // 2
+        world.network.heal("a0", "a1")
+        await asyncio.sleep(20)
+
+        assert "bytes left" in (await group.status("a1")).nodes[0].last_drop_reason
+        await serves_what_it_had(group)
+
+        disk.capacity_bytes += 20 * SEGMENT
+        await copied(group)
+        assert len(told(world, "copying_anew")) == 1
+
+    play(world, story)
+
+
+def test_a_master_that_loses_its_disk_meanwhile_takes_what_the_copy_holds(world: World) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        copy = await half_made(group)
+        world.nodes["a0"].crash(Power.LOSS)
+        await world.buried()
+        world.nodes["a0"].lose_disk()
+        world.network.heal("a0", "a1")
+        world.nodes["a0"].start()
+        await asyncio.sleep(20)
+
+        leading = await group.status("a0")
+        assert (leading.end, leading.writable) == (copy.end, True)
+        group.sent = copy.records[-1].queue_offset + 1
+        await group.publish(1)
+        await copied(group)
+
+    play(world, story)
+
+
+def test_a_master_that_loses_its_disk_before_the_copy_holds_anything_takes_what_the_old_store_has(world: World) -> None:
+    async def story(group: Group) -> None:
+        old = log_of(world, "a1").end
+        await away_for_too_long(group)
+        await copying(world)
+        world.nodes["a0"].crash(Power.LOSS)
+        await world.buried()
+        world.nodes["a0"].lose_disk()
+        world.nodes["a0"].start()
+        await asyncio.sleep(20)
+
+        assert segments_of_the_copy(world) == []
+        leading = await group.status("a0")
+        assert (leading.min_offset, leading.end) == (0, old)
+        await group.equal()
+
+    play(world, story)
