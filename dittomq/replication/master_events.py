@@ -29,7 +29,7 @@ class ChunkSent:
 
 @dataclass(frozen=True, slots=True)
 class DigestsCompared:
-    """The slave's digests against our own: up to where all agree, and the first range that does not."""
+    """The slave's digests against our own: up to where all is proven equal without a gap, and the first range that differs."""
 
     equal_end: PhysicalOffset
     differs: RangeDigest | None
@@ -68,9 +68,10 @@ class SendVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CompareDigests:
-    """Digest the same ranges of our log and report DigestsCompared."""
+    """Digest the same ranges of our log and report DigestsCompared; `proven` is the end of what both hold and was proven equal before."""
 
     digests: tuple[RangeDigest, ...]
+    proven: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,9 @@ class SendChunk:
 
 @dataclass(frozen=True, slots=True)
 class PrepareHeartbeat:
-    """Digest our log up to `flushed` from its segment's start and report HeartbeatReady."""
+    """Digest the segment in which `proven` lies, up to its end or to `flushed`, and report HeartbeatReady."""
 
+    proven: PhysicalOffset
     flushed: PhysicalOffset
 
 

@@ -76,6 +76,7 @@ class MasterSession:
         self._sent = PhysicalOffset(0)
         self._received = PhysicalOffset(0)
         self._flushed = PhysicalOffset(0)
+        self._proven = PhysicalOffset(0)  # both copies are equal up to there, from where both begin
         self._sending = False
         self._preparing = False
         self._digest_sent: RangeDigest | None = None
@@ -133,7 +134,8 @@ class MasterSession:
         self.state, begin = State.COMPARING, self._log.min_offset
         if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
             self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
-            return [CompareDigests(())]
+            self._proven = begin
+            return [CompareDigests((), begin)]
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
@@ -143,7 +145,8 @@ class MasterSession:
             return [self._verdict(VerdictAction.RESYNC, begin, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")]
         if hello.end > common:
             return self._tell_cut(max(common, hello.min_offset), self._why_cut(hello, common))
-        return [CompareDigests(tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common))]
+        self._proven = max(begin, hello.min_offset, min(hello.verified_equal, hello.end))
+        return [CompareDigests(tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common), self._proven)]
 
     def _why_cut(self, hello: Hello, common: PhysicalOffset) -> str:
         if not hello.lineage:
@@ -172,8 +175,8 @@ class MasterSession:
         self._sent = self._received = hello.end
         self._flushed = hello.flushed
         verdict = self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")
-        equal = [NoteEqual(event.equal_end)] if event.equal_end > 0 else []
-        return [verdict, *equal, CountAck(hello.end, hello.flushed, None), *self._pump()]
+        self._proven = event.equal_end
+        return [verdict, NoteEqual(self._proven), CountAck(hello.end, hello.flushed, None), *self._pump()]
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
         if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
@@ -204,7 +207,8 @@ class MasterSession:
         if ours is None or (ours.start, ours.end) != (theirs.start, theirs.end):
             return []
         if ours.digest == theirs.digest:
-            return [NoteEqual(ours.end)]
+            self._proven = max(self._proven, ours.end)
+            return [NoteEqual(self._proven)]
         return self._drop(f"the copies differ by content in [{ours.start}, {ours.end})")
 
     def _pump(self) -> list[Command]:
@@ -238,7 +242,7 @@ class MasterSession:
         if self.state is State.STREAMING and now - self._beat_at >= self._limits.heartbeat_s and not self._preparing:
             self._preparing = True
             self._beat_at = now
-            return [PrepareHeartbeat(self._flushed)]
+            return [PrepareHeartbeat(self._proven, self._flushed)]
         return []
 
     def _beat(self, digest: RangeDigest | None) -> list[Command]:

@@ -149,7 +149,7 @@ class SlaveSession:
         self._target = verdict.lineage
         begin: list[Command] = []
         if verdict.start != self._end:
-            begin = [BeginLog(verdict.start)]
+            begin, self._begin = [BeginLog(verdict.start)], verdict.start
             self._stored = Stored(verdict.start, verdict.start, self._stored.applied)
         self._end = verdict.start
         return [*self._hear(verdict.epoch), *begin, *self._adopt(self._end)]
@@ -182,7 +182,7 @@ class SlaveSession:
         learn: list[Command] = [LearnConfirmed(beat.confirmed, beat.end)]
         if beat.topics is not None:
             learn.append(LearnTopics(beat.topics))
-        if beat.digest is not None and beat.digest.end <= self._stored.flushed:
+        if beat.digest is not None and self._begin <= beat.digest.start and beat.digest.end <= self._stored.flushed:
             return [*learn, DigestRange(beat.digest)]
         return [*learn, SendAck(self._ack(None))]
 

@@ -156,13 +156,13 @@ class SlaveStream:
             case master_events.SendProbe():
                 await self._send(command.probe)
             case master_events.PrepareHeartbeat():
-                return master_events.HeartbeatReady(await self._digest_upto(command.flushed))
+                return master_events.HeartbeatReady(await self._digest_from(command.proven, command.flushed))
             case master_events.CompareDigests():
-                return await self._compare(command.digests)
+                return await self._compare(command)
             case master_events.CompareLeaves():
                 return await self._compare_leaves(command.leaves)
             case master_events.NoteEqual():
-                self._record.proven_equal = max(self._record.proven_equal, command.end)
+                self._record.proven_equal = command.end
             case master_events.StopWriting():
                 self._parts.term.stop_writes(command.why)
                 raise NeedsOperator(self._parts.node, command.why)
@@ -187,17 +187,18 @@ class SlaveStream:
         store = self._parts.store
         return await self._parts.lane.call(lambda: store.read_records(command.start, command.limit, CHUNK_BYTES))
 
-    async def _digest_upto(self, end: PhysicalOffset) -> RangeDigest | None:
+    async def _digest_from(self, proven: PhysicalOffset, flushed: PhysicalOffset) -> RangeDigest | None:
         store = self._parts.store
-        if end <= store.min_offset:
+        if flushed <= store.min_offset:
             return None
-        start, _ = store.segment_of(PhysicalOffset(end - 1))
+        segment = store.segment_of(max(store.min_offset, min(proven, PhysicalOffset(flushed - 1))))
+        start, end = max(segment[0], store.min_offset), min(segment[1], flushed)
         return await self._parts.lane.call(lambda: RangeDigest(start, end, store.chain_digest(start, end)))
 
-    async def _compare(self, digests: tuple[RangeDigest, ...]) -> master_events.DigestsCompared:
+    async def _compare(self, command: master_events.CompareDigests) -> master_events.DigestsCompared:
         store = self._parts.store
-        equal_end = self._record.proven_equal
-        for theirs in sorted(digests, key=lambda digest: digest.start):
+        equal_end = command.proven
+        for theirs in sorted(command.digests, key=lambda digest: digest.start):
             ours = await self._parts.lane.call(lambda theirs=theirs: store.chain_digest(theirs.start, theirs.end))  # type: ignore[misc]
             if ours != theirs.digest:
                 return master_events.DigestsCompared(equal_end, theirs)

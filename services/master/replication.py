@@ -107,7 +107,7 @@ class Replication:
     ) -> None:
         term = await self._wait_to_lead(hello, send)
         record, seat = stream.record, stream.seat
-        record.proven_equal = min(max(record.proven_equal, hello.verified_equal), hello.end)
+        record.proven_equal = min(record.proven_equal, hello.end)
         parts = StreamParts(term, self._store, self._lane, self._clock, self._config.name, self._topics, lambda: self._seats.speaks(seat))
         core = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
         await SlaveStream(parts, core, record, send).run(hello, said)
