@@ -72,11 +72,12 @@ class Node:
     data_version: DataVersion
     replica_uuid: str
     addresses: Mapping[str, str]
+    configured_id: int | None = None  # None: its broker id
 
     @property
     def name(self) -> str:
-        """ "broker/id"."""
-        return f"{self.broker}/{self.broker_id}"
+        """ "broker/id" as configured: a role change does not rename a node."""
+        return _name(self.broker, self.broker_id, self.configured_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,18 @@ DEFAULT_NETWORK = "default"
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """An epoch, and the configured id of the node that opened it or was granted it; None when that is unknown."""
+
+    epoch: Epoch
+    opener_id: int | None
+
+
+NO_OPENING = Opening(Epoch(0), None)
+"""Nobody has opened an epoch, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """What a broker node tells every nameserver about itself. Addresses are "host:port" by network; "default" is among them."""
 
@@ -119,11 +132,18 @@ class Registration:
     topics: tuple[TopicQueues, ...]
     data_version: DataVersion
     registration_period_ms: int
+    configured_id: int | None = None  # None: its broker id
+    opener_id: int | None = None  # who opened `epoch`; None: unknown
 
     @property
     def node(self) -> str:
-        """ "broker/id"."""
-        return f"{self.broker}/{self.broker_id}"
+        """ "broker/id" as configured."""
+        return _name(self.broker, self.broker_id, self.configured_id)
+
+    @property
+    def opening(self) -> Opening:
+        """The newest epoch that the node knows of."""
+        return Opening(self.epoch, self.opener_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +154,7 @@ class Membership:
     master: str
     master_replication: str
     broker_expiry_ms: int
-    group_epoch: Epoch
+    newest: Opening
     uptime_ms: int
 
 
@@ -146,6 +166,7 @@ class Beat:
     data_version: DataVersion
     epoch: Epoch
     state: NodeState
+    opener_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +184,7 @@ class NodePage:
 
     nodes: tuple[Node, ...]
     next_page_token: str
+
+
+def _name(broker: str, broker_id: int, configured_id: int | None) -> str:
+    return f"{broker}/{broker_id if configured_id is None else configured_id}"

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 import structlog
 
@@ -13,13 +13,19 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
-from dittomq.errors import StoreFailed, Superseded
+from dittomq.errors import NotReady, OutOfReach, Refused, StoreFailed, Superseded
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.rpc.server import RpcServer
 
 _READ_THREADS: Final = 4
+_GRACE_S: Final = 2.0
+_SHORT_GRACE_S: Final = 0.05
+_SHORT_GOODBYE_S: Final = 0.25
+
+Order = TypeVar("Order")
+Answer = TypeVar("Answer")
 
 log = structlog.get_logger()
 
@@ -140,6 +146,46 @@ class Changes:
             registrar.changed()
 
 
+class Errand(Generic[Order, Answer]):
+    """An order that is carried out by a duty of the node, one at a time: what fails there ends the node.
+
+    A caller that leaves does not stop it.
+    """
+
+    def __init__(self, node: str, carry_out: Callable[[Order], Awaitable[Answer]]) -> None:
+        self._node = node
+        self._carry_out = carry_out
+        self._orders: asyncio.Queue[tuple[Order, asyncio.Future[Answer]]] = asyncio.Queue(1)
+        self._is_under_way = False
+
+    async def ask(self, order: Order) -> Answer:
+        """The answer, or the Refused that it ended with; NotReady while another one is under way."""
+        if self._is_under_way:
+            raise NotReady(self._node, "another change of its role is under way; wait for its end")
+        self._is_under_way = True
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._orders.put_nowait((order, answer))
+        return await asyncio.shield(answer)
+
+    async def run(self) -> None:
+        """Carry orders out, until cancelled; raises what is no refusal."""
+        while True:
+            order, answer = await self._orders.get()
+            try:
+                answer.set_result(await self._carry_out(order))
+            except (Refused, OutOfReach) as refused:
+                answer.set_exception(refused)
+            except StoreFailed as failed:
+                answer.set_exception(failed)
+                raise
+            finally:
+                self._is_under_way = False
+                if answer.done():
+                    answer.exception()  # looked at, though the caller may have left
+                else:
+                    answer.cancel()
+
+
 class Place:
     """What a node is among its peers, and why it must end as that: another replica took its id, or it must come back as something else."""
 
@@ -162,10 +208,21 @@ class Place:
         log.info("leaves", node=self._node, service=service, why=why)
         self._stop.set()
 
-    @property
-    def comes_back(self) -> bool:
-        """Whether the node ends to come back at once: nobody should be kept waiting by its end."""
-        return self._next_life is not None
+    async def leave(self, registrar: Registrar) -> None:
+        """Say goodbye to the nameservers; who comes back at once keeps nobody waiting for one that is silent."""
+        if self._next_life is None:
+            await registrar.goodbye()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SHORT_GOODBYE_S):
+                await registrar.goodbye()
+
+    async def close(self, servers: Sequence[RpcServer]) -> None:
+        """Take no new calls; those under way get a moment to end, a shorter one where the node comes back at once."""
+        grace_s = _GRACE_S if self._next_life is None else _SHORT_GRACE_S
+        async with asyncio.TaskGroup() as tasks:
+            for server in servers:
+                tasks.create_task(server.stop(grace_s))
 
     def check(self) -> None:
         """Raise Superseded or ComeBack. For the end, when the node has drained and closed: whoever runs it must know what to do next."""

@@ -115,4 +115,14 @@ LINES: Final = {
         "The first record of the cluster above. Both offsets are borders of records: a receipt's `physical_offset`, and that plus "
         "its `record_bytes`.",
     ),
+    f"{_REPLICATION}/DescribeReplica": Line(
+        _REPLICAS, '{"cluster":"local-5f2a","broker":"a"}', "What a slave that is to lead asks every other node of its group."
+    ),
+    f"{_REPLICATION}/StepDown": Line(
+        _REPLICAS,
+        '{"cluster":"local-5f2a","broker":"a","successor":"a/9","replica_uuid":"0123456789abcdef0123456789abcdef","broker_id":9,'
+        '"timeout_ms":1000}',
+        "Slaves call this, when they are told to lead. Here it is refused, because no a/9 follows; the master leads on.",
+        refused="NOT_READY",
+    ),
 }

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from dittomq.commitlog.retention import RetentionRules
 from dittomq.message import Ack
+from dittomq.replication.promotion import GroupRules
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9_.-]+$")]
@@ -200,6 +201,11 @@ class ReplicationTable:
         if self.in_sync_replicas:
             return self.in_sync_replicas
         return min(2, self.replicas_expected + 1) if self.mode is Mode.SYNC_MASTER else 1
+
+    @property
+    def group_rules(self) -> GroupRules:
+        """What every node of a group must be configured to agree on."""
+        return GroupRules(self.mode, self.replicas_expected, self.asked_copies)
 
     @property
     def default_ack(self) -> Ack:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
-from dittomq.offsets import Epoch
-from dittomq.routes import DEFAULT_NETWORK, NodeState, Registration, Role, TopicQueues
+from dittomq.routes import DEFAULT_NETWORK, NodeState, Opening, Registration, Role, TopicQueues
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +15,7 @@ class Identity:
     cluster: str
     broker: str
     broker_id: int
+    configured_id: int
     replica_uuid: str
     role: Role
     addresses: Mapping[str, str]
@@ -24,14 +24,14 @@ class Identity:
     registration_period_ms: int
 
 
-def registration(identity: Identity, epoch: Epoch, state: NodeState, topics: Table[TopicConfig]) -> Registration:
-    """As it is now."""
+def registration(identity: Identity, opening: Opening, state: NodeState, topics: Table[TopicConfig]) -> Registration:
+    """As it is now; `opening` is the newest epoch that the node knows of."""
     return Registration(
         cluster=identity.cluster,
         broker=identity.broker,
         broker_id=identity.broker_id,
         replica_uuid=identity.replica_uuid,
-        epoch=epoch,
+        epoch=opening.epoch,
         role=identity.role,
         state=state,
         addresses=identity.addresses,
@@ -40,6 +40,8 @@ def registration(identity: Identity, epoch: Epoch, state: NodeState, topics: Tab
         topics=tuple(TopicQueues(row.name, row.read_queues, row.write_queues, row.permission) for row in topics.rows.values()),
         data_version=topics.version,
         registration_period_ms=identity.registration_period_ms,
+        configured_id=identity.configured_id,
+        opener_id=opening.opener_id,
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.errors import ConfigError, DittoError, UnreadableStore
-from dittomq.offsets import Epoch
+from dittomq.errors import ConfigError, DittoError, StoreFailed, UnreadableStore
+from dittomq.offsets import Epoch, PhysicalOffset
 
 _NAME: Final = "role"
 _KIND: Final = b"ROLE"
@@ -27,14 +27,21 @@ class BrokerService(StrEnum):
 class Grant:
     """What the last role change decided for a node.
 
-    `broker_id` is its id on the wire: 0 for a master. A master opens no epoch below `epoch`; a slave was told of it when it left its
-    place to `other`, or to whoever opened it. `other` is the configured name, "a/0", of the node that it changed places with.
+    `broker_id` is a slave's id on the wire. A master's is 0; here it is the one that it gave up to the node it changed places with.
+    A master opens no epoch below `epoch`; for a slave it is the newest one it knew of when it became one. `other` is the configured name,
+    "a/0", of the node that it changed places with. `end` is where its log ended then.
     """
 
     service: BrokerService
     broker_id: int
     epoch: Epoch
     other: str
+    end: PhysicalOffset
+
+    @property
+    def wire_id(self) -> int:
+        """The node's broker id in registrations and routes."""
+        return 0 if self.service is BrokerService.MASTER else self.broker_id
 
 
 @dataclass(eq=False)
@@ -57,12 +64,15 @@ def load_grant(storage: Storage) -> Grant | None:
         raise UnreadableStore(side_file.FOLDER, f"{damaged}; {remedy}") from damaged
     if found is None:
         return None
-    return Grant(BrokerService(found["service"]), found["broker_id"], Epoch(found["epoch"]), found["other"])
+    return Grant(BrokerService(found["service"]), found["broker_id"], Epoch(found["epoch"]), found["other"], PhysicalOffset(found["end"]))
 
 
 def save_grant(storage: Storage, grant: Grant) -> None:
-    """Durably write down what was decided, before anybody acts upon it."""
-    side_file.save_json(storage, _NAME, _KIND, {name: getattr(grant, name) for name in Grant.__slots__})
+    """Durably write down what was decided, before anybody acts upon it. A StoreFailed leaves open whether it was."""
+    try:
+        side_file.save_json(storage, _NAME, _KIND, {name: getattr(grant, name) for name in Grant.__slots__})
+    except OSError as error:
+        raise StoreFailed("replace", f"{side_file.FOLDER}/{_NAME}", str(error)) from error
 
 
 def own_grant(storage: Storage, service: BrokerService, configured_id: int) -> Grant | None:

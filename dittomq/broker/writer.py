@@ -86,6 +86,11 @@ class Writer:
         self._writing = self._syncing = False
         self._written = store.end
         self._failed: StoreFailed | None = None
+        self._refusal: Refused | None = None
+
+    def refuse(self, why: Refused | None) -> None:
+        """Take no frame from now on, also none that waits for room; None: take them again."""
+        self._refusal = why
 
     async def submit(self, frame: Frame, size: int) -> "asyncio.Future[WrittenFrame]":
         """Hand the frame over; the future is done when it is written, not when it is flushed. Waits only while the queue is full.
@@ -99,6 +104,8 @@ class Writer:
             await self._room.wait()
         if self._failed is not None:
             raise self._failed
+        if self._refusal is not None:
+            raise self._refusal
         waiting = _Waiting(frame, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._waiting_bytes += size

@@ -1,12 +1,21 @@
 """`dittomq role …`."""
 
-from typing import Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
-from dittomq.cli.output import say, say_json
+from dittomq.cli.output import hint, say, say_json
+from dittomq.errors import DittoError, OutOfReach
+from dittomq.routes import Role
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client import Client
+
+_COMES_BACK_S: Final = 60.0
+_LOOK_EVERY_S: Final = 0.05
 
 app = typer.Typer(name="role", help="Decide who leads.", no_args_is_help=True)
 
@@ -16,24 +25,79 @@ def role() -> None:
     """Decide who leads."""
 
 
-@app.command(epilog=example("role lead a/0 --accept-loss"))
+@app.command(epilog=example("role lead a/1", "role lead a/1 --old-master-is-stopped", "role lead a/0 --accept-loss"))
 def lead(
-    node: Annotated[str, typer.Argument(help="The master that waits in recovery, for instance a/0.")],
+    node: Annotated[str, typer.Argument(help="The node that is to lead its broker group, for instance a/1.")],
+    old_master_is_stopped: Annotated[
+        bool, typer.Option("--old-master-is-stopped", help="The master that led until now does not run; you made sure of it.")
+    ] = False,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Lead without the copies it waits for; what only they hold may be lost.")
+        bool, typer.Option("--accept-loss", help="Lead without the copies that must be heard; what only they hold may be lost.")
     ] = False,
     json: JsonFlag = False,
     nameserver: Nameserver = None,
 ) -> None:
-    """Let a master that waits in recovery lead now.
+    """Let a slave take its master's place, or a master that waits in recovery lead now.
 
-    Refused where nothing is waited for, and without --accept-loss: `dittomq ha-status` says what the master waits for.
+    A master that is there hands its place over when the slave holds all of its log, and comes back as a slave; producers wait meanwhile.
+    What is missing is refused by name and nothing is changed.
+    """
+    from dittomq.client import Client
+
+    began = time.monotonic()
+    with Client(nameserver_address(nameserver)) as mq:
+        address = _address_of(mq, node)
+        change = mq.admin.change_role(node, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
+        if change.comes_back:
+            hint(f"{node} is promoted and opens epoch {change.epoch}; waiting until it leads")
+            _wait_until(mq, node, address, leads=True)
+    if json:
+        say_json({"node": node, "epoch": change.epoch, "may_be_lost": change.may_be_lost})
+    else:
+        took = f" after {time.monotonic() - began:.1f} s" if change.comes_back else ""
+        say(f"{node} leads since epoch {change.epoch}{took}; may be lost: {change.may_be_lost or 'nothing'}")
+
+
+@app.command(epilog=example("role follow a/0"))
+def follow(
+    node: Annotated[str, typer.Argument(help="The node that is to be a slave, for instance a/0.")],
+    json: JsonFlag = False,
+    nameserver: Nameserver = None,
+) -> None:
+    """Let a master that waits in recovery be a slave of the node that leads its group.
+
+    A master that leads is refused: say who is to lead instead, with `dittomq role lead NODE`.
     """
     from dittomq.client import Client
 
     with Client(nameserver_address(nameserver)) as mq:
-        change = mq.admin.change_role(node, accept_loss=accept_loss)
+        address = _address_of(mq, node)
+        change = mq.admin.change_role(node, leads=False)
+        if change.comes_back:
+            _wait_until(mq, node, address, leads=False)
     if json:
         say_json({"node": node, "epoch": change.epoch, "may_be_lost": change.may_be_lost})
     else:
-        say(f"{node} leads since epoch {change.epoch}; may be lost: {change.may_be_lost or 'nothing'}")
+        say(f"{node} follows; the newest epoch that it knows of is {change.epoch}")
+
+
+def _address_of(mq: "Client", node: str) -> str:
+    """Where the node is reached now, and when it is back; the name itself when nameservers do not know it, and then they say so."""
+    return next((known.address for known in mq.admin.list_brokers() if known.name == node), node)
+
+
+def _wait_until(mq: "Client", node: str, address: str, *, leads: bool) -> None:
+    """Wait until the node is back in its new role; OutOfReach after a minute."""
+    until = time.monotonic() + _COMES_BACK_S
+    problem = "it is not back"
+    while time.monotonic() < until:
+        try:
+            status = mq.admin.ha_status(address)
+        except DittoError as error:
+            problem = str(error)
+        else:
+            problem = status.waiting_for or problem
+            if (status.writable and status.role is not Role.SLAVE) if leads else status.role is Role.SLAVE:
+                return
+        time.sleep(_LOOK_EVERY_S)
+    raise OutOfReach(node, f"its role was changed, and after {_COMES_BACK_S:.0f} s {problem}; dittomq ha-status says more")

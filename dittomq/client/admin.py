@@ -20,7 +20,7 @@ from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic
 from dittomq.routes import Node, Role
 from dittomq.rpc.channel import call, typed
 from dittomq.wire import admin as wire
-from dittomq.wire.admin import BrokerDescription, RoleChange
+from dittomq.wire.admin import BrokerDescription, RoleChange, RoleOrder
 
 T = TypeVar("T")
 
@@ -145,10 +145,17 @@ class Admin:
         response: pb.GetBrokerResponse = await self._on_node(node, "GetBroker", pb.GetBrokerRequest())
         return wire.broker_description(response)
 
-    async def change_role(self, node: str, *, accept_loss: bool = False) -> RoleChange:
-        """Let the node "broker/id", which waits in recovery, lead. With `accept_loss`: without the copies it waits for."""
-        request = pb.ChangeRoleRequest(node=node, accept_loss=accept_loss)
-        response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", request, _ROLE_DEADLINE_S)
+    async def change_role(
+        self, node: str, *, leads: bool = True, accept_loss: bool = False, old_master_is_stopped: bool = False
+    ) -> RoleChange:
+        """Let the node "broker/id" lead its group, or follow who leads it. The change is durable when this returns.
+
+        A slave takes its master's place when that hands it over, or when it is silent and `old_master_is_stopped`. A master that recovers
+        leads without what it waits for with `accept_loss`, and so does a slave without what it must hear. Raises NotPermitted, which says
+        what is missing, NotReady, or OutOfReach.
+        """
+        order = RoleOrder(node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
+        response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
         return wire.role_change(response)
 
     async def _on_masters(self, ask: Callable[[Node], Awaitable[T]], broker: str | None) -> list[GroupResult[T]]:

@@ -235,6 +235,8 @@ class SyncAdmin:
         """What a node, "broker/id" or "host:port", is and how it is configured."""
         return self._thread.run(self._admin.get_broker(node))
 
-    def change_role(self, node: str, *, accept_loss: bool = False) -> RoleChange:
+    def change_role(self, node: str, *, leads: bool = True, accept_loss: bool = False, old_master_is_stopped: bool = False) -> RoleChange:
         """Let the node "broker/id", which waits in recovery, lead."""
-        return self._thread.run(self._admin.change_role(node, accept_loss=accept_loss))
+        return self._thread.run(
+            self._admin.change_role(node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
+        )

@@ -178,6 +178,11 @@ class Store(Front, Mending):
         """Every queue that the log holds messages of, or held."""
         return sorted(self._derived.index.queues)
 
+    def queues_with_messages(self) -> list[tuple[str, int]]:
+        """Every queue of which something can be read."""
+        ranges = ((key, self.queue_range(*key)) for key in self.queues())
+        return [key for key, (low, high) in ranges if low < high]
+
     def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
         """Offsets [min, max) that can be read."""
         found = self._derived.index.queues.get((topic, queue))

@@ -224,12 +224,17 @@ class WrongCluster(Refused):
 
 @dataclass(eq=False)
 class NodeIdTaken(Refused):
-    """A living replica holds the id; it was last heard `silent_ms` ago."""
+    """A living replica holds the id; it was last heard `silent_ms` ago. `group_epoch` is the highest one known of the group, 0 for none.
+
+    `opener_id` is the configured id of the node that opened it, negative when that is unknown.
+    """
 
     reason: ClassVar[str] = "NODE_ID_TAKEN"
     node: str
     holder: str
     silent_ms: int = 0
+    group_epoch: int = 0
+    opener_id: int = -1
 
     def __str__(self) -> str:
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"

@@ -11,7 +11,7 @@ from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
 from dittomq.offsets import Epoch
-from dittomq.routes import Beat, BeatAnswer, Membership, NodeState, Registration
+from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Membership, NodeState, Opening, Registration
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -29,7 +29,7 @@ class NameserverAnswer:
     nameserver: str
     master: str
     master_replication: str
-    group_epoch: Epoch
+    newest: Opening
     uptime_ms: int
     broker_expiry_ms: int
 
@@ -43,7 +43,8 @@ class NameserverAnswer:
 class NameserverNews:
     """What all nameservers say together.
 
-    `answers`: those whose last call succeeded, in the configured order. `superseded`: another replica took this node's id by a
+    `answers`: those whose last call succeeded, in the configured order. `newest`: the newest epoch of the group that any of them ever
+    told of, also one that refused us. `superseded`: another replica took this node's id by a
     higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, empty for none. `taken`: some
     refuse us because another replica holds this node's id, and none takes us in.
     """
@@ -52,17 +53,18 @@ class NameserverNews:
     superseded: bool
     refusal: str
     taken: bool
+    newest: Opening
 
     @property
-    def group_epoch(self) -> Epoch:
-        """The highest epoch that any of them has seen for the group, 0 for none."""
-        return max((answer.group_epoch for answer in self.answers), default=Epoch(0))
+    def settled(self) -> bool:
+        """Whether one answers that has heard every living broker."""
+        return any(answer.settled for answer in self.answers)
 
     @property
     def master(self) -> NameserverAnswer | None:
         """The answer that names the group's master; of several the one with the highest epoch. None when no master is known."""
         naming = [answer for answer in self.answers if answer.master]
-        return max(naming, key=lambda answer: answer.group_epoch, default=None)
+        return max(naming, key=lambda answer: answer.newest.epoch, default=None)
 
 
 @dataclass(slots=True)
@@ -94,7 +96,11 @@ class Registrar:
         channels: Channels,
         clock: Clock,
         chance: random.Random,
+        *,
+        patient: bool = False,
     ) -> None:
+        """`patient`: who holds this node's id is about to leave it."""
+        self._patient = patient
         self._desks = [_Desk(nameserver, asyncio.Event()) for nameserver in nameservers]
         self._describe = describe
         self._heard = heard
@@ -102,6 +108,7 @@ class Registrar:
         self._clock = clock
         self._chance = chance
         self._superseded = False
+        self._newest = NO_OPENING
         self._was_registered = False
         self._leaving = asyncio.Event()
         self._left = asyncio.Event()
@@ -123,6 +130,11 @@ class Registrar:
         """Register again now: topics, state, epoch or role differ."""
         for desk in self._desks:
             desk.stale = True
+            desk.wake.set()
+
+    def ask(self) -> None:
+        """Hear now who leads, and not only at the next heartbeat."""
+        for desk in self._desks:
             desk.wake.set()
 
     async def goodbye(self) -> None:
@@ -183,18 +195,21 @@ class Registrar:
         _check_period(registration, membership, desk.nameserver)
         self._was_registered = True
         desk.session, desk.refusal, desk.taken_s, desk.answered_s = membership.session_id, "", None, self._clock.monotonic()
+        self._learn(membership.newest)
         desk.answer = NameserverAnswer(
             desk.nameserver,
             membership.master,
             membership.master_replication,
-            membership.group_epoch,
+            membership.newest,
             membership.uptime_ms,
             membership.broker_expiry_ms,
         )
 
     async def _heartbeat(self, desk: _Desk, registration: Registration) -> BeatAnswer:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
-        request = wire.beat_request(Beat(desk.session, registration.data_version, registration.epoch, registration.state))
+        request = wire.beat_request(
+            Beat(desk.session, registration.data_version, registration.epoch, registration.state, registration.opener_id)
+        )
         response: pb.HeartbeatResponse = await call(
             stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
         )
@@ -222,10 +237,15 @@ class Registrar:
         if not isinstance(error, NodeIdTaken):
             desk.taken_s = None
             return
+        self._learn(Opening(Epoch(error.group_epoch), None if error.opener_id < 0 else error.opener_id))
         now = self._clock.monotonic()
         desk.taken_s = now if desk.taken_s is None else desk.taken_s
-        if not self._was_registered and now - error.silent_ms / 1_000 > desk.taken_s + _CALL_DEADLINE_S:
+        if not self._patient and not self._was_registered and now - error.silent_ms / 1_000 > desk.taken_s + _CALL_DEADLINE_S:
             raise error
+
+    def _learn(self, opening: Opening) -> None:
+        if opening.epoch > self._newest.epoch or (opening.epoch == self._newest.epoch and self._newest.opener_id is None):
+            self._newest = opening
 
     def _stop_all(self) -> None:
         self._superseded = True
@@ -248,7 +268,7 @@ class Registrar:
         )
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
         taken = not answers and any(desk.taken_s is not None for desk in self._desks)
-        self._heard(NameserverNews(answers, self._superseded, refusal, taken))
+        self._heard(NameserverNews(answers, self._superseded, refusal, taken, self._newest))
 
     def _period_s(self, desk: _Desk, registration: Registration) -> float:
         period_s = registration.registration_period_ms / 1_000

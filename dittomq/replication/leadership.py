@@ -11,6 +11,10 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
     empty store                         a slave with data: hear S - q + 2 slaves (q = 1: all), then wait for the others as above;
                                         only empty ones: hear all S
 
+Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
+than this log's: then this node is that one's slave. Only all slaves, or a nameserver that has heard all living brokers, can deny it; a
+node that was just granted its epoch by a role change need not hear it denied.
+
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
 
 Then the longest tail of the newest lineage among those heard, own log included, is taken over.
@@ -19,10 +23,11 @@ Then the longest tail of the newest lineage among those heard, own log included,
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dittomq.lineage import Lineage, common_end, newest_epoch, own_end
+from dittomq.lineage import Lineage, common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
 from dittomq.replication.leadership_states import MOVES, Found, Standing
+from dittomq.routes import NO_OPENING, Opening
 
 
 class Stopped(StrEnum):
@@ -46,12 +51,24 @@ class LeadershipRules:
 
 @dataclass(frozen=True, slots=True)
 class OwnLog:
-    """What this master found on its disk."""
+    """What this master found on its disk. `granted` is the epoch that its last promotion gave it, None when it was never promoted."""
 
     node: str
     stopped: Stopped
     end: PhysicalOffset
     lineage: Lineage
+    node_id: int = 0
+    granted: Epoch | None = None
+
+    @property
+    def is_freshly_granted(self) -> bool:
+        """Whether a promotion lets it open an epoch that it has not opened yet."""
+        return self.granted is not None and self.granted > newest_epoch(self.lineage)
+
+    @property
+    def known_epoch(self) -> Epoch:
+        """The newest epoch that another node may have opened as far as this one was ever told."""
+        return Epoch(self.granted - 1) if self.granted and self.is_freshly_granted else newest_epoch(self.lineage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +107,22 @@ class Refuse:
     why: str
 
 
-Decision = Wait | TakeOver | Lead | Refuse
-_STANDING = {Wait: Standing.WAITING, TakeOver: Standing.TAKING_OVER, Lead: Standing.LEADING, Refuse: Standing.REFUSING}
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Another node has opened a newer epoch: be its slave. `opener_id` is its configured id."""
+
+    epoch: Epoch
+    opener_id: int
+
+
+Decision = Wait | TakeOver | Lead | Refuse | Follow
+_STANDING = {
+    Wait: Standing.WAITING,
+    TakeOver: Standing.TAKING_OVER,
+    Lead: Standing.LEADING,
+    Refuse: Standing.REFUSING,
+    Follow: Standing.FOLLOWING,
+}
 
 
 class Leadership:
@@ -103,7 +134,11 @@ class Leadership:
         self._own = own
         self._started_at = now
         self._heard: dict[str, Hello] = {}
-        self._known_epoch = newest_epoch(own.lineage)
+        self._known_epoch = own.known_epoch
+        self._newest = NO_OPENING  # what others told of, with its opener
+        self._answered: set[str] = set()
+        self._nameserver_settled = False
+        self._id_taken = ""
         self._accepts_loss = False
         self._taken_over = False
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
@@ -116,15 +151,19 @@ class Leadership:
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
         self._heard[hello.node] = hello
-        self._known_epoch = max(self._known_epoch, hello.newest_epoch)
+        self._answered.add(hello.node)
+        self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
+        self._learn(Opening(hello.newest_epoch, None))
 
     def slave_gone(self, node: str) -> None:
         """Its stream ended: what it holds cannot be fetched now."""
         self._heard.pop(node, None)
 
-    def epoch_known(self, epoch: Epoch) -> None:
-        """A nameserver has seen this epoch."""
-        self._known_epoch = max(self._known_epoch, epoch)
+    def nameservers_say(self, newest: Opening, *, settled: bool, id_taken: str) -> None:
+        """The newest epoch they know of, whether one has heard all living brokers, and who keeps them from taking this node in."""
+        self._learn(newest)
+        self._nameserver_settled = self._nameserver_settled or settled
+        self._id_taken = id_taken
 
     def accept_loss(self) -> None:
         """The operator lets this master lead with what was heard so far."""
@@ -141,13 +180,18 @@ class Leadership:
         self._taken_over = True
 
     def decide(self, now: float) -> Decision:
-        """What to do now; ask again after every event and every tick, until it is Lead."""
+        """What to do now; ask again after every event and every tick, until it is Lead or Follow."""
         found, decision = self._find(now)
         self._move(found, _STANDING[type(decision)])
         return decision
 
     def _find(self, now: float) -> tuple[Found, Decision]:
-        waiting = "" if self._taken_over else self._waits_for(now)
+        if self._is_newer_elsewhere():
+            assert self._newest.opener_id is not None
+            return Found.NEWER_ELSEWHERE, Follow(self._newest.epoch, self._newest.opener_id)
+        if self._id_taken and not (self._taken_over or self.must_hear_slaves):  # an epoch opened now would be a step towards taking it away
+            return Found.MORE_TO_HEAR, Wait(f"its id: {self._id_taken}")
+        waiting = "" if self._taken_over else self._waits_for(now) or self._asks()
         if waiting and not self._accepts_loss:
             return Found.MORE_TO_HEAR, Wait(waiting)
         self._passed_over = waiting or self._passed_over
@@ -165,10 +209,28 @@ class Leadership:
         MOVES.check(self.standing, found, to)
         self.standing = to
 
+    def _learn(self, opening: Opening) -> None:
+        if self._own.is_freshly_granted and opening == Opening(self._own.granted or opening.epoch, self._own.node_id):
+            return  # this node's own registration, told back
+        self._known_epoch = max(self._known_epoch, opening.epoch)
+        if opening.opener_id is not None and opening.epoch > self._newest.epoch:
+            self._newest = opening
+
+    def _is_newer_elsewhere(self) -> bool:
+        return self._newest.opener_id not in (None, self._own.node_id) and self._newest.epoch > self._own.known_epoch
+
+    def _asks(self) -> str:
+        """Who is still to deny that another node leads; empty when nobody is."""
+        slaves = self._rules.replicas_expected
+        if slaves == 0 or self._own.is_freshly_granted or self._nameserver_settled or len(self._answered) >= slaves:
+            return ""
+        missing = slaves - len(self._answered)
+        return f"an answer whether another node leads: from {missing} more of {slaves} slaves, or a nameserver up for its broker_expiry_ms"
+
     def _waits_for(self, now: float) -> str:
         """What is still to be heard; empty when it is enough."""
         rules, stopped = self._rules, self._own.stopped
-        if rules.replicas_expected == 0 or stopped is Stopped.WHOLE:
+        if rules.replicas_expected == 0 or stopped is Stopped.WHOLE or (stopped is Stopped.EMPTY and self._own.is_freshly_granted):
             return ""
         needed = min(rules.replicas_expected, rules.replicas_expected - rules.in_sync_replicas + 2)  # with q = 1 there are only so many
         if stopped is Stopped.EMPTY:

@@ -14,15 +14,17 @@ class Standing(Enum):
     HOLDING = "it holds the tail that it fetched; nothing more is waited for"
     REFUSING = "an operator must decide"
     LEADING = "it opens its epoch"
+    FOLLOWING = "it is another node's slave"
 
 
 class Found(Enum):
     """What the rules find whenever they are asked, and what the fetching of a tail reports."""
 
-    MORE_TO_HEAR = "slaves that must be heard are missing, or there is time left for others"
+    MORE_TO_HEAR = "slaves or nameservers that must be heard are missing, its id is taken, or there is time left for others"
     LONGER_TAIL = "a slave that was heard has a newer or longer log"
     TAIL_OUT_OF_REACH = "it has, and this log cannot be joined to it"
     CONFIRMED_MISSING = "a slave knows bytes to be confirmed that this log lacks, and nobody accepted the loss"
+    NEWER_ELSEWHERE = "a node with another configured id has opened a newer epoch"
     ENOUGH = "nothing is missing, or the loss was accepted"
     TOOK_OVER = "the tail is here, durably"
 
@@ -31,6 +33,7 @@ _DECIDED: Mapping[Kind, Collection[Standing]] = {
     Found.LONGER_TAIL: (Standing.TAKING_OVER,),
     Found.TAIL_OUT_OF_REACH: (Standing.REFUSING,),
     Found.CONFIRMED_MISSING: (Standing.REFUSING,),
+    Found.NEWER_ELSEWHERE: (Standing.FOLLOWING,),
     Found.ENOUGH: (Standing.LEADING,),
 }
 _MUST_HEAR: Mapping[Kind, Collection[Standing]] = {Found.MORE_TO_HEAR: (Standing.WAITING,)}

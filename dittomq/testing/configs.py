@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from dittomq.testing.state import NAMESERVER, ClusterState, LocalNode
+from dittomq.testing.state import NAMESERVER, ClusterState, LocalNode, Settings
 
 # Small segments: a folder for trying things out should not look like gigabytes.
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -19,7 +19,11 @@ def config_text(state: ClusterState, node: LocalNode, data_dir: Path) -> str:
 
 
 def _nameserver(state: ClusterState, node: LocalNode) -> dict[str, dict[str, Value]]:
-    return {"node": {"cluster": state.cluster}, "listen": {"clients": node.address, "ops": f"127.0.0.1:{node.ports.ops}"}}
+    tables: dict[str, dict[str, Value]] = {
+        "node": {"cluster": state.cluster},
+        "listen": {"clients": node.address, "ops": f"127.0.0.1:{node.ports.ops}"},
+    }
+    return _with(tables, state.shape.nameserver_settings)
 
 
 def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, dict[str, Value]]:
@@ -39,7 +43,11 @@ def _broker(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, d
         "store": {"segment_bytes": SEGMENT_BYTES},
         "replication": {"mode": state.shape.mode, "replicas_expected": state.shape.slaves},
     }
-    for key, value in (state.shape.slave_settings if node.role == "slave" else state.shape.master_settings).items():
+    return _with(tables, state.shape.slave_settings if node.role == "slave" else state.shape.master_settings)
+
+
+def _with(tables: dict[str, dict[str, Value]], settings: Settings) -> dict[str, dict[str, Value]]:
+    for key, value in settings.items():
         table, _, name = key.partition(".")
         tables.setdefault(table, {})[name] = value
     return tables

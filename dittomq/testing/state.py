@@ -21,7 +21,7 @@ Settings = Mapping[str, str | int]
 class Shape:
     """What a local cluster consists of: a nameserver, and for each broker group one master and `slaves` slaves.
 
-    Settings go into the configuration of every master or of every slave, by "table.key". `usual_ports` False: never the usual ports.
+    Settings go into the configuration of every master, every slave or the nameserver, by "table.key". `usual_ports` False: never those.
     """
 
     slaves: int = 2
@@ -30,6 +30,7 @@ class Shape:
     master_settings: Settings = field(default_factory=dict)
     slave_settings: Settings = field(default_factory=dict)
     usual_ports: bool = True
+    nameserver_settings: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,25 @@ class BrokerDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleOrder:
+    """What a node is to do: lead, or follow. The rest is what the operator lets it pass over, or answers for."""
+
+    node: str
+    leads: bool
+    accept_loss: bool = False
+    old_master_is_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RoleChange:
-    """The node leads `epoch`; `may_be_lost` in words, empty for nothing."""
+    """The node leads `epoch`, or knows of it. `may_be_lost` in words, empty for nothing.
+
+    `comes_back`: it ends now, and is what it was told to be when it is there again.
+    """
 
     epoch: int
     may_be_lost: str
+    comes_back: bool = False
 
 
 def topic_to_pb(topic: TopicConfig) -> pb.Topic:
@@ -134,14 +148,30 @@ def broker_description(response: pb.GetBrokerResponse) -> BrokerDescription:
     )
 
 
+def change_role_request(order: RoleOrder) -> pb.ChangeRoleRequest:
+    """Encode what a node is to do."""
+    return pb.ChangeRoleRequest(
+        node=order.node,
+        accept_loss=order.accept_loss,
+        role=pb.ROLE_ASKED_LEAD if order.leads else pb.ROLE_ASKED_FOLLOW,
+        old_master_is_stopped=order.old_master_is_stopped,
+    )
+
+
+def role_order(request: pb.ChangeRoleRequest) -> RoleOrder:
+    """Decode what this node is to do."""
+    leads = request.role != pb.ROLE_ASKED_FOLLOW
+    return RoleOrder(request.node, leads=leads, accept_loss=request.accept_loss, old_master_is_stopped=request.old_master_is_stopped)
+
+
 def role_change(response: pb.ChangeRoleResponse) -> RoleChange:
-    """Decode the answer of a node that leads now."""
-    return RoleChange(response.epoch, response.may_be_lost)
+    """Decode the answer of a node whose role was changed."""
+    return RoleChange(response.epoch, response.may_be_lost, comes_back=response.comes_back)
 
 
 def change_role_response(change: RoleChange) -> pb.ChangeRoleResponse:
-    """Encode the answer of a node that leads now."""
-    return pb.ChangeRoleResponse(epoch=change.epoch, may_be_lost=change.may_be_lost)
+    """Encode the answer of a node whose role was changed."""
+    return pb.ChangeRoleResponse(epoch=change.epoch, may_be_lost=change.may_be_lost, comes_back=change.comes_back)
 
 
 def watch_request(period_s: float) -> pb.WatchHaStatusRequest:

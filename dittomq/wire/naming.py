@@ -15,6 +15,7 @@ from dittomq.routes import (
     Node,
     NodePage,
     NodeState,
+    Opening,
     QueueRange,
     Registration,
     Role,
@@ -50,6 +51,8 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         topics=tuple(TopicQueues(entry.topic, entry.read_queues, entry.write_queues, entry.permission) for entry in request.topics),
         data_version=_version(request.data_version),
         registration_period_ms=request.registration_period_ms,
+        configured_id=request.configured_id if request.HasField("configured_id") else None,
+        opener_id=request.opener_id if request.HasField("opener_id") else None,
     )
 
 
@@ -71,6 +74,8 @@ def registration_request(value: Registration) -> pb.RegisterBrokerRequest:
         ],
         data_version=_pb_version(value.data_version),
         registration_period_ms=value.registration_period_ms,
+        configured_id=value.configured_id,
+        opener_id=value.opener_id,
     )
 
 
@@ -80,7 +85,7 @@ def membership(response: pb.RegisterBrokerResponse) -> Membership:
         master=response.master,
         master_replication=response.master_replication,
         broker_expiry_ms=response.broker_expiry_ms,
-        group_epoch=Epoch(response.group_epoch),
+        newest=Opening(Epoch(response.group_epoch), response.opener_id if response.HasField("opener_id") else None),
         uptime_ms=response.uptime_ms,
     )
 
@@ -91,18 +96,24 @@ def membership_response(value: Membership) -> pb.RegisterBrokerResponse:
         master=value.master,
         master_replication=value.master_replication,
         broker_expiry_ms=value.broker_expiry_ms,
-        group_epoch=value.group_epoch,
+        group_epoch=value.newest.epoch,
         uptime_ms=value.uptime_ms,
+        opener_id=value.newest.opener_id,
     )
 
 
 def beat(request: pb.HeartbeatRequest) -> Beat:
-    return Beat(request.session_id, _version(request.data_version), Epoch(request.epoch), _state(request.state))
+    opener_id = request.opener_id if request.HasField("opener_id") else None
+    return Beat(request.session_id, _version(request.data_version), Epoch(request.epoch), _state(request.state), opener_id)
 
 
 def beat_request(value: Beat) -> pb.HeartbeatRequest:
     return pb.HeartbeatRequest(
-        session_id=value.session_id, data_version=_pb_version(value.data_version), epoch=value.epoch, state=_PB_STATE[value.state]
+        session_id=value.session_id,
+        data_version=_pb_version(value.data_version),
+        epoch=value.epoch,
+        state=_PB_STATE[value.state],
+        opener_id=value.opener_id,
     )
 
 
@@ -149,6 +160,7 @@ def _node(node: pb.Node) -> Node:
         data_version=_version(node.data_version),
         replica_uuid=node.replica_uuid,
         addresses=_addresses("addresses", node.addresses),
+        configured_id=node.configured_id if node.HasField("configured_id") else None,
     )
 
 
@@ -168,6 +180,7 @@ def _pb_node(node: Node) -> pb.Node:
         seen_time=seen,
         data_version=_pb_version(node.data_version),
         replica_uuid=node.replica_uuid,
+        configured_id=node.configured_id,
     )
 
 

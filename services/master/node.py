@@ -15,6 +15,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.pinning import Pins
 from dittomq.broker.reading import Readable
 from dittomq.broker.registration import Identity, registration
+from dittomq.broker.role import Grant
 from dittomq.broker.watching import StatusWatches
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import Storage
@@ -22,15 +23,18 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, InvalidField, NotReady
+from dittomq.errors import DiskFull, NotReady
 from dittomq.ha_status import HaStatus
-from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
+from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
+from dittomq.metadata.tables import Table
+from dittomq.metadata.topics import TopicConfig, topics_of_queues
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.leadership import Lead
-from dittomq.routes import NodeState, Registration
+from dittomq.replication.promotion import Stance, Standing
+from dittomq.routes import NodeState, Opening, Registration
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
@@ -64,6 +68,7 @@ class NodeParts:
     pins: Pins
     clock: Clock
     chance: random.Random
+    grant: Grant | None
 
 
 class MasterNode:
@@ -77,15 +82,48 @@ class MasterNode:
         self._accepted_loss = ""
         self._board = StatusBoard(self._config, parts.store, parts.pins, parts.clock)
         self._nameserver_answered = asyncio.Event()
-        self._id_taken = ""
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self.term: Term | None = None
         self.draining = False
+        self.hands_over_to = ""  # the slave that takes its place, while no writes are taken for that reason
 
     @property
     def epoch(self) -> Epoch:
         """The epoch that this master opened, or the newest of its log before that."""
         return self.term.opened.epoch if self.term is not None else newest_epoch(self._parts.store.lineage)
+
+    @property
+    def name(self) -> str:
+        """ "broker/id" as configured."""
+        return self._config.name
+
+    @property
+    def broker(self) -> str:
+        """Name of its group."""
+        return self._config.node.broker
+
+    @property
+    def node_id(self) -> int:
+        """Its configured id."""
+        return self._config.node.broker_id
+
+    def standing(self) -> Standing:
+        """Where this replica stands, for whoever is to be promoted."""
+        store, grant = self._parts.store, self._parts.grant
+        return Standing(
+            node=self.name,
+            node_id=self.node_id,
+            wire_id=0 if grant is None else grant.broker_id,
+            replica_uuid=store.replica_uuid,
+            stance=Stance.LEADING if self.term is not None else Stance.RECOVERING,
+            lineage=store.lineage,
+            end=store.end,
+            confirmed=self.readable().confirmed,
+            granted=Epoch(0) if grant is None else grant.epoch,
+            stepped_down_at=None,
+            rules=self._config.replication.group_rules,
+            topics=self._parts.metadata.table(TOPICS).version,
+        )
 
     @property
     def metadata(self) -> Metadata:
@@ -102,16 +140,18 @@ class MasterNode:
         """What this master waits for; empty while it leads."""
         if self.draining:
             return "it is shutting down"
+        if self.hands_over_to:
+            return f"it hands its place over to {self.hands_over_to}"
         return "" if self.term is not None else f"recovering, waits for {self._parts.recovery.waiting_for}"
 
     def leading_term(self) -> Term | None:
-        """The term, unless the node is shutting down."""
-        return None if self.draining else self.term
+        """The term, unless the node is shutting down or gives its place up."""
+        return None if self.draining or self.hands_over_to else self.term
 
     async def open_term(self, decision: Lead) -> Term:
         """Open the epoch, durably, and stamp this boot: from here on the log is whole."""
         store, lane = self._parts.store, self._parts.store_lane
-        entry = LineageEntry(decision.epoch, 0, self._parts.chance.getrandbits(64), store.end)
+        entry = LineageEntry(decision.epoch, self._config.node.broker_id, self._parts.chance.getrandbits(64), store.end)
         lineage = (*cut_lineage(store.lineage, store.end), entry)
         await lane.call(store.sync)
         await lane.call(lambda: store.adopt_lineage(lineage))
@@ -151,6 +191,20 @@ class MasterNode:
         writer = Writer(parts.store, lanes, parts.clock, WriterLimits(), sync_each_group=sync_each_group)
         return Term(opened, confirm, writer, parts.dispatcher, parts.clock)
 
+    async def know_what_the_log_holds(self, term: Term) -> None:
+        """Add to the topics what the log holds messages of: who was promoted may not have heard of them, and nobody else tells any more."""
+        pulse = self._parts.dispatcher.pulse()
+        while self._parts.dispatcher.applied < term.opened.start:
+            await pulse.wait()
+            pulse = self._parts.dispatcher.pulse()
+        held = topics_of_queues(self._parts.store.queues_with_messages())
+
+        def with_held(table: Table[TopicConfig]) -> Table[TopicConfig]:
+            rows = {**held, **table.rows}
+            return table if rows == dict(table.rows) else table.changed(rows.values(), term.opened.epoch, self._parts.clock.wall_ms())
+
+        await self.metadata.change(TOPICS, with_held)
+
     async def save_degraded(self, document: bytes) -> None:
         """Write the degraded ranges down, durably."""
         await self._parts.store_lane.call(lambda: save_degraded(self._parts.storage, document))
@@ -184,17 +238,10 @@ class MasterNode:
             async with asyncio.timeout(within_s):
                 await self._nameserver_answered.wait()
 
-    async def id_is_free(self) -> None:
-        """Wait while another replica holds this node's id: each epoch opened meanwhile would be a step towards taking it away."""
-        if self._id_taken:
-            self._parts.recovery.waiting_for = f"its id: {self._id_taken}"
-            await self._nameserver_answered.wait()
-
     def heard(self, news: NameserverNews) -> None:
         """The nameservers answered."""
-        self._parts.recovery.epoch_known(news.group_epoch)
-        self._id_taken = news.refusal if news.taken else ""
-        if news.answers:
+        self._parts.recovery.nameservers_say(news)
+        if news.answers or news.taken:
             self._nameserver_answered.set()
         if self.term is not None and news.superseded:
             self.term.stop_writes("another replica took this node's place at the nameserver")
@@ -213,10 +260,8 @@ class MasterNode:
             return self._board.recovering(self._parts.recovery.waiting_for, applied, records)
         return self._board.leading(self.term, applied, records)
 
-    async def lead(self, node: str, *, accept_loss: bool) -> RoleChange:
+    async def lead(self, *, accept_loss: bool) -> RoleChange:
         """Let this master lead without the copies it waits for; the answer comes when it leads or still cannot."""
-        if node != self._config.name:
-            raise InvalidField("node", f'this is {self._config.name}, not "{node}"')
         if self.term is None and not accept_loss:
             raise NotReady(self._config.name, self.why_not_leading())
         if self.term is None:
@@ -260,4 +305,11 @@ class MasterNode:
         """What nameservers are told."""
         table = self._parts.metadata.table(TOPICS)
         state = NodeState.SERVING if self.leading_term() is not None else NodeState.RECOVERING
-        return registration(identity, self.epoch, state, table)
+        return registration(identity, self._opening(), state, table)
+
+    def _opening(self) -> Opening:
+        """The newest epoch of the log, or the one that a promotion granted and that is still to be opened."""
+        grant, lineage = self._parts.grant, self._parts.store.lineage
+        if grant is not None and grant.epoch > newest_epoch(lineage):
+            return Opening(grant.epoch, self._config.node.broker_id)
+        return Opening(newest_epoch(lineage), newest_opener(lineage))

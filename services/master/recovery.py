@@ -16,9 +16,10 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, OutOfReach
 from dittomq.lineage import Lineage
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.naming.registrar import NameserverNews
+from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
-from dittomq.replication.leadership import Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
+from dittomq.replication.leadership import Follow, Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
 
 log = structlog.get_logger()
 
@@ -71,9 +72,9 @@ class Recovery:
         self._leadership.slave_gone(node)
         self._bell.set()
 
-    def epoch_known(self, epoch: Epoch) -> None:
-        """A nameserver has seen this epoch."""
-        self._leadership.epoch_known(epoch)
+    def nameservers_say(self, news: NameserverNews) -> None:
+        """What they know, or why they refuse this node."""
+        self._leadership.nameservers_say(news.newest, settled=news.settled, id_taken=news.refusal if news.taken else "")
         self._bell.set()
 
     def accept_loss(self) -> None:
@@ -81,8 +82,8 @@ class Recovery:
         self._leadership.accept_loss()
         self._bell.set()
 
-    async def run(self, peers: Peers) -> Lead:
-        """Return when this master may lead; raises StoreFailed when the disk fails."""
+    async def run(self, peers: Peers) -> Lead | Follow:
+        """Return when this node may lead, or must be another's slave; raises StoreFailed when the disk fails."""
         while True:
             decision = self._leadership.decide(self._clock.monotonic())
             match decision:
@@ -90,6 +91,9 @@ class Recovery:
                     if self._own.stopped is Stopped.EMPTY:
                         await self._take_tables(peers)
                     self.waiting_for = ""
+                    return decision
+                case Follow():
+                    self.waiting_for = f"its end: node {decision.opener_id} of its group has opened epoch {decision.epoch}"
                     return decision
                 case TakeOver():
                     await self._take_over(decision, peers)

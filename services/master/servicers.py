@@ -21,7 +21,9 @@ from dittomq.wire import admin as wire_admin
 from dittomq.wire import messaging as wire_messaging
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
+from dittomq.wire import standing as wire_standing
 from services.master.appends import Appends, Ticket
+from services.master.handover import Handover
 from services.master.node import MasterNode
 from services.master.outcomes import Outcomes
 from services.master.replication import Replication
@@ -115,10 +117,15 @@ def _refused(frame_id: int, refused: DittoError | wire.MessageRefused) -> pb.Pub
 class ReplicationServicer(RangeServicer):
     """Slaves, and whoever fetches a range."""
 
-    def __init__(self, replication: Replication, ranges: RangeServing, wall_ms: Callable[[], int]) -> None:
-        super().__init__(ranges)
+    def __init__(self, replication: Replication, ranges: RangeServing, handover: Handover, wall_ms: Callable[[], int]) -> None:
+        super().__init__(ranges, handover.standing)
         self._replication = replication
+        self._handover = handover
         self._wall_ms = wall_ms
+
+    async def StepDown(self, request: replication_pb2.StepDownRequest, context: Context) -> replication_pb2.StepDownResponse:
+        self._ranges.check_caller(request.cluster, request.broker)
+        return wire_standing.stepped_down_to_pb(await self._handover.step_down.ask(wire_standing.step_down_order(request)))
 
     async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
         await self._replication.serve(
@@ -130,8 +137,9 @@ class ReplicationServicer(RangeServicer):
 class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
     """What this master is and how its group stands."""
 
-    def __init__(self, node: MasterNode) -> None:
+    def __init__(self, node: MasterNode, handover: Handover) -> None:
         self._node = node
+        self._handover = handover
 
     async def GetBroker(self, request: admin_pb2.GetBrokerRequest, context: Context) -> admin_pb2.GetBrokerResponse:
         return wire_admin.get_broker_response(self._node.description())
@@ -144,4 +152,4 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
         await self._node.watches.watch(order, lambda status: context.write(wire_admin.watch_response(status)))
 
     async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
-        return wire_admin.change_role_response(await self._node.lead(request.node, accept_loss=request.accept_loss))
+        return wire_admin.change_role_response(await self._handover.change_role.ask(wire_admin.role_order(request)))

@@ -34,10 +34,12 @@ from dittomq.commitlog.store import StopKind, Store
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import NameserverNews, Registrar
-from dittomq.replication.leadership import Leadership, OwnLog, Stopped
+from dittomq.offsets import Epoch
+from dittomq.replication.leadership import Follow, Leadership, OwnLog, Stopped
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_source import RemoteMetadata
+from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
@@ -46,6 +48,7 @@ from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends, Group
 from services.master.config import FlushMode, MasterConfig, leadership_rules
+from services.master.handover import Handover, HandoverParts
 from services.master.holds import SlaveHolds
 from services.master.node import MasterNode, NodeParts
 from services.master.outcomes import Outcomes
@@ -58,7 +61,6 @@ from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 
-_GRACE_S: Final = 2.0
 _NAMESERVER_S: Final = 1.0  # a nameserver may know a newer epoch; one that is silent for so long does not keep a group waiting
 _BACKGROUND_FLUSH_S: Final = 0.5
 _PREPARE_S: Final = 1.0
@@ -105,23 +107,17 @@ class Master:
         metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
-        own = OwnLog(self._config.name, _STOPPED[store.stopped], store.end, store.lineage)
-        leadership = Leadership(leadership_rules(self._config.replication), own, clock.monotonic())
-        dispatcher = Dispatcher(store, lanes.dispatch)
-        recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, clock))
-        replication = Replication(self._config, store, lanes.reads, clock, recovery)
         pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
         await pins.load()
-        door, sync = doors.storage, lanes.sync
-        parts = NodeParts(
-            self._loaded, door, store, lanes.store, sync, metadata, dispatcher, recovery, replication, pins, clock, doors.chance
-        )
+        parts = self._parts(opened, lanes, metadata, pins)
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
-        mender = make_mender(self._config, doors, store, lanes, channels)(replication.addresses)
-        clients, replicas = await self._bind(node, parts, lanes, mender)
+        mender = make_mender(self._config, doors, store, lanes, channels)(parts.replication.addresses)
+        handover = self._handover(node, parts, lanes, _Reach(channels, place, changes))
+        clients, replicas = await self._bind(node, parts, _Bound(lanes, mender, handover))
 
         def heard(news: NameserverNews) -> None:
+            handover.heard(news)
             node.heard(news)
             place.heard(news)
 
@@ -129,25 +125,56 @@ class Master:
             self._config.node.nameservers,
             lambda: node.registration(self._identity(opened, clients, replicas)),
             *(heard, channels, clock, doors.chance),
+            patient=opened.grant is not None,
         )
         keeper = Keeper(store, lanes.files, node.known)
-        dispatcher.readable_to(store.confirmed_at_start)
+        parts.dispatcher.readable_to(store.confirmed_at_start)
         duties: list[Duty] = [
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
-            dispatcher.run,
+            parts.dispatcher.run,
             keeper.run,
             mender.run,
-            lambda: self._retain(store, lanes, replication, pins),
+            lambda: self._retain(store, lanes, parts.replication, pins),
             lambda: prepare_segments(store.ahead, lanes.ahead),
-            lambda: self._lead(node, recovery, channels),
+            lambda: self._lead(node, parts.recovery, channels, handover),
+            handover.step_down.run,
+            handover.change_role.run,
         ]
-        await work(duties, [clients, replicas], stop, lambda: self._drain(node, registrar, clients, replicas))
+        await work(duties, [clients, replicas], stop, lambda: self._drain(node, place, registrar, [clients, replicas]))
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
 
-    async def _lead(self, node: MasterNode, recovery: Recovery, channels: Channels) -> None:
+    def _parts(self, opened: "_Opened", lanes: Lanes, metadata: Metadata, pins: Pins) -> NodeParts:
+        config, doors, store = self._config, self._doors, opened.store
+        own = OwnLog(config.name, _STOPPED[store.stopped], store.end, store.lineage, config.node.broker_id, opened.granted)
+        leadership = Leadership(leadership_rules(config.replication), own, doors.clock.monotonic())
+        dispatcher = Dispatcher(store, lanes.dispatch)
+        recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, doors.clock))
+        return NodeParts(
+            self._loaded,
+            doors.storage,
+            store,
+            lanes.store,
+            lanes.sync,
+            metadata,
+            dispatcher,
+            recovery,
+            Replication(config, store, lanes.reads, doors.clock, recovery),
+            pins,
+            doors.clock,
+            doors.chance,
+            opened.grant,
+        )
+
+    def _handover(self, node: MasterNode, parts: NodeParts, lanes: Lanes, reach: "_Reach") -> Handover:
+        replicas = RemoteReplicas(reach.channels, self._config.node.cluster, self._config.node.broker)
+        return Handover(
+            HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, reach.place, reach.changes.changed)
+        )
+
+    async def _lead(self, node: MasterNode, recovery: Recovery, channels: Channels, handover: Handover) -> None:
         """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
         await self.vitals.become(Phase.WAITING, "recovering")
         cluster, broker = self._config.node.cluster, self._config.node.broker
@@ -157,9 +184,10 @@ class Master:
         )
         if self._config.node.nameservers:
             await node.nameserver_answered(within_s=_NAMESERVER_S)
-            if not recovery.must_hear_slaves:
-                await node.id_is_free()
         decision = await recovery.run(peers)
+        if isinstance(decision, Follow):
+            await handover.follow(decision)
+            return
         term = await node.open_term(decision)
         await self.vitals.become(Phase.READY)
         events = WriterEvents(written=term.on_written, flushed=term.on_flushed)
@@ -168,6 +196,7 @@ class Master:
             tasks.create_task(term.tick(), name="ticks")
             tasks.create_task(term.record_degraded(node.save_degraded), name="degraded")
             tasks.create_task(node.mark_ends(term), name="history")
+            tasks.create_task(node.know_what_the_log_holds(term), name="topics of the log")
             tasks.create_task(_prepare_forever(node, term), name="prepare")
             if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
                 tasks.create_task(_flush_forever(term, events), name="flush")
@@ -186,19 +215,21 @@ class Master:
             tasks.create_task(holds.run(period_s), name="holds")
             tasks.create_task(retaining.run(), name="retention")
 
-    async def _drain(self, node: MasterNode, registrar: Registrar, clients: RpcServer, replicas: RpcServer) -> None:
+    async def _drain(self, node: MasterNode, place: Place, registrar: Registrar, servers: list[RpcServer]) -> None:
         """Unready, known to be gone, no new writes, all writes answered, then closed."""
         log.info("draining", node=self._config.name)
         node.draining = True
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
-        await registrar.goodbye()
+        await place.leave(registrar)
         if node.term is not None:
             await node.term.writer.drained()
-        await clients.stop(_GRACE_S)
+        clients, replicas = servers
+        await place.close([clients])
         await replicas.stop(0)  # slaves never hang up by themselves, and their acks were needed until here
 
-    async def _bind(self, node: MasterNode, parts: NodeParts, lanes: Lanes, mender: Mender) -> tuple[RpcServer, RpcServer]:
+    async def _bind(self, node: MasterNode, parts: NodeParts, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
+        lanes, mender, handover = bound.lanes, bound.mender, bound.handover
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.why_not_leading)
@@ -222,11 +253,11 @@ class Master:
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(topic_reads, topic_changes)),
-            names.broker(BrokerServicer(node)),
+            names.broker(BrokerServicer(node, handover)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
-            names.replication(ReplicationServicer(parts.replication, ranges, clock.wall_ms)),
+            names.replication(ReplicationServicer(parts.replication, ranges, handover, clock.wall_ms)),
             names.metadata(MetadataServicer(metadata)),
         ]
         return (
@@ -244,6 +275,7 @@ class Master:
             cluster=config.node.cluster,
             broker=config.node.broker,
             broker_id=0,
+            configured_id=config.node.broker_id,
             replica_uuid=opened.store.replica_uuid,
             role=config.role,
             addresses=advertised(config.advertise, config.listen.clients, clients.port),
@@ -260,6 +292,29 @@ class _Opened:
     store: Store
     grant: Grant | None
     place: Place
+
+    @property
+    def granted(self) -> Epoch | None:
+        """The epoch of the last promotion; None when there was none."""
+        return None if self.grant is None else self.grant.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """How a handover reaches others, and ends this process."""
+
+    channels: Channels
+    place: Place
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What the servers answer from, besides the node."""
+
+    lanes: Lanes
+    mender: Mender
+    handover: Handover
 
 
 async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

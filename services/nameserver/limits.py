@@ -25,6 +25,7 @@ def check_registration(registration: Registration) -> None:
     _match("broker", _NAME, registration.broker, "1 to 127 letters, digits, dots, dashes or underscores")
     _match("replica_uuid", _UUID, registration.replica_uuid, "32 hex digits")
     _between("broker_id", registration.broker_id, 0, MAX_BROKER_ID)
+    _between("configured_id", registration.configured_id or 0, 0, MAX_BROKER_ID)
     _between("epoch", registration.epoch, 0, 2**62)
     _between("permission", registration.permission, 0, ALL_PERMISSIONS)
     _between("registration_period_ms", registration.registration_period_ms, 1, 3_600_000)

@@ -18,6 +18,7 @@ from dittomq.errors import InvalidField, NodeIdTaken, QueueFull, SessionEnded, T
 from dittomq.offsets import Epoch
 from dittomq.routes import (
     DEFAULT_NETWORK,
+    NO_OPENING,
     PERMISSION_READ,
     PERMISSION_WRITE,
     Beat,
@@ -26,6 +27,7 @@ from dittomq.routes import (
     Node,
     NodePage,
     NodeState,
+    Opening,
     QueueRange,
     Registration,
     Route,
@@ -82,7 +84,7 @@ class Registry:
         self._key_of_session: dict[str, NodeKey] = {}
         self._whereabouts: dict[str, _Whereabouts] = {}
         self._superseded: dict[str, str] = {}  # session → node, oldest first
-        self._group_epochs: dict[str, Epoch] = {}
+        self._openings: dict[str, Opening] = {}  # the newest epoch of each group
         self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
 
     def register(self, registration: Registration, session_id: str, now: Now) -> Membership:
@@ -97,10 +99,10 @@ class Registry:
         self._check_address(registration, now)
         self._leave_other_ids(key, registration.replica_uuid)
         self._enter(key, registration, session_id, now)
-        epoch = self._raise_epoch(registration.broker, registration.epoch)
-        self._members[key].told_epoch = epoch
+        newest = self._newest(registration.broker, registration.opening)
+        self._members[key].told_epoch = newest.epoch
         uptime_ms = now.monotonic_ms - self._started.monotonic_ms
-        return Membership(session_id, *self._master(registration.broker), self._expiry_ms, epoch, uptime_ms)
+        return Membership(session_id, *self._master(registration.broker), self._expiry_ms, newest, uptime_ms)
 
     def heartbeat(self, beat: Beat, now: Now) -> BeatAnswer:
         """Keep a session alive; raises SessionEnded."""
@@ -114,9 +116,9 @@ class Registry:
         known = member.registration
         self._whereabouts[known.replica_uuid].heard_ms[known.addresses[DEFAULT_NETWORK]] = now.monotonic_ms
         if (beat.epoch, beat.state) != (known.epoch, known.state):
-            member.registration = replace(known, epoch=beat.epoch, state=beat.state)
-        epoch = self._raise_epoch(broker, beat.epoch)
-        stale = beat.data_version != known.data_version or epoch > member.told_epoch
+            member.registration = replace(known, epoch=beat.epoch, opener_id=beat.opener_id, state=beat.state)
+        newest = self._newest(broker, Opening(beat.epoch, beat.opener_id))
+        stale = beat.data_version != known.data_version or newest.epoch > member.told_epoch
         return BeatAnswer(stale, *self._master(broker))
 
     def unregister(self, session_id: str) -> str | None:
@@ -171,7 +173,7 @@ class Registry:
     def _check_room(self, key: NodeKey, broker: str) -> None:
         if key not in self._members and len(self._members) >= MAX_NODES:
             raise QueueFull("the table of nodes", MAX_NODES)
-        if broker not in self._group_epochs and len(self._group_epochs) >= MAX_GROUPS:
+        if broker not in self._openings and len(self._openings) >= MAX_GROUPS:
             raise QueueFull("the table of broker groups", MAX_GROUPS)
 
     def _check_id(self, key: NodeKey, registration: Registration, now: Now) -> None:
@@ -180,7 +182,9 @@ class Registry:
             return
         if registration.epoch <= holder.registration.epoch:
             silent_ms = now.monotonic_ms - holder.seen.monotonic_ms
-            raise NodeIdTaken(registration.node, holder.registration.addresses[DEFAULT_NETWORK], silent_ms)
+            newest = self._newest(registration.broker, registration.opening)
+            address, opener_id = holder.registration.addresses[DEFAULT_NETWORK], newest.opener_id
+            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, -1 if opener_id is None else opener_id)
 
     def _check_address(self, registration: Registration, now: Now) -> None:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
@@ -241,9 +245,11 @@ class Registry:
         """Members of a group by broker id."""
         return sorted(self._groups.get(broker, {}).items(), key=lambda each: each[0])
 
-    def _raise_epoch(self, broker: str, epoch: Epoch) -> Epoch:
-        known = max(self._group_epochs.get(broker, Epoch(0)), epoch)
-        self._group_epochs[broker] = known
+    def _newest(self, broker: str, heard: Opening) -> Opening:
+        """The newest epoch of the group after one was heard of; of two that are equal, one whose opener is known."""
+        known = self._openings.get(broker, NO_OPENING)
+        if heard.epoch > known.epoch or (heard.epoch == known.epoch and known.opener_id is None):
+            known = self._openings[broker] = heard
         return known
 
     def _master(self, broker: str) -> tuple[str, str]:
@@ -282,6 +288,7 @@ class Registry:
             data_version=known.data_version,
             replica_uuid=known.replica_uuid,
             addresses=known.addresses,
+            configured_id=known.configured_id,
         )
 
     def _page_start(self, token: str) -> int:

@@ -67,6 +67,11 @@ class Follower:
         self._left_at = self._heard_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
         self.resync = Resync(parts.resync, self.heard, callers.topics_at)
+        self._dialled: asyncio.Task[None] | None = None
+        self._retired = False
+        self._between_streams = asyncio.Event()
+        self._between_streams.set()
+        self.alone: Callable[[], None] = _nobody  # called whenever there is no stream: somebody else may lead by now
         self.state = "waiting"
         self.since_ms = parts.clock.wall_ms()
         self.problem = "no master is known yet"
@@ -133,13 +138,26 @@ class Follower:
             return Readable(flushed, confirmed)
         return Readable(confirmed, confirmed)
 
-    def nameservers_answered(self) -> None:
-        """The master's address may have changed."""
+    def master_is_named(self) -> None:
+        """Nameservers name a master that they did not name before: dial it now."""
         self._wake.set()
 
     def serves_at(self, address: str) -> None:
         """Where this node serves its log to others; told before `run`."""
         self._own_address = address
+
+    async def retire(self) -> None:
+        """Follow nobody any more; what was received is durable when this returns, and no byte is added."""
+        self._retired = True
+        if self._dialled is not None:
+            self._dialled.cancel()
+        await self._between_streams.wait()
+        await self.copy.settle()
+        await self.copy.flush()
+
+    def all_is_confirmed(self) -> None:
+        """A master that stepped down had confirmed all of its log, which this copy holds."""
+        self._own.learn(self.copy.received)
 
     async def run(self) -> None:
         """Follow until cancelled, or until a copy is to take the store's place; raises StoreFailed when the disk fails."""
@@ -148,15 +166,19 @@ class Follower:
         async with self.resync, asyncio.TaskGroup() as tasks:
             await self.resync.take_up(tasks)
             tasks.create_task(self._look_around(), name="look around")
-            tasks.create_task(self._dial_forever(), name="dial")
+            tasks.create_task(self._dial_forever(tasks), name="dial")
 
-    async def _dial_forever(self) -> None:
+    async def _dial_forever(self, tasks: asyncio.TaskGroup) -> None:
         pause_s = _FIRST_PAUSE_S
         while not self.resync.is_done:
             address = self._callers.master_address()
             began = self._parts.clock.monotonic()
-            if address:
-                await self._follow(address)
+            if address and not self._retired:
+                self._between_streams.clear()
+                self._dialled = tasks.create_task(self._follow(address), name="stream")
+                await asyncio.wait([self._dialled])
+                self._between_streams.set()
+            self.alone()
             if self._parts.clock.monotonic() - began > 2 * _LONGEST_PAUSE_S:
                 pause_s = _FIRST_PAUSE_S
             await self._pause(pause_s * (0.5 + self._parts.chance.random() / 2))
@@ -246,3 +268,7 @@ class Follower:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+def _nobody() -> None:
+    return

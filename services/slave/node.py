@@ -10,22 +10,23 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
+from dittomq.broker.role import Grant
 from dittomq.broker.watching import StatusWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
-from dittomq.errors import NotPermitted
 from dittomq.ha_status import HaStatus, NodeView
-from dittomq.lineage import newest_epoch
+from dittomq.lineage import newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, topics_of_queues
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
-from dittomq.routes import NodeState, Registration, Role
+from dittomq.replication.promotion import Stance, Standing
+from dittomq.routes import NO_OPENING, NodeState, Opening, Registration, Role
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
-from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
+from dittomq.wire.admin import BrokerDescription, Setting
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower
 
@@ -43,6 +44,7 @@ class NodeParts:
     dispatcher: Dispatcher
     pins: Pins
     clock: Clock
+    grant: Grant | None
 
 
 class MasterAddresses:
@@ -50,18 +52,25 @@ class MasterAddresses:
 
     def __init__(self, fixed_replication: str) -> None:
         self._fixed = fixed_replication
-        self._heard_replication = ""
+        self._heard_replication = self._named = ""
         self.clients = ""
+        self.newest = NO_OPENING  # the newest epoch of the group that nameservers told of
 
     @property
     def replication(self) -> str:
         """ "host:port" of its replication port."""
         return self._fixed or self._heard_replication
 
-    def heard(self, news: NameserverNews) -> None:
-        """The nameservers answered; without a master among their answers the last known address stays."""
+    def heard(self, news: NameserverNews) -> bool:
+        """The nameservers answered; without a master among their answers the last known address stays.
+
+        Whether that is a reason to dial at once: a master is named that was not named before.
+        """
+        self.newest = news.newest
+        before, self._named = self._named, news.master.master_replication if news.master is not None else ""
         if news.master is not None:
             self.clients, self._heard_replication = news.master.master, news.master.master_replication
+        return bool(self._named) and self._named != before
 
 
 class SlaveNode:
@@ -71,6 +80,7 @@ class SlaveNode:
         self._parts = parts
         self._config = parts.loaded.value
         self._follower = follower
+        self.in_sync: tuple[str, ...] = ()  # slaves that were in sync when this node was promoted
         self._addresses = addresses
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
@@ -93,21 +103,35 @@ class SlaveNode:
     def _all_topics(self) -> Mapping[str, TopicConfig]:
         """The table, and every topic that the log holds something of."""
         store = self._parts.store
-        held = [(topic, queue) for topic, queue in store.queues() if _holds(store, topic, queue)]
-        return {**topics_of_queues(held), **self._parts.metadata.table(TOPICS).rows}
+        return {**topics_of_queues(store.queues_with_messages()), **self._parts.metadata.table(TOPICS).rows}
 
     def known(self) -> Known:
         """What is worth surviving a crash."""
-        return Known(self._follower.copy.flushed, self._follower.known_confirmed(), ())
+        return Known(self._follower.copy.flushed, self._follower.known_confirmed(), self.in_sync)
 
     def registration(self, identity: Identity) -> Registration:
         """What nameservers are told."""
         version = self._parts.metadata.table(TOPICS).version
-        return registration(identity, self.epoch, NodeState.SERVING, Table(version, self._all_topics()))
+        opening = Opening(self.epoch, newest_opener(self._parts.store.lineage))
+        return registration(identity, opening, NodeState.SERVING, Table(version, self._all_topics()))
 
-    def lead(self, node: str, *, accept_loss: bool) -> RoleChange:
-        """Promotion does not exist in this version."""
-        raise NotPermitted(f"{self._config.name} is a slave, and this version does not promote slaves; start its group's master again")
+    def standing(self) -> Standing:
+        """Where this replica stands, for whoever is to be promoted."""
+        parts, grant = self._parts, self._parts.grant
+        return Standing(
+            node=self._config.name,
+            node_id=self._config.node.broker_id,
+            wire_id=self._config.node.broker_id if grant is None else grant.wire_id,
+            replica_uuid=parts.store.replica_uuid,
+            stance=Stance.FOLLOWING,
+            lineage=parts.store.lineage,
+            end=self._follower.copy.received,
+            confirmed=self._follower.known_confirmed(),
+            granted=Epoch(0) if grant is None else grant.epoch,
+            stepped_down_at=None if grant is None else grant.end,
+            rules=self._config.replication.group_rules,
+            topics=parts.metadata.table(TOPICS).version,
+        )
 
     def status(self) -> HaStatus:
         """This slave's view of its group."""
@@ -191,8 +215,3 @@ class SlaveNode:
             topic_version=self._parts.metadata.table(TOPICS).version,
             version=VERSION,
         )
-
-
-def _holds(store: Store, topic: str, queue: int) -> bool:
-    low, high = store.queue_range(topic, queue)
-    return low < high

@@ -1,7 +1,7 @@
 # methods are named by the .proto files
 """A slave's doors: decode, call, encode. What masters and slaves answer alike is in `dittomq.broker.servicers`."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc.aio
@@ -15,8 +15,10 @@ from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.broker.watching import WatchOrder
 from dittomq.errors import NotMaster
+from dittomq.replication.promotion import Standing
 from dittomq.wire import admin as wire_admin
 from dittomq.wire import messaging as wire_messaging
+from dittomq.wire.admin import RoleChange, RoleOrder
 from services.slave.node import SlaveNode
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -47,20 +49,24 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
 class ReplicationServicer(RangeServicer):
     """Serves ranges to a recovering master; feeds nobody."""
 
-    def __init__(self, node: str, master: Callable[[], str], ranges: RangeServing) -> None:
-        super().__init__(ranges)
+    def __init__(self, node: str, master: Callable[[], str], ranges: RangeServing, standing: Callable[[], Standing]) -> None:
+        super().__init__(ranges, standing)
         self._node = node
         self._master = master
 
     async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
         raise NotMaster(self._node, self._master())
 
+    async def StepDown(self, request: replication_pb2.StepDownRequest, context: Context) -> replication_pb2.StepDownResponse:
+        raise NotMaster(self._node, self._master())
+
 
 class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
     """What this slave is and how its group stands."""
 
-    def __init__(self, node: SlaveNode) -> None:
+    def __init__(self, node: SlaveNode, change_role: Callable[[RoleOrder], Awaitable[RoleChange]]) -> None:
         self._node = node
+        self._change_role = change_role
 
     async def GetBroker(self, request: admin_pb2.GetBrokerRequest, context: Context) -> admin_pb2.GetBrokerResponse:
         return wire_admin.get_broker_response(self._node.description())
@@ -73,4 +79,4 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
         await self._node.watches.watch(order, lambda status: context.write(wire_admin.watch_response(status)))
 
     async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
-        return wire_admin.change_role_response(self._node.lead(request.node, accept_loss=request.accept_loss))
+        return wire_admin.change_role_response(await self._change_role(wire_admin.role_order(request)))

@@ -2,9 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -32,10 +30,12 @@ from dittomq.broker.topics import SlaveTopics, TopicReads
 from dittomq.commitlog.store import Store
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_source import RemoteMetadata
+from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
@@ -46,12 +46,11 @@ from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
 from services.slave.follower import Callers, Follower, FollowerParts
+from services.slave.heir import Heir, HeirParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
 from services.slave.replica import Replica, ReplicaParts
 from services.slave.resync import ResyncParts
 from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
-
-_GRACE_S: Final = 2.0
 
 log = structlog.get_logger()
 
@@ -83,36 +82,35 @@ class Slave:
 
     async def _serve(self, opened: "_Opened", lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
         store, place = opened.store, opened.place
-        doors, clock, config = self._doors, self._doors.clock, self._config
-        changes = Changes()
-        metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
-        for restored in await metadata.load():
-            log.warning("config_file_restored", what=restored)
+        doors, clock, config, changes = self._doors, self._doors.clock, self._config, Changes()
+        metadata = await self._metadata(lanes, changes)
         await lanes.store.call(store.sync)
         await lanes.store.call(store.stamp_boot)
         addresses = MasterAddresses(config.replication.master_address)
-
-        async def hide(minimums: QueueMinimums) -> None:
-            await lanes.store.call(lambda: store.hide(minimums))
-
-        puller = MetadataPuller(RemoteMetadata(channels, lambda: addresses.clients), metadata, clock, hide)
         pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, clock, doors.chance))
         await pins.load()
-        parts = NodeParts(self._loaded, store, metadata, puller, Dispatcher(store, lanes.dispatch), pins, clock)
-        follower = self._follower(parts, lanes, channels, Callers(lambda: addresses.replication, puller.topics_at, _anew(place)))
+        parts = self._parts(opened, lanes, _Tables(metadata, RemoteMetadata(channels, lambda: addresses.clients), pins))
+        callers = Callers(lambda: addresses.replication, parts.puller.topics_at, lambda why: place.come_back(BrokerService.SLAVE, why))
+        follower = self._follower(parts, lanes, channels, callers)
         node = SlaveNode(parts, follower, addresses)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
-        clients, ranges = await self._bind(node, _Bound(parts, lanes, follower, addresses, mender))
+        heir = self._heir(node, bound := _Bound(parts, lanes, follower, addresses, mender), channels, place)
+        clients, ranges = await self._bind(node, bound, heir)
         follower.serves_at(self._replication_address(ranges))
 
         def heard(news: NameserverNews) -> None:
-            addresses.heard(news)
-            follower.nameservers_answered()
+            if addresses.heard(news):
+                follower.master_is_named()
             place.heard(news)
 
-        identity = self._identity(opened, clients, ranges)
-        registrar = Registrar(config.node.nameservers, lambda: node.registration(identity), heard, channels, clock, doors.chance)
+        registrar = Registrar(
+            config.node.nameservers,
+            lambda: node.registration(self._identity(opened, clients, ranges)),
+            *(heard, channels, clock, doors.chance),
+            patient=opened.grant is not None,
+        )
+        follower.alone = registrar.ask
         keeper = Keeper(store, lanes.files, node.known)
         duties: list[Duty] = [
             registrar.run,
@@ -123,14 +121,31 @@ class Slave:
             lambda: prepare_segments(store.ahead, lanes.ahead),
             self._retaining(store, lanes, pins).run,
             mender.run,
-            puller.run,
+            parts.puller.run,
             follower.run,
+            heir.errand.run,
         ]
         await self.vitals.become(Phase.READY)
-        await work(duties, [clients, ranges], stop, lambda: self._drain(node, registrar, [clients, ranges]))
+        await work(duties, [clients, ranges], stop, lambda: self._drain(node, place, registrar, [clients, ranges]))
         await follower.copy.flush()
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
+
+    async def _metadata(self, lanes: Lanes, changes: Changes) -> Metadata:
+        metadata = Metadata(ConfigFiles(self._doors.storage, self._config.name), lanes.files, self._doors.clock, changes.table_changed)
+        for restored in await metadata.load():
+            log.warning("config_file_restored", what=restored)
+        return metadata
+
+    def _parts(self, opened: "_Opened", lanes: Lanes, tables: "_Tables") -> NodeParts:
+        store, clock = opened.store, self._doors.clock
+
+        async def hide(minimums: QueueMinimums) -> None:
+            await lanes.store.call(lambda: store.hide(minimums))
+
+        puller = MetadataPuller(tables.of_master, tables.own, clock, hide)
+        dispatcher = Dispatcher(store, lanes.dispatch)
+        return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, opened.grant)
 
     def _retaining(self, store: Store, lanes: Lanes, pins: Pins) -> Retaining:
         table = self._config.retention
@@ -144,15 +159,30 @@ class Slave:
         own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.reads, lanes.files, parts.dispatcher))
         return Follower(FollowerParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance), callers)
 
-    async def _drain(self, node: SlaveNode, registrar: Registrar, servers: list[RpcServer]) -> None:
+    def _heir(self, node: SlaveNode, bound: "_Bound", channels: Channels, place: Place) -> Heir:
+        config, doors = self._config, self._doors
+        parts = HeirParts(
+            config=config,
+            storage=doors.storage,
+            files=bound.lanes.files,
+            node=node,
+            follower=bound.follower,
+            addresses=bound.addresses,
+            routes=RouteCache(config.node.nameservers, channels, doors.clock),
+            replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
+            place=place,
+            pull_tables=bound.parts.puller.pull_once,
+        )
+        return Heir(parts)
+
+    async def _drain(self, node: SlaveNode, place: Place, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("draining", node=self._config.name)
         node.watches.stop()
         await self.vitals.become(Phase.DRAINING, "shutting down")
-        await registrar.goodbye()
-        for server in servers:
-            await server.stop(_GRACE_S)
+        await place.leave(registrar)
+        await place.close(servers)
 
-    async def _bind(self, node: SlaveNode, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
+    async def _bind(self, node: SlaveNode, bound: "_Bound", heir: Heir) -> tuple[RpcServer, RpcServer]:
         config, clock, parts, lanes = self._config, self._doors.clock, bound.parts, bound.lanes
         store, metadata = parts.store, parts.metadata
 
@@ -173,11 +203,11 @@ class Slave:
             names.messaging(MessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master))),
-            names.broker(BrokerServicer(node)),
+            names.broker(BrokerServicer(node, heir.errand.ask)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
-            names.replication(ReplicationServicer(config.name, master, ranges)),
+            names.replication(ReplicationServicer(config.name, master, ranges, node.standing)),
             names.metadata(MetadataServicer(metadata)),  # a recovering master takes the tables with the tail
         ]
         return (
@@ -197,7 +227,8 @@ class Slave:
         return Identity(
             cluster=config.node.cluster,
             broker=config.node.broker,
-            broker_id=config.node.broker_id if opened.grant is None else opened.grant.broker_id,
+            broker_id=config.node.broker_id if opened.grant is None else opened.grant.wire_id,
+            configured_id=config.node.broker_id,
             replica_uuid=opened.store.replica_uuid,
             role=Role.SLAVE,
             addresses=advertised(config.advertise, config.listen.clients, clients.port),
@@ -227,8 +258,13 @@ class _Opened:
     place: Place
 
 
-def _anew(place: Place) -> Callable[[str], None]:
-    return lambda why: place.come_back(BrokerService.SLAVE, why)
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """This node's tables, its master's, and the audits' pins."""
+
+    own: Metadata
+    of_master: RemoteMetadata
+    pins: Pins
 
 
 async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

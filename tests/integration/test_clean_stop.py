@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import Message, PutStatus
-from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import Fate, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import eventually
@@ -16,7 +16,8 @@ from tests.support.waiting import eventually
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
-    with real_group(tmp_path_factory.mktemp("clean")) as running:
+    quick = shape(nameserver={"registry.broker_expiry_ms": 5_000})  # so long it must be up before it can deny that another node leads
+    with real_group(tmp_path_factory.mktemp("clean"), quick) as running:
         yield running
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.offsets import Epoch
+from dittomq.offsets import Epoch, PhysicalOffset
 from tests.support.real_group import real_group, shape
 from tests.support.waiting import eventually
 
@@ -14,8 +14,8 @@ def test_processes_that_find_their_roles_changed_become_the_other_service_under_
         cluster = group.cluster
         for name in ("a/1", "a/0"):
             cluster.stop_node(name)
-        save_grant(OsStorage(cluster.data_dir("a/0")), Grant(BrokerService.SLAVE, 1, Epoch(9), "a/1"))
-        save_grant(OsStorage(cluster.data_dir("a/1")), Grant(BrokerService.MASTER, 0, Epoch(9), "a/0"))
+        save_grant(OsStorage(cluster.data_dir("a/0")), Grant(BrokerService.SLAVE, 1, Epoch(9), "a/1", PhysicalOffset(0)))
+        save_grant(OsStorage(cluster.data_dir("a/1")), Grant(BrokerService.MASTER, 0, Epoch(9), "a/0", PhysicalOffset(0)))
 
         cluster.start()
         cluster.wait_in_sync()

@@ -38,11 +38,11 @@ class Group:
         for name in ("ns", "a0", "a1"):
             self.node(name).start()
 
-    async def in_sync(self, mq: AsyncClient) -> None:
+    async def in_sync(self, mq: AsyncClient, master: str = "a/0") -> None:
         """Wait until the master takes writes and has its slave in sync."""
         while True:
             with contextlib.suppress(DittoError):
-                status = await mq.admin.ha_status("a/0")
+                status = await mq.admin.ha_status(master)
                 if status.writable and status.in_sync_now == 2:
                     return
             await asyncio.sleep(0.1)

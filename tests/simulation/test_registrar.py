@@ -177,7 +177,7 @@ def test_of_two_masters_the_one_with_the_highest_epoch_is_heard(world: World) ->
 
         assert follower.last.master is not None
         assert follower.last.master.master == "a-9:10911"
-        assert follower.last.group_epoch == 8
+        assert follower.last.newest.epoch == 8
 
     play(world, story)
 
@@ -240,7 +240,7 @@ def test_a_new_epoch_of_the_group_reaches_every_member_within_a_period(world: Wo
         leader.registrar.changed()
         await asyncio.sleep(10.5)
 
-        assert follower.last.group_epoch == 8
+        assert follower.last.newest.epoch == 8
 
     play(world, story)
 

@@ -2,10 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.client import AsyncClient, PutStatus
-from dittomq.offsets import Epoch
+from dittomq.errors import NotPermitted
+from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.group import Group, play
 from tests.simulation.world import Node
 
@@ -27,8 +30,8 @@ async def decide(node: Node, grant: Grant) -> None:
 async def change_places(group: Group) -> None:
     for name in ("a1", "a0"):
         await group.node(name).stop()
-    await decide(group.node("a0"), Grant(BrokerService.SLAVE, 1, Epoch(9), "a/1"))
-    await decide(group.node("a1"), Grant(BrokerService.MASTER, 0, Epoch(9), "a/0"))
+    await decide(group.node("a0"), Grant(BrokerService.SLAVE, 1, Epoch(9), "a/1", PhysicalOffset(0)))
+    await decide(group.node("a1"), Grant(BrokerService.MASTER, 0, Epoch(9), "a/0", PhysicalOffset(0)))
 
 
 def test_nodes_obey_a_role_change_over_their_configuration_and_keep_every_message() -> None:
@@ -41,14 +44,74 @@ def test_nodes_obey_a_role_change_over_their_configuration_and_keep_every_messag
 
         for name in ("a0", "a1"):
             group.node(name).start()
-        await group.in_sync(mq)
+        await group.in_sync(mq, "a/1")
 
         assert (await mq.admin.ha_status("a1:10911")).node == "a/1"
         assert (await mq.admin.ha_status("a1:10911")).writable
         assert not (await mq.admin.ha_status("a0:10911")).writable
         async with mq.producer() as producer:
             assert (await producer.publish("orders", b"after", queue=0)).status is PutStatus.PUT_OK
-        page = await mq.reader("orders", queue=0).pull(0)
+        page = await mq.reader("orders", queue=0, max_messages=100).pull(0)
         assert [message.body for message in page.messages] == [b"before", b"after"]
+
+    play(story)
+
+
+def test_a_slave_that_is_told_to_lead_changes_places_with_its_master_and_nothing_is_lost_or_asked_twice() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer() as producer:
+            for number in range(20):
+                await producer.publish("orders", f"before {number}", queue=0)
+
+            change = await mq.admin.change_role("a/1")
+            receipts = [await producer.publish("orders", f"after {number}", queue=0) for number in range(20)]
+
+        assert change.may_be_lost == ""
+        assert {receipt.epoch for receipt in receipts} == {change.epoch}
+        assert all(
+            {(copy.node, copy.state.value) for copy in receipt.copies} == {("a/0", "flushed"), ("a/1", "flushed")} for receipt in receipts
+        )
+        await group.in_sync(mq, "a/1")
+        roles = {node.name: node.broker_id for node in await mq.admin.list_brokers()}
+        assert roles == {"a/1": 0, "a/0": 1}
+        page = await mq.reader("orders", queue=0, max_messages=100).pull(0)
+        assert [message.body for message in page.messages] == [f"{when} {n}".encode() for when in ("before", "after") for n in range(20)]
+
+    play(story)
+
+
+def test_places_are_changed_back_by_the_same_command() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        for node in ("a/1", "a/0", "a/1"):
+            await mq.admin.change_role(node)
+            await group.in_sync(mq, node)
+
+        assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
+
+    play(story)
+
+
+def test_a_promoted_slave_keeps_the_group_when_the_old_master_comes_back() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(on_weak="return") as producer:
+            await producer.publish("orders", b"before", queue=0)
+            await group.kill("a0")  # before its slave has heard of the topic
+            with pytest.raises(
+                NotPermitted, match=r"a/0 has not confirmed its demotion and may still be writing.*a/1 lacks nothing confirmed"
+            ):
+                await mq.admin.change_role("a/1")
+            change = await mq.admin.change_role("a/1", old_master_is_stopped=True)
+            assert change.may_be_lost == ""
+            assert (await producer.publish("orders", b"after", queue=0)).epoch == change.epoch
+
+        group.node("a0").start()
+        await group.in_sync(mq, "a/1")
+
+        assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
+        assert not (await mq.admin.ha_status("a/0")).writable
 
     play(story)

@@ -7,10 +7,10 @@ import pytest
 from dittomq.broker.role import BrokerService, ComeBack, Grant, load_grant, own_grant, save_grant
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import ConfigError, UnreadableStore
-from dittomq.offsets import Epoch
+from dittomq.offsets import Epoch, PhysicalOffset
 
-PROMOTED = Grant(BrokerService.MASTER, 0, Epoch(7), "a/0")
-DEMOTED = Grant(BrokerService.SLAVE, 1, Epoch(7), "a/1")
+PROMOTED = Grant(BrokerService.MASTER, 0, Epoch(7), "a/0", PhysicalOffset(0))
+DEMOTED = Grant(BrokerService.SLAVE, 1, Epoch(7), "a/1", PhysicalOffset(0))
 
 
 @pytest.fixture

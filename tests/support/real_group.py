@@ -31,7 +31,7 @@ Answer = TypeVar("Answer", bound=Message)
 Settings = Mapping[str, str | int]
 
 
-def shape(slaves: int = 2, *, master: Settings | None = None, slave: Settings | None = None) -> Shape:
+def shape(slaves: int = 2, *, master: Settings | None = None, slave: Settings | None = None, nameserver: Settings | None = None) -> Shape:
     """A group with small segments, whose slaves soon know that their master is gone, and whose nodes register every second."""
     both = {"store.segment_bytes": SEGMENT_BYTES, "node.registration_period_ms": 1_000}
     return Shape(
@@ -39,6 +39,7 @@ def shape(slaves: int = 2, *, master: Settings | None = None, slave: Settings | 
         master_settings={**both, **(master or {})},
         slave_settings={**both, "reading.master_gone_ms": MASTER_GONE_MS, **(slave or {})},
         usual_ports=False,
+        nameserver_settings=nameserver or {},
     )
 
 

@@ -2,7 +2,7 @@
 
     > SlaveHeard broker_id=1 end=900 lineage=1@0        a hello, as in the plays of `master`
     > SlaveGone node=a/1
-    > EpochKnown epoch=7                                a nameserver has seen it
+    > NameserversSay epoch=7 opener=1                   a node with another id has opened it
     > LossAccepted                                      the operator lets it lead
     > TookOver                                          the tail that the last answer named is here, durably
     > BrokeOff                                          its slave could not be read to the end
@@ -16,6 +16,7 @@ from typing import Any
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import events
 from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped, TakeOver
+from dittomq.routes import NO_OPENING, Opening
 from tests.transcripts.script import shown
 from tests.transcripts.sessions import told
 
@@ -35,6 +36,7 @@ class Start:
         end = PhysicalOffset(given.get("end", 0))
         self._own = OwnLog("a/0", Stopped(given["stopped"]), end, given.get("lineage", ()))
         self._leadership = Leadership(rules, self._own, now)
+        self._leadership.nameservers_say(NO_OPENING, settled=given.get("denied", True), id_taken="")  # that another node leads
         self._plan: TakeOver | None = None
         self._said = ""
 
@@ -45,8 +47,9 @@ class Start:
                 self._leadership.slave_heard(told("Hello", given, events))
             case "SlaveGone":
                 self._leadership.slave_gone(given["node"])
-            case "EpochKnown":
-                self._leadership.epoch_known(Epoch(given["epoch"]))
+            case "NameserversSay":
+                newest = Opening(Epoch(given.get("epoch", 0)), given.get("opener"))
+                self._leadership.nameservers_say(newest, settled=given.get("settled", False), id_taken=given.get("id_taken", ""))
             case "LossAccepted":
                 self._leadership.accept_loss()
             case "TookOver":

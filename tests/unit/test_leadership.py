@@ -5,7 +5,8 @@ from dataclasses import replace
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello
-from dittomq.replication.leadership import Lead, Leadership, LeadershipRules, OwnLog, Refuse, Stopped, TakeOver, Wait
+from dittomq.replication.leadership import Follow, Lead, Leadership, LeadershipRules, OwnLog, Refuse, Stopped, TakeOver, Wait
+from dittomq.routes import NO_OPENING, Opening
 
 RULES = LeadershipRules(replicas_expected=2, in_sync_replicas=2, sync_flush=True, recover_wait_s=5.0)
 ONE: Lineage = (LineageEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
@@ -14,6 +15,13 @@ TWO: Lineage = (*ONE, LineageEntry(Epoch(2), 0, 22, PhysicalOffset(500)))
 
 def own(stopped: Stopped, end: int = 900, lineage: Lineage = ONE) -> OwnLog:
     return OwnLog("a/0", stopped, PhysicalOffset(end), lineage)
+
+
+def asked(rules: LeadershipRules, own: OwnLog, now: float) -> Leadership:
+    """A start that a nameserver has told that nobody else leads."""
+    leadership = Leadership(rules, own, now)
+    leadership.nameservers_say(NO_OPENING, settled=True, id_taken="")
+    return leadership
 
 
 EMPTY = own(Stopped.EMPTY, end=0, lineage=())
@@ -39,31 +47,31 @@ def hello(broker_id: int, end: int, lineage: Lineage = ONE, confirmed: int = 0) 
 
 
 def test_a_whole_log_leads_at_once_with_the_next_epoch() -> None:
-    assert Leadership(RULES, own(Stopped.WHOLE), 0.0).decide(0.0) == Lead(Epoch(2), "")
+    assert asked(RULES, own(Stopped.WHOLE), 0.0).decide(0.0) == Lead(Epoch(2), "")
 
 
 def test_a_master_without_slaves_never_waits() -> None:
     rules = replace(RULES, replicas_expected=0, in_sync_replicas=1)
 
-    assert isinstance(Leadership(rules, EMPTY, 0.0).decide(0.0), Lead)
+    assert isinstance(asked(rules, EMPTY, 0.0).decide(0.0), Lead)
 
 
 def test_the_epoch_is_above_what_slaves_and_nameservers_know() -> None:
-    leadership = Leadership(RULES, own(Stopped.WHOLE), 0.0)
-    leadership.epoch_known(Epoch(7))
+    leadership = asked(RULES, own(Stopped.WHOLE), 0.0)
+    leadership.nameservers_say(Opening(Epoch(7), 0), settled=True, id_taken="")
 
     assert leadership.decide(0.0) == Lead(Epoch(8), "")
 
 
 def test_after_power_loss_a_flushing_master_waits_for_slaves_and_then_leads_alone() -> None:
-    leadership = Leadership(RULES, own(Stopped.POWER_LOSS), 0.0)
+    leadership = asked(RULES, own(Stopped.POWER_LOSS), 0.0)
 
     assert isinstance(leadership.decide(4.9), Wait)
     assert isinstance(leadership.decide(5.0), Lead)
 
 
 def test_after_power_loss_the_wait_ends_when_all_slaves_came() -> None:
-    leadership = Leadership(RULES, own(Stopped.POWER_LOSS), 0.0)
+    leadership = asked(RULES, own(Stopped.POWER_LOSS), 0.0)
     leadership.slave_heard(hello(1, 900))
     assert isinstance(leadership.decide(0.1), Wait)
 
@@ -73,7 +81,7 @@ def test_after_power_loss_the_wait_ends_when_all_slaves_came() -> None:
 
 
 def test_after_power_loss_the_longest_tail_of_the_newest_lineage_is_taken() -> None:
-    leadership = Leadership(RULES, own(Stopped.POWER_LOSS, end=900), 0.0)
+    leadership = asked(RULES, own(Stopped.POWER_LOSS, end=900), 0.0)
     leadership.slave_heard(hello(1, 2_000, lineage=ONE))
     leadership.slave_heard(hello(2, 600, lineage=TWO))
 
@@ -94,7 +102,7 @@ def test_power_loss_without_fsync_must_hear_enough_slaves_however_long_it_takes(
 def test_beyond_the_slaves_that_must_be_heard_the_others_are_waited_for_a_while() -> None:
     for stopped in (Stopped.POWER_LOSS, Stopped.FAILED_SYNC, Stopped.EMPTY):
         rules = replace(RULES, in_sync_replicas=3, sync_flush=False)  # one slave has all that was confirmed, unless the group was degraded
-        leadership = Leadership(rules, own(stopped, end=0, lineage=()) if stopped is Stopped.EMPTY else own(stopped), 0.0)
+        leadership = asked(rules, own(stopped, end=0, lineage=()) if stopped is Stopped.EMPTY else own(stopped), 0.0)
         leadership.slave_heard(hello(1, 950))
 
         waits = leadership.decide(4.9)
@@ -109,17 +117,17 @@ def test_beyond_the_slaves_that_must_be_heard_the_others_are_waited_for_a_while(
 
 
 def test_a_failed_fsync_must_hear_enough_slaves_too() -> None:
-    assert isinstance(Leadership(RULES, own(Stopped.FAILED_SYNC), 0.0).decide(1e6), Wait)
+    assert isinstance(asked(RULES, own(Stopped.FAILED_SYNC), 0.0).decide(1e6), Wait)
 
 
 def test_with_one_copy_asked_a_failed_fsync_takes_what_it_finds() -> None:
     rules = replace(RULES, in_sync_replicas=1)
 
-    assert isinstance(Leadership(rules, own(Stopped.FAILED_SYNC), 0.0).decide(5.0), Lead)
+    assert isinstance(asked(rules, own(Stopped.FAILED_SYNC), 0.0).decide(5.0), Lead)
 
 
 def test_an_empty_master_among_full_slaves_copies_the_longest_first() -> None:
-    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership = asked(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 700))
     assert isinstance(leadership.decide(1e6), Wait)
 
@@ -138,7 +146,7 @@ def test_an_empty_master_that_confirmed_alone_copies_its_slaves_when_all_were_he
 
 
 def test_a_loss_that_was_accepted_is_named_also_after_a_tail_was_taken_over() -> None:
-    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership = asked(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 700))
     leadership.accept_loss()
 
@@ -151,14 +159,14 @@ def test_a_loss_that_was_accepted_is_named_also_after_a_tail_was_taken_over() ->
 
 
 def test_an_empty_master_that_heard_one_empty_slave_is_not_a_new_group_yet() -> None:
-    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership = asked(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 0, lineage=()))
 
     assert isinstance(leadership.decide(1e6), Wait)
 
 
 def test_an_empty_master_that_heard_all_slaves_empty_opens_the_first_epoch() -> None:
-    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership = asked(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 0, lineage=()))
     leadership.slave_heard(hello(2, 0, lineage=()))
 
@@ -166,7 +174,7 @@ def test_an_empty_master_that_heard_all_slaves_empty_opens_the_first_epoch() -> 
 
 
 def test_a_slave_that_left_does_not_count_as_heard() -> None:
-    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership = asked(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 0, lineage=()))
     leadership.slave_heard(hello(2, 0, lineage=()))
     leadership.slave_gone("a/1")
@@ -175,7 +183,7 @@ def test_a_slave_that_left_does_not_count_as_heard() -> None:
 
 
 def test_after_taking_over_the_master_leads_from_the_new_end() -> None:
-    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership = asked(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 700))
     leadership.slave_heard(hello(2, 900))
     leadership.decide(0.1)
@@ -186,7 +194,7 @@ def test_after_taking_over_the_master_leads_from_the_new_end() -> None:
 
 
 def test_confirmed_data_that_is_missing_here_is_refused_until_the_operator_accepts_the_loss() -> None:
-    leadership = Leadership(RULES, own(Stopped.WHOLE, end=500), 0.0)
+    leadership = asked(RULES, own(Stopped.WHOLE, end=500), 0.0)
     leadership.slave_heard(hello(1, 900, confirmed=900))
     decision = leadership.decide(0.0)
     assert isinstance(decision, Refuse)
@@ -200,7 +208,7 @@ def test_confirmed_data_that_is_missing_here_is_refused_until_the_operator_accep
 
 
 def test_accepted_loss_says_what_was_not_waited_for() -> None:
-    leadership = Leadership(RULES, EMPTY, 0.0)
+    leadership = asked(RULES, EMPTY, 0.0)
 
     leadership.accept_loss()
 
@@ -212,7 +220,7 @@ def test_accepted_loss_says_what_was_not_waited_for() -> None:
 def test_an_empty_master_begins_where_the_slave_does_and_an_older_one_never_leaves_a_gap() -> None:
     late = replace(hello(1, 900_000), min_offset=PhysicalOffset(655_360))
     rules = replace(RULES, replicas_expected=1)
-    empty, older = Leadership(rules, EMPTY, 0.0), Leadership(rules, own(Stopped.POWER_LOSS), 0.0)
+    empty, older = asked(rules, EMPTY, 0.0), asked(rules, own(Stopped.POWER_LOSS), 0.0)
     for leadership in (empty, older):
         leadership.slave_heard(late)
 
@@ -220,3 +228,84 @@ def test_an_empty_master_begins_where_the_slave_does_and_an_older_one_never_leav
     refused = older.decide(0.1)
     assert isinstance(refused, Refuse)
     assert "empty the data_dir of a/0" in refused.why
+
+
+BY_A1: Lineage = (*ONE, LineageEntry(Epoch(5), 1, 55, PhysicalOffset(900)))
+
+
+def told(leadership: Leadership, newest: Opening = NO_OPENING, *, settled: bool = False) -> Leadership:
+    leadership.nameservers_say(newest, settled=settled, id_taken="")
+    return leadership
+
+
+def test_a_whole_log_leads_only_when_a_settled_nameserver_or_all_slaves_deny_that_another_node_leads() -> None:
+    unheard = Leadership(RULES, own(Stopped.WHOLE), 0.0)
+    assert isinstance(unheard.decide(1_000.0), Wait)
+    assert isinstance(told(unheard).decide(1_000.0), Wait)
+    unheard.slave_heard(hello(1, 900))
+    assert isinstance(unheard.decide(1_000.0), Wait)
+    unheard.slave_gone("a/1")
+
+    unheard.slave_heard(hello(2, 900))
+
+    assert isinstance(unheard.decide(1_000.0), Lead)
+    assert isinstance(told(Leadership(RULES, own(Stopped.WHOLE), 0.0), settled=True).decide(0.0), Lead)
+
+
+def test_an_operator_who_accepts_the_loss_ends_the_waiting_for_a_denial() -> None:
+    leadership = Leadership(RULES, own(Stopped.WHOLE), 0.0)
+    leadership.accept_loss()
+
+    decision = leadership.decide(0.0)
+
+    assert isinstance(decision, Lead)
+    assert "whether another node leads" in decision.accepted_loss
+
+
+def test_an_epoch_of_another_node_that_is_newer_makes_this_one_its_slave_whoever_tells_of_it() -> None:
+    from_nameserver = told(Leadership(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), 1))
+    from_slave = Leadership(RULES, own(Stopped.POWER_LOSS), 0.0)
+    from_slave.slave_heard(hello(2, 900, lineage=BY_A1))
+    empty = told(Leadership(RULES, EMPTY, 0.0), Opening(Epoch(5), 1))
+    accepting = told(Leadership(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), 1))
+    accepting.accept_loss()
+
+    for leadership in (from_nameserver, from_slave, empty, accepting):
+        assert leadership.decide(0.0) == Follow(Epoch(5), 1)
+
+
+def test_a_newer_epoch_of_this_very_node_or_of_nobody_known_makes_it_nobodys_slave() -> None:
+    for opener in (0, None):
+        leadership = told(Leadership(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), opener), settled=True)
+
+        assert leadership.decide(0.0) == Lead(Epoch(6), "")
+
+
+def test_a_node_that_was_just_promoted_opens_the_epoch_it_was_granted_without_asking() -> None:
+    promoted = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(900), ONE, node_id=1, granted=Epoch(5))
+    for log in (promoted, replace(promoted, stopped=Stopped.EMPTY, end=PhysicalOffset(0), lineage=())):
+        leadership = told(Leadership(RULES, log, 0.0), Opening(Epoch(2), 0))
+
+        assert leadership.decide(0.0) == Lead(Epoch(5), "")
+
+
+def test_a_promotion_that_another_one_has_overtaken_opens_nothing() -> None:
+    promoted = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(900), ONE, node_id=1, granted=Epoch(5))
+
+    for epoch in (5, 6):
+        assert told(Leadership(RULES, promoted, 0.0), Opening(Epoch(epoch), 2)).decide(0.0) == Follow(Epoch(epoch), 2)
+
+
+def test_a_promoted_node_that_opened_its_epoch_asks_like_any_other_when_it_starts_again() -> None:
+    again = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(950), BY_A1, node_id=1, granted=Epoch(5))
+
+    assert isinstance(Leadership(RULES, again, 0.0).decide(0.0), Wait)
+    assert told(Leadership(RULES, again, 0.0), Opening(Epoch(6), 2)).decide(0.0) == Follow(Epoch(6), 2)
+
+
+def test_while_another_replica_holds_its_id_a_master_opens_no_epoch() -> None:
+    leadership = asked(RULES, own(Stopped.WHOLE), 0.0)
+    leadership.nameservers_say(NO_OPENING, settled=True, id_taken="a/0 is held by another")
+    assert leadership.decide(0.0) == Wait("its id: a/0 is held by another")
+
+    assert isinstance(told(leadership).decide(0.0), Lead)

@@ -215,7 +215,7 @@ class TestWhatABrokerHears:
         registry.register(master(UUID_A, epoch=9), "s1", at(0))
         registry.unregister("s1")
 
-        assert registry.register(slave(epoch=7), "s2", at(1)).group_epoch == 9
+        assert registry.register(slave(epoch=7), "s2", at(1)).newest.epoch == 9
 
     def test_a_node_that_has_not_heard_of_a_higher_epoch_is_asked_to_register_again(self, registry: Registry) -> None:
         registry.register(slave(epoch=7), "s2", at(0))

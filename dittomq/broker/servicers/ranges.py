@@ -1,7 +1,7 @@
 # methods are named by the .proto files
-"""ReplicationService.FetchRange, which masters and slaves serve alike. Each adds its own Replicate."""
+"""ReplicationService as masters and slaves serve it alike. Each adds its own Replicate and StepDown."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
@@ -10,7 +10,9 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc
 from dittomq.broker.fetching import RangeServing
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.promotion import Standing
 from dittomq.wire import replication as wire
+from dittomq.wire import standing as wire_standing
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -18,8 +20,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
     """Reads only."""
 
-    def __init__(self, ranges: RangeServing) -> None:
+    def __init__(self, ranges: RangeServing, standing: Callable[[], Standing]) -> None:
         self._ranges = ranges
+        self._standing = standing
+
+    async def DescribeReplica(self, request: pb.DescribeReplicaRequest, context: Context) -> pb.DescribeReplicaResponse:
+        self._ranges.check_caller(request.cluster, request.broker)
+        return wire_standing.standing_to_pb(self._standing())
 
     async def FetchRange(self, request: pb.FetchRangeRequest, context: Context) -> AsyncIterator[pb.FetchRangeResponse]:
         self._ranges.check_caller(request.cluster, request.broker)

@@ -1,0 +1,250 @@
+"""Who may be promoted: what a slave must hear before it takes its master's place.
+
+Pure. The rules (S slaves configured, q copies asked for); the *old master* is who opened the newest epoch that anybody knows of:
+
+    somebody leads                         planned: it is asked to step down, and then confirms where its log ends
+    the old master has stepped down        planned: the target holds its log up to there, and that is enough
+    it is silent, and the operator says    unplanned: of at least S - q + 2 slaves that answer, the target included, it has the newest
+      that it is stopped                     lineage and the longest received end
+    anything else                          refused by name; `accept_loss` goes past it and names what may be lost
+
+A second node that leads, or an old master that is there and says it is none of these, is refused in any case: stop it first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from dittomq.lineage import FOREIGN, Lineage, common_end, newest_epoch, newest_opener, own_end
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import DataVersion, Opening
+
+
+class Stance(StrEnum):
+    """What a replica says that it does."""
+
+    LEADING = "leading"
+    RECOVERING = "recovering"
+    FOLLOWING = "following"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """What every node of a group is configured to agree on. `replicas_expected` counts slaves, `in_sync_replicas` copies."""
+
+    mode: str
+    replicas_expected: int
+    in_sync_replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What one replica says of itself. `node_id` is its configured id, `wire_id` the one that it has, or gives up, on the wire.
+
+    `granted` is the newest epoch that a role change told it of, 0 for none. `stepped_down_at` is where its log ended when it gave up
+    its place, None when it never did or has led again since.
+    """
+
+    node: str
+    node_id: int
+    wire_id: int
+    replica_uuid: str
+    stance: Stance
+    lineage: Lineage
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+    granted: Epoch
+    stepped_down_at: PhysicalOffset | None
+    rules: GroupRules
+    topics: DataVersion
+
+    @property
+    def newest(self) -> Opening:
+        """The newest epoch of its log."""
+        return Opening(newest_epoch(self.lineage), newest_opener(self.lineage))
+
+    @property
+    def rank(self) -> tuple[Epoch, PhysicalOffset]:
+        """Of two logs, the one that outranks the other is the better heir."""
+        return newest_epoch(self.lineage), own_end(self.lineage, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionOrder:
+    """What the operator says."""
+
+    accept_loss: bool = False
+    old_master_is_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskToStepDown:
+    """Ask that node to drain and step down, and then decide again with what it confirmed."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Fsync what was received, write the grant down, and come back as the master. `other` is the old master's name, "" for none.
+
+    `in_sync` names the slaves that count as in sync until they miss their deadlines.
+    """
+
+    epoch: Epoch
+    other: str
+    in_sync: tuple[str, ...]
+    may_be_lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusePromotion:
+    """`why` says what is missing, and what to do."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDownOrder:
+    """A slave asks its master for its place. `wire_id` is the broker id that it gives up for it; `topics` the version that it holds.
+
+    The master goes on to lead when it cannot confirm all that it wrote, on that slave too, within `timeout_s`.
+    """
+
+    successor: str
+    replica_uuid: str
+    wire_id: int
+    topics: DataVersion
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedDown:
+    """The master never leads again unless it is promoted. Its log ends at `end`; `in_sync` names the slaves that were in sync."""
+
+    end: PhysicalOffset
+    in_sync: tuple[str, ...]
+
+
+PromotionDecision = AskToStepDown | Promote | RefusePromotion
+
+
+def decide_promotion(target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder) -> PromotionDecision:
+    """What to do now. `heard` are the other replicas that answered, by name; `known` is the newest epoch nameservers know of."""
+    return _Promotion(target, heard, known, order).decide()
+
+
+class _Missing(NamedTuple):
+    """What keeps a promotion from being safe, and what to do about it. `is_a_word`: only the operator's word is missing."""
+
+    what: str
+    remedy: str
+    is_a_word: bool = False
+
+
+class _Promotion:
+    """One decision."""
+
+    def __init__(self, target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder) -> None:
+        self._target = target
+        self._others = [heard[node] for node in sorted(heard) if node != target.node]
+        self._order = order
+        self._known = known
+        self._newest = max((known, target.newest, *(other.newest for other in self._others)), key=lambda each: each.epoch)
+        self._broker = target.node.rpartition("/")[0]
+
+    def decide(self) -> PromotionDecision:
+        leading = [other.node for other in self._others if other.stance is Stance.LEADING]
+        refusal = self._misconfigured() or self._in_the_way(leading)
+        if refusal:
+            return RefusePromotion(refusal)
+        if leading:
+            return AskToStepDown(leading[0])
+        missing = list(self._after_step_down() if self._old_master_stepped_down() else self._after_silence())
+        if missing and not self._order.accept_loss:
+            return RefusePromotion(self._words(missing))
+        return Promote(self._next_epoch(), self._old_master(), self._in_sync(), "; ".join(each.what for each in missing))
+
+    def _words(self, missing: Sequence["_Missing"]) -> str:
+        words = "; ".join(f"{each.what}. {each.remedy}" for each in missing)
+        return f"{words}. {self._target.node} lacks nothing confirmed" if all(each.is_a_word for each in missing) else words
+
+    def _misconfigured(self) -> str:
+        """The target would not lead this group as its other nodes do."""
+        rules = self._target.rules
+        if rules.replicas_expected == 0:
+            return f"{self._target.node} is configured for a group without slaves; give every node of {self._broker} the same [replication]"
+        other = next((other for other in self._others if other.rules != rules), None)
+        if other is None:
+            return ""
+        theirs = f"{other.rules.mode}, {other.rules.replicas_expected} slaves, {other.rules.in_sync_replicas} copies"
+        ours = f"{rules.mode}, {rules.replicas_expected} slaves, {rules.in_sync_replicas} copies"
+        return f"{self._target.node} would lead as {ours} and {other.node} says {theirs}; give every node the same [replication]"
+
+    def _in_the_way(self, leading: list[str]) -> str:
+        """What nobody's word goes past: it could still be writing."""
+        if len(leading) > 1:
+            return f"{' and '.join(leading)} both lead; stop the one whose messages are to be given up"
+        recovering = next((other.node for other in self._others if other.stance is Stance.RECOVERING), "")
+        if recovering:
+            return f"{recovering} is there as a master and recovers; let it lead (dittomq ha-status says what it waits for) or stop it"
+        return ""
+
+    def _old_master(self) -> str:
+        opener = self._newest.opener_id
+        return "" if opener in (None, FOREIGN) else f"{self._broker}/{opener}"
+
+    def _old_master_stepped_down(self) -> bool:
+        """It is this node, or it answers that it gave its place up, and nobody has opened an epoch since."""
+        return any(each.node == self._old_master() and each.stepped_down_at is not None for each in (self._target, *self._others))
+
+    def _after_step_down(self) -> Iterator[_Missing]:
+        """What the target lacks of what the old master confirmed to be all."""
+        old = next(each for each in (self._target, *self._others) if each.node == self._old_master())
+        assert old.stepped_down_at is not None
+        held = common_end(ours=self._target.lineage, our_end=self._target.end, theirs=old.lineage, their_end=old.stepped_down_at)
+        if held < old.stepped_down_at:
+            gap = f"{old.node} stepped down at {old.stepped_down_at:,} and {self._target.node} holds its log up to {held:,}"
+            yield _Missing(gap, f"Promote one that has all of it, or {old.node} itself")
+
+    def _after_silence(self) -> Iterator[_Missing]:
+        """What is missing before a slave may take the place of a master that does not answer."""
+        old, target, rules = self._old_master(), self._target, self._target.rules
+        if old and not self._order.old_master_is_stopped:
+            silence = f"{old} has not confirmed its demotion and may still be writing"
+            yield _Missing(silence, "Stop it, then add --old-master-is-stopped", is_a_word=True)
+        if self._known.epoch > target.rank[0]:
+            who = f" by {old}" if old else ""
+            newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.rank[0]}"
+            yield _Missing(newer, "Promote one that has it")
+        slaves = 1 + len(self._others)
+        needed = rules.replicas_expected - rules.in_sync_replicas + 2
+        if needed > rules.replicas_expected:
+            alone = (
+                f"with {rules.in_sync_replicas} copies asked for, what was confirmed is surely on the disk of {old or 'the master'} only"
+            )
+            yield _Missing(alone, "Start that one again")
+        elif slaves < needed:
+            few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"
+            yield _Missing(few, f"Start {needed - slaves} more")
+        yield from filter(None, map(self._outranked_by, self._others))
+
+    def _outranked_by(self, other: Standing) -> _Missing | None:
+        target = self._target
+        common = common_end(ours=target.lineage, our_end=target.end, theirs=other.lineage, their_end=other.end)
+        if other.rank > target.rank:
+            more = f"{other.node} has {other.end - common:,} bytes that {target.node} lacks"
+            return _Missing(more, f"Promote it: dittomq role lead {other.node}")
+        if other.confirmed > common:
+            other_log = f"{other.node} knows {other.confirmed:,} bytes to be confirmed, {target.node} agrees with it only up to {common:,}"
+            return _Missing(other_log, f"Promote it: dittomq role lead {other.node}")
+        return None
+
+    def _next_epoch(self) -> Epoch:
+        everybody = (self._target, *self._others)
+        return Epoch(1 + max(self._newest.epoch, *(each.granted for each in everybody)))
+
+    def _in_sync(self) -> tuple[str, ...]:
+        """Who holds as much as the target."""
+        return tuple(other.node for other in self._others if other.rank == self._target.rank)

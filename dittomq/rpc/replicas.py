@@ -1,0 +1,33 @@
+"""Other replicas of a group, asked where they stand or to change places."""
+
+from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
+from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
+from dittomq.replication.promotion import Standing, StepDownOrder, SteppedDown
+from dittomq.rpc.channel import Channels, call
+from dittomq.wire import standing as wire
+
+_DESCRIBE_S = 1.0
+_ANSWER_S = 2.0  # for making the demotion durable, beyond the time in which writes are refused
+
+
+class RemoteReplicas:
+    """Replicas of one group, by the address of their replication port."""
+
+    def __init__(self, channels: Channels, cluster: str, broker: str) -> None:
+        self._channels = channels
+        self._cluster = cluster
+        self._broker = broker
+
+    async def standing(self, address: str) -> Standing:
+        """Where it stands; OutOfReach without an answer within a second, or the typed error of the other side."""
+        request = pb.DescribeReplicaRequest(cluster=self._cluster, broker=self._broker)
+        stub = self._channels.stub(ReplicationServiceStub, address)
+        response: pb.DescribeReplicaResponse = await call(stub.DescribeReplica, request, who=address, deadline_s=_DESCRIBE_S)
+        return wire.standing(response)
+
+    async def step_down(self, address: str, order: StepDownOrder) -> SteppedDown:
+        """Where its log ends, now that it never leads again unless promoted. Refused: it leads. OutOfReach: either."""
+        request = wire.step_down_request(order, self._cluster, self._broker)
+        stub = self._channels.stub(ReplicationServiceStub, address)
+        response: pb.StepDownResponse = await call(stub.StepDown, request, who=address, deadline_s=order.timeout_s + _ANSWER_S)
+        return wire.stepped_down(response)

@@ -1,0 +1,90 @@
+"""Which replica stands where, and the change of places ↔ `dittomq.replication.promotion`."""
+
+from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
+from dittomq.errors import InvalidField
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.promotion import GroupRules, Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.wire.metadata import version_from_pb, version_to_pb
+from dittomq.wire.replication import lineage_from_pb, lineage_to_pb
+
+MAX_TIMEOUT_MS = 60_000
+
+_STANCE = {
+    pb.REPLICA_STANCE_LEADING: Stance.LEADING,
+    pb.REPLICA_STANCE_RECOVERING: Stance.RECOVERING,
+    pb.REPLICA_STANCE_FOLLOWING: Stance.FOLLOWING,
+}
+_PB_STANCE = {stance: number for number, stance in _STANCE.items()}
+
+
+def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
+    """As it is."""
+    rules = standing.rules
+    return pb.DescribeReplicaResponse(
+        node=standing.node,
+        node_id=standing.node_id,
+        broker_id=standing.wire_id,
+        replica_uuid=standing.replica_uuid,
+        stance=_PB_STANCE[standing.stance],
+        lineage=lineage_to_pb(standing.lineage),
+        end_offset=standing.end,
+        confirmed_offset=standing.confirmed,
+        granted_epoch=standing.granted,
+        stepped_down_offset=standing.stepped_down_at,
+        rules=pb.GroupRules(mode=rules.mode, replicas_expected=rules.replicas_expected, in_sync_replicas=rules.in_sync_replicas),
+        topics=version_to_pb(standing.topics),
+    )
+
+
+def standing(response: pb.DescribeReplicaResponse) -> Standing:
+    """Checked as a lineage is."""
+    if response.stance not in _STANCE:
+        raise InvalidField("stance", f"{response.stance} is none; the other node is of another version")
+    rules = response.rules
+    return Standing(
+        node=response.node,
+        node_id=response.node_id,
+        wire_id=response.broker_id,
+        replica_uuid=response.replica_uuid,
+        stance=_STANCE[response.stance],
+        lineage=lineage_from_pb(list(response.lineage)),
+        end=PhysicalOffset(response.end_offset),
+        confirmed=PhysicalOffset(response.confirmed_offset),
+        granted=Epoch(response.granted_epoch),
+        stepped_down_at=PhysicalOffset(response.stepped_down_offset) if response.HasField("stepped_down_offset") else None,
+        rules=GroupRules(rules.mode, rules.replicas_expected, rules.in_sync_replicas),
+        topics=version_from_pb(response.topics),
+    )
+
+
+def step_down_request(order: StepDownOrder, cluster: str, broker: str) -> pb.StepDownRequest:
+    """As it is."""
+    return pb.StepDownRequest(
+        cluster=cluster,
+        broker=broker,
+        successor=order.successor,
+        replica_uuid=order.replica_uuid,
+        broker_id=order.wire_id,
+        topics=version_to_pb(order.topics),
+        timeout_ms=round(order.timeout_s * 1000),
+    )
+
+
+def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
+    """Checked: an id that a slave may have, and a time that producers may be kept waiting."""
+    if request.broker_id < 1:
+        raise InvalidField("broker_id", f"{request.broker_id} is no slave's; it is 1 or more")
+    if not 1 <= request.timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidField("timeout_ms", f"{request.timeout_ms:,} is outside 1 to {MAX_TIMEOUT_MS:,}")
+    topics = version_from_pb(request.topics)
+    return StepDownOrder(request.successor, request.replica_uuid, request.broker_id, topics, request.timeout_ms / 1000)
+
+
+def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:
+    """As it is."""
+    return pb.StepDownResponse(end_offset=stepped.end, in_sync=stepped.in_sync)
+
+
+def stepped_down(response: pb.StepDownResponse) -> SteppedDown:
+    """As it is."""
+    return SteppedDown(PhysicalOffset(response.end_offset), tuple(response.in_sync))

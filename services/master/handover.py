@@ -1,0 +1,147 @@
+"""How a master gives its place up: to a slave that asks for it, or because another node has opened a newer epoch."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dittomq.broker.role import BrokerService, Grant, save_grant
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.doors.workers import Lane
+from dittomq.errors import DittoError, InvalidField, NotPermitted, NotReady
+from dittomq.metadata.formats import TOPICS
+from dittomq.naming.registrar import NameserverNews
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.leadership import Follow
+from dittomq.replication.promotion import Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.wire.admin import RoleChange, RoleOrder
+from services.brokerage import Errand, Place
+from services.master.node import MasterNode
+from services.master.replication import Replication
+from services.master.term import Term
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverParts:
+    """What a handover works with. `changed` tells the nameservers."""
+
+    node: MasterNode
+    storage: Storage
+    files: Lane
+    replication: Replication
+    replicas: RemoteReplicas
+    place: Place
+    changed: Callable[[], None]
+
+
+class Handover:
+    """Changes the role of one master; ask its errands. Each demotion is durable before anybody is told of it."""
+
+    def __init__(self, parts: HandoverParts) -> None:
+        self._parts = parts
+        self._master_address = ""  # replication address of the master that nameservers name
+        self.step_down: Errand[StepDownOrder, SteppedDown] = Errand(parts.node.name, self._step_down)
+        self.change_role: Errand[RoleOrder, RoleChange] = Errand(parts.node.name, self._change_role)
+
+    def heard(self, news: NameserverNews) -> None:
+        """The nameservers answered."""
+        self._master_address = news.master.master_replication if news.master is not None else ""
+
+    def standing(self) -> Standing:
+        """Where this replica stands, for whoever is to be promoted."""
+        return self._parts.node.standing()
+
+    async def follow(self, decision: Follow) -> None:
+        """Another node has opened a newer epoch: come back as its slave."""
+        leader = await self._leader()
+        node = f"{self._parts.node.broker}/{decision.opener_id}"
+        given_up = leader.wire_id if leader is not None else 0
+        await self._become_slave(given_up or decision.opener_id or self._parts.node.node_id, decision.epoch, node)
+
+    async def _change_role(self, order: RoleOrder) -> RoleChange:
+        node = self._parts.node
+        if order.node != node.name:
+            raise InvalidField("node", f'this is {node.name}, not "{order.node}"')
+        if order.leads:
+            return await node.lead(accept_loss=order.accept_loss)
+        if node.term is not None:
+            raise NotPermitted(f"refused: {node.name} leads; say who is to lead instead: dittomq role lead NODE")
+        leader = await self._leader()
+        if leader is None:
+            raise NotPermitted(f"refused: no other node of {node.broker} is known to lead, so {node.name} has nobody to follow")
+        await self._become_slave(leader.wire_id or leader.node_id or node.node_id, leader.newest.epoch, leader.node)
+        return RoleChange(leader.newest.epoch, "", comes_back=True)
+
+    async def _leader(self) -> Standing | None:
+        """Another node that the nameservers call the master and that says that it is one."""
+        if not self._master_address:
+            return None
+        try:
+            standing = await self._parts.replicas.standing(self._master_address)
+        except DittoError:
+            return None
+        own = standing.replica_uuid == self._parts.node.standing().replica_uuid
+        return None if own or standing.stance is Stance.FOLLOWING else standing
+
+    async def _step_down(self, order: StepDownOrder) -> SteppedDown:
+        """Refuse writes, confirm all that was written, on the successor too, and give the place up. Refused, this master leads on."""
+        node = self._parts.node
+        term = node.leading_term()
+        if term is None:
+            raise NotReady(node.name, node.why_not_leading())
+        self._check(order)
+        node.hands_over_to = order.successor
+        term.writer.refuse(NotReady(node.name, node.why_not_leading()))
+        try:
+            async with asyncio.timeout(order.timeout_s):
+                await term.writer.drained()
+                await self._parts.files.call(_nothing)  # a change of topics that had begun has ended
+                self._check(order)
+                await _all_confirmed(term, order.successor)
+        except BaseException as problem:
+            node.hands_over_to = ""
+            term.writer.refuse(None)
+            if isinstance(problem, TimeoutError):
+                raise NotReady(
+                    node.name, f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
+                ) from None
+            raise
+        end, in_sync = term.written, term.confirm.in_sync
+        await self._become_slave(order.wire_id, term.opened.epoch, order.successor)
+        return SteppedDown(end, in_sync)
+
+    def _check(self, order: StepDownOrder) -> None:
+        """Raise unless the successor is the slave that it says it is, and holds the same topics."""
+        node, record = self._parts.node, self._parts.replication.records.get(order.successor)
+        if record is None or not record.connected or record.replica_uuid != order.replica_uuid:
+            raise NotReady(node.name, f"{order.successor} does not follow it now")
+        if order.topics != node.metadata.table(TOPICS).version:
+            raise NotReady(node.name, f"{order.successor} holds other topics; give the command again")
+
+    async def _become_slave(self, wire_id: int, epoch: Epoch, other: str) -> None:
+        parts = self._parts
+        grant = Grant(BrokerService.SLAVE, wire_id, epoch, other, PhysicalOffset(parts.node.standing().end))
+        await parts.files.call(lambda: save_grant(parts.storage, grant))
+        log.warning("stepped_down", node=parts.node.name, epoch=epoch, end=grant.end, other=other)
+        parts.changed()
+        parts.place.come_back(BrokerService.SLAVE, f"{other} leads instead of it")
+
+
+def _nothing() -> None:
+    return
+
+
+async def _all_confirmed(term: Term, successor: str) -> None:
+    """Return when all that was written is confirmed and the successor holds it."""
+    moved = asyncio.Event()
+    unlisten = term.listen(moved.set)
+    try:
+        while term.confirm.confirmed < term.written or successor not in dict(term.confirm.copies(term.written)):
+            moved.clear()
+            await moved.wait()
+    finally:
+        unlisten()

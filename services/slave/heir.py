@@ -1,0 +1,149 @@
+"""A slave that is to take its master's place: hears everybody, obeys `dittomq.replication.promotion`, and writes its grant down."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+import structlog
+
+from dittomq.broker.role import BrokerService, Grant, save_grant
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.doors.workers import Lane
+from dittomq.errors import DittoError, InvalidField, NotPermitted, NotReady, OutOfReach
+from dittomq.naming.route_cache import RouteCache
+from dittomq.replication.promotion import (
+    AskToStepDown,
+    Promote,
+    PromotionDecision,
+    PromotionOrder,
+    RefusePromotion,
+    Stance,
+    Standing,
+    StepDownOrder,
+    decide_promotion,
+)
+from dittomq.rpc.replicas import RemoteReplicas
+from dittomq.wire.admin import RoleChange, RoleOrder
+from services.brokerage import Errand, Place
+from services.slave.config import SlaveConfig
+from services.slave.follower import Follower
+from services.slave.node import MasterAddresses, SlaveNode
+
+log = structlog.get_logger()
+
+_REFUSES_WRITES_S: Final = 3.0
+_LOOKS: Final = 40
+_LOOK_EVERY_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class HeirParts:
+    """What an heir works with. `pull_tables` makes this node's tables those of its master, as far as that answers."""
+
+    config: SlaveConfig
+    storage: Storage
+    files: Lane
+    node: SlaveNode
+    follower: Follower
+    addresses: MasterAddresses
+    routes: RouteCache
+    replicas: RemoteReplicas
+    place: Place
+    pull_tables: Callable[[], Awaitable[None]]
+
+
+class Heir:
+    """Changes the role of one slave; ask its `errand`."""
+
+    def __init__(self, parts: HeirParts) -> None:
+        self._parts = parts
+        self._address_of: dict[str, str] = {}  # replication addresses of those who answered last, by node
+        self.errand: Errand[RoleOrder, RoleChange] = Errand(parts.config.name, self._change)
+
+    async def _change(self, order: RoleOrder) -> RoleChange:
+        node = self._parts.node
+        if order.node != self._parts.config.name:
+            raise InvalidField("node", f'this is {self._parts.config.name}, not "{order.node}"')
+        if not order.leads:
+            return RoleChange(node.epoch, "")
+        if self._parts.follower.resync.replica is not None:
+            raise NotReady(self._parts.config.name, "it copies its master's whole log anew; wait until it follows")
+        word = PromotionOrder(order.accept_loss, order.old_master_is_stopped)
+        heard = await self._hear_all()
+        decision = self._decide(heard, word)
+        in_sync: tuple[str, ...] | None = None
+        if isinstance(decision, AskToStepDown):
+            heard, in_sync = await self._ask_to_step_down(decision.node, heard)
+            decision = self._decide(heard, word)
+        match decision:
+            case Promote():
+                return await self._take_place(
+                    decision if in_sync is None else replace(decision, in_sync=in_sync), planned=in_sync is not None
+                )
+            case RefusePromotion():
+                raise NotPermitted(f"refused: {decision.why}")
+            case AskToStepDown():
+                raise NotPermitted(f"refused: {decision.node} leads on; give the command again")
+            case _:
+                assert_never(decision)
+
+    def _decide(self, heard: dict[str, Standing], word: PromotionOrder) -> PromotionDecision:
+        return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word)
+
+    async def _hear_all(self) -> dict[str, Standing]:
+        """Every other replica of the group that answers within a second, by node."""
+        parts = self._parts
+        addresses = {parts.addresses.replication}
+        with contextlib.suppress(OutOfReach):
+            nodes = await parts.routes.brokers()
+            addresses |= {node.replication_address for node in nodes if node.broker == parts.config.node.broker}
+        heard: dict[str, Standing] = {}
+
+        async def hear(address: str) -> None:
+            with contextlib.suppress(DittoError):
+                standing = await parts.replicas.standing(address)
+                if standing.replica_uuid != parts.node.standing().replica_uuid:
+                    heard[standing.node], self._address_of[standing.node] = standing, address
+
+        async with asyncio.TaskGroup() as tasks:
+            for address in addresses - {""}:
+                tasks.create_task(hear(address))
+        return heard
+
+    async def _ask_to_step_down(self, master: str, heard: dict[str, Standing]) -> tuple[dict[str, Standing], tuple[str, ...]]:
+        """What is heard afterwards, and who is in sync. An answer that was lost is looked for where the old master stands now."""
+        parts = self._parts
+        await parts.pull_tables()
+        own = parts.node.standing()
+        order = StepDownOrder(own.node, own.replica_uuid, own.wire_id, own.topics, _REFUSES_WRITES_S)
+        log.info("asks_to_step_down", node=own.node, master=master)
+        try:
+            stepped = await parts.replicas.step_down(self._address_of[master], order)
+        except OutOfReach:
+            return await self._look_for_step_down(master), (master,)
+        gone = replace(heard[master], stance=Stance.FOLLOWING, end=stepped.end, confirmed=stepped.end, stepped_down_at=stepped.end)
+        return {**heard, master: gone}, (master, *(node for node in stepped.in_sync if node != own.node))
+
+    async def _look_for_step_down(self, master: str) -> dict[str, Standing]:
+        for _ in range(_LOOKS):
+            await asyncio.sleep(_LOOK_EVERY_S)
+            heard = await self._hear_all()
+            if master in heard and heard[master].stance is not Stance.RECOVERING:
+                return heard
+        raise OutOfReach(master, "it was asked to step down and has not said whether it did; give the command again when it is back")
+
+    async def _take_place(self, promotion: Promote, *, planned: bool) -> RoleChange:
+        """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received."""
+        parts = self._parts
+        await parts.follower.retire()
+        if planned:
+            parts.follower.all_is_confirmed()
+        own = parts.node.standing()
+        parts.node.in_sync = promotion.in_sync
+        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end)
+        await parts.files.call(lambda: save_grant(parts.storage, grant))
+        log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=promotion.may_be_lost)
+        parts.place.come_back(BrokerService.MASTER, f"it was promoted and opens epoch {grant.epoch}")
+        return RoleChange(grant.epoch, promotion.may_be_lost, comes_back=True)
