@@ -246,16 +246,15 @@ class Appender:
     def _assign(self, bulk: Bulk) -> tuple[Sequence[int], list[tuple[Queue, Numbers]], list[int]]:
         """Give each message the next offset of its queue; also says which messages each queue gets, and where in the frame it changes."""
         index = self._derived.index
-        keys = list(zip(bulk.topics, bulk.queues, strict=True))
-        if keys.count(keys[0]) == len(keys):
-            queue = index.queue(*keys[0])
-            first, queue.next = queue.next, queue.next + len(keys)
-            return range(first, queue.next), [(queue, np.arange(len(keys)))], [0]
+        queue, count = index.queue(bulk.topics[0], bulk.queues[0]), len(bulk.queues)
+        if bulk.has_one_queue:
+            first, queue.next = queue.next, queue.next + count
+            return range(first, queue.next), [(queue, np.arange(count))], [0]
         offsets: list[int] = []
         rows: dict[Queue, list[int]] = {}
         changes: list[int] = []
-        queue, mine, last = index.queue(*keys[0]), [], None
-        for row, key in enumerate(keys):
+        mine, last = [], None
+        for row, key in enumerate(zip(bulk.topics, bulk.queues, strict=True)):
             if key != last:
                 queue, last = index.queues.get(key) or index.queue(*key), key
                 mine = rows.setdefault(queue, [])

@@ -93,6 +93,11 @@ class Bulk:
             topics, queues, properties, sizes, int(sizes.sum()), keyed, flags, born_ms, bodies, codes, written, body_bytes, properties_bytes
         )
 
+    @property
+    def has_one_queue(self) -> bool:
+        """Whether all of them are for the same."""
+        return _same(self.topics) and _same(self.queues)
+
     def encode(self, position: int, queue_offsets: Sequence[int], stamp: Stamp) -> Encoded:
         """The records that begin at `position`, all in one segment."""
         ends = position + self.sizes.cumsum()
