@@ -10,6 +10,7 @@ import structlog
 
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.home import Home, refuse_strangers, settle
 from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
@@ -67,8 +68,10 @@ async def open_node(
 ) -> AsyncIterator[tuple[Store, Grant | None]]:
     """An open store, and what the last role change decided for this node; the store is closed as `open_store` does.
 
-    Raises ComeBack, before the store is opened, when the node is the other service now.
+    Raises ComeBack, before the store is opened, when the node is the other service now, and UnreadableStore for a disk of another group.
     """
+    home = Home(config.node.cluster, config.node.broker)
+    await lane.call(lambda: refuse_strangers(doors.storage, home, config.node.data_dir))
 
     def grant() -> Grant | None:
         return own_grant(doors.storage, service, config.node.broker_id)
@@ -83,6 +86,7 @@ async def open_node(
     async with open_store(doors, options, lane) as store:
         if await lane.call(grant) != before:  # whoever held the store until now has changed it
             raise ComeBack(service, "its role changed while it started")
+        await lane.call(lambda: settle(doors.storage, home))
         yield store, before
 
 

@@ -1,0 +1,41 @@
+"""To which broker group a store belongs (`dittomq/group`): a disk of another one is refused before anybody compares or cuts anything."""
+
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.errors import UnreadableStore
+
+_NAME: Final = "group"
+_KIND: Final = b"HOME"
+_ROOM_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A broker group of a cluster."""
+
+    cluster: str
+    broker: str
+
+    def __str__(self) -> str:
+        return f"broker group {self.broker} of cluster {self.cluster}"
+
+
+def refuse_strangers(storage: Storage, home: Home, path: str) -> None:
+    """Raise UnreadableStore for a store of another group, or when that cannot be known. A store that has none yet is anybody's."""
+    try:
+        found = side_file.load_json(storage, _NAME, _KIND)
+    except side_file.DamagedSideFile as damaged:
+        raise UnreadableStore(path, f"{damaged}; make sure that it is this node's disk, then delete that file") from damaged
+    except OSError as error:
+        raise UnreadableStore(path, str(error)) from error
+    if found is not None and (owner := Home(**found)) != home:
+        raise UnreadableStore(path, f"it is of {owner} and this node is of {home}; mount this node's own disk, or an empty one")
+
+
+def settle(storage: Storage, home: Home) -> None:
+    """Durably note the group of a store that has none yet; on a full disk a later start does. The store is open, so nobody else does."""
+    if storage.free_bytes() >= _ROOM_BYTES and side_file.load_json(storage, _NAME, _KIND) is None:
+        side_file.save_json(storage, _NAME, _KIND, asdict(home))

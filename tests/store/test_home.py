@@ -1,0 +1,40 @@
+"""To which group a store belongs."""
+
+from pathlib import Path
+
+import pytest
+
+from dittomq.broker.home import Home, refuse_strangers, settle
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.errors import UnreadableStore
+
+HOME = Home("prod", "a")
+
+
+def settled(folder: Path) -> OsStorage:
+    storage = OsStorage(folder)
+    settle(storage, HOME)
+    return storage
+
+
+def test_a_store_that_belongs_to_nobody_is_anybodys(tmp_path: Path) -> None:
+    refuse_strangers(OsStorage(tmp_path), HOME, "/data")
+
+
+@pytest.mark.parametrize("stranger", [Home("prod", "b"), Home("test", "a")])
+def test_a_store_of_another_group_or_cluster_is_refused_also_after_it_was_asked_to_settle_there(tmp_path: Path, stranger: Home) -> None:
+    storage = settled(tmp_path)
+    settle(storage, stranger)
+
+    with pytest.raises(UnreadableStore, match=f"group a of cluster prod and this node is of broker group {stranger.broker} of cluster"):
+        refuse_strangers(storage, stranger, "/data")
+    refuse_strangers(storage, HOME, "/data")
+
+
+def test_a_damaged_note_is_refused_and_named(tmp_path: Path) -> None:
+    storage = settled(tmp_path)
+    path = tmp_path / "dittomq" / "group"
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(UnreadableStore, match="dittomq/group is damaged"):
+        refuse_strangers(storage, HOME, "/data")
