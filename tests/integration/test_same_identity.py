@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import PutStatus
+from tests.support.history import History
 from tests.support.linked_group import LinkedGroup, linked_group, port_of
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.second_process import beside, second_command
@@ -14,6 +15,7 @@ from tests.support.waiting import eventually
 
 SLAVE = "a/1"
 SOME = 40
+REFUSED = 1
 
 
 @pytest.fixture
@@ -72,3 +74,39 @@ def test_an_address_that_leads_to_the_master_of_another_cluster_is_not_followed(
         group.cluster.wait_in_sync()
     assert group.events(SLAVE, "log_cut") == []
     history.check()
+
+
+def test_a_disk_of_another_cluster_is_refused_by_name_and_the_group_goes_on_with_its_own(tmp_path: Path) -> None:
+    with real_group(tmp_path / "other", shape(1)) as other, other.mq.producer() as producer:
+        History(other).publish(producer, SOME)
+        other.wait_equal()
+        stranger = other.status().cluster
+    with real_group(tmp_path, shape(1)) as group, group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
+        history, own = History(group), tmp_path / "own"
+        for name in (SLAVE, MASTER):
+            history.publish(producer, SOME)
+            group.wait_equal()
+            disk, cluster = group.cluster.data_dir(name), group.status().cluster
+            group.cluster.stop_node(name)
+            shutil.move(disk, own)
+            shutil.copytree(other.cluster.data_dir(name), disk)
+            before = contents(disk)
+
+            group.cluster.start_node(name)
+            assert group.exit_status(name) == REFUSED
+            assert group.last_words(name).endswith(
+                f"the store {disk} cannot be opened: it is of broker group a of cluster {stranger} and this node is of broker group a of "
+                f"cluster {cluster}; mount this node's own disk, or an empty one"
+            )
+            assert contents(disk) == before
+
+            shutil.rmtree(disk)
+            shutil.move(own, disk)
+            group.cluster.start_node(name)
+            group.cluster.wait_in_sync()
+        history.publish(producer, SOME)
+        history.check()
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dittomq.client import Client, Message, PutStatus, Receipt
@@ -12,10 +12,11 @@ from dittomq.errors import DittoError
 from tests.simulation.parser import Malformed
 from tests.support.real_group import QUEUES, TOPIC, RealGroup
 from tests.support.told import Fate, Told, undone_reads, wrong_copies, wrong_holders, wrong_reads
-from tests.support.traffic import Publishing, messages, read_all
+from tests.support.traffic import Publishing, begins_of, messages, read_all
 from tests.support.waiting import eventually
 
 _SHOWN_WAIT_S = 0.2
+_REST_S = 0.01  # between two bursts: nobody learns more from a machine that is only busy
 
 
 @dataclass(slots=True)
@@ -97,12 +98,25 @@ class History:
         """All copies end equal, and what was told and shown holds on each of them; returns their end."""
         end = self.group.wait_equal(within_s)
         for name in self.group.copies:
-            served = read_all(self.group.mq, name)
-            _demand_none(name, wrong_reads(self.told, served))
-            _demand_none(name, undone_reads(self.shown, served))
+            self._check_reads(name, {})
         _demand_none("all", wrong_copies(self.group.logs(), end))
         self.check_holders()
         return end
+
+    def check_what_retention_left(self) -> None:
+        """The same of all that each copy still has; where it begins is retention's business, and so is what receipts named."""
+        end = self.group.wait_equal()
+        for name in self.group.copies:
+            self._check_reads(name, begins_of(self.group.mq, name))
+        logs = {name: self.group.parsed_log(name) for name in self.group.copies}
+        start = max(log.start for log in logs.values())
+        _demand_none("all", wrong_copies({name: log.content[start - log.start :] for name, log in logs.items()}, end - start))
+
+    def _check_reads(self, name: str, begins: Mapping[int, int]) -> None:
+        served = read_all(self.group.mq, name, begins)
+        shown = {place: body for place, body in self.shown.items() if place[1] >= begins.get(place[0], 0)}
+        _demand_none(name, wrong_reads(self.told, served, begins))
+        _demand_none(name, undone_reads(shown, served))
 
     def acknowledged(self) -> int:
         """How many messages have a receipt."""
@@ -133,6 +147,7 @@ class Stream:
         try:
             while not self.over.is_set():
                 self.receipts += self._publishing.publish(self._next_burst())
+                self.over.wait(_REST_S)
         except BaseException as error:  # noqa: BLE001  # it is told by whoever has started this
             self.broken.append(error)
 

@@ -33,16 +33,25 @@ class Told:
         """Bodies of which that was told, in the order of sending."""
         return [body for body, outcome in self.outcomes.items() if outcome is fate]
 
+    def lost_with(self, node: str) -> None:
+        """The disk of that node is gone: what was told to be on it alone may be there once or not at all."""
+        for body in [body for body, nodes in self.holders.items() if nodes == (node,)]:
+            self.outcomes[body] = Fate.UNKNOWN
+            del self.holders[body]
 
-def wrong_reads(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]]) -> Iterator[str]:
+
+def wrong_reads(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]], begins: Mapping[int, int] | None = None) -> Iterator[str]:
     """What is wrong with everything that one copy served, by queue: (queue offset, body) in the order of reading.
+
+    `begins`: the first offset of each queue where retention has dropped older ones, which nobody demands any more.
 
     Right is: each acknowledged message once, at the place its receipt names; an unknown one once or not at all; nothing that was
     refused or never sent; queue offsets from 0 on without gap or repetition.
     """
     counted: Counter[bytes] = Counter()
+    first = begins or {}
     for queue, messages in read.items():
-        for expected, (offset, body) in enumerate(messages):
+        for expected, (offset, body) in enumerate(messages, first.get(queue, 0)):
             counted[body] += 1
             if offset != expected:
                 yield f"queue {queue} goes on at offset {offset} where {expected} is next"
@@ -50,7 +59,7 @@ def wrong_reads(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]]) -> 
     for body, outcome in told.outcomes.items():
         if counted[body] > 1:
             yield f"{body!r} is there {counted[body]} times"
-        if isinstance(outcome, Place) and not counted[body]:
+        if isinstance(outcome, Place) and not counted[body] and outcome.queue_offset >= first.get(outcome.queue, 0):
             yield f"{body!r} was acknowledged and is not there"
 
 

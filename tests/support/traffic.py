@@ -1,10 +1,11 @@
 """Publishing through the real client and reading everything back, noting what was told."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from dittomq.client import Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, Receipt
 from dittomq.client.sync_client import SyncProducer
+from dittomq.errors import OffsetOutOfRange
 from tests.support.real_group import QUEUES, TOPIC
 from tests.support.told import Fate, Place, Told
 from tests.support.waiting import eventually
@@ -71,11 +72,23 @@ def messages(first: int, count: int, *, size: int = 0) -> Iterator[Message]:
     return (Message(TOPIC, b"%d:" % number + b"." * size, queue=number % QUEUES) for number in range(first, first + count))
 
 
-def read_all(mq: Client, node: str) -> dict[int, list[tuple[int, bytes]]]:
-    """Everything that one node serves, by queue."""
-    return {queue: _read_queue(mq, node, queue) for queue in range(QUEUES)}
+def read_all(mq: Client, node: str, begins: Mapping[int, int] | None = None) -> dict[int, list[tuple[int, bytes]]]:
+    """Everything that one node serves, by queue; `begins` as from `begins_of` where retention drops what is old."""
+    return {queue: _read_queue(mq, node, queue, (begins or {}).get(queue, 0)) for queue in range(QUEUES)}
 
 
-def _read_queue(mq: Client, node: str, queue: int) -> list[tuple[int, bytes]]:
+def begins_of(mq: Client, node: str) -> dict[int, int]:
+    """The first offset of each queue that one node still has."""
+    return {queue: _begin(mq, node, queue) for queue in range(QUEUES)}
+
+
+def _begin(mq: Client, node: str, queue: int) -> int:
+    try:
+        return mq.reader(TOPIC, queue, node=node, max_messages=1).pull(0).min_offset
+    except OffsetOutOfRange as dropped:
+        return dropped.start
+
+
+def _read_queue(mq: Client, node: str, queue: int, begin: int) -> list[tuple[int, bytes]]:
     reader = mq.reader(TOPIC, queue, node=node, max_messages=4_096, max_bytes=4 * 1024 * 1024)
-    return [(message.queue_offset, message.body) for message in reader.messages(until_end=True)]
+    return [(message.queue_offset, message.body) for message in reader.messages(begin, until_end=True)]

@@ -1,0 +1,91 @@
+"""Slaves that are added, go and come back with old disks while writes go on; slaves that are too slow for what retention keeps."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dittomq.client import PutStatus
+from tests.support.history import History
+from tests.support.linked_group import QUICK, LinkedGroup, linked_group
+from tests.support.proxy import Way
+from tests.support.real_group import RealGroup, real_group, shape
+from tests.support.waiting import eventually
+
+SOME = 40
+SEGMENT_BYTES = 64 * 1024
+HOLD_BYTES = 256 * 1024
+SMALL = {"store.segment_bytes": SEGMENT_BYTES}
+DROPS: dict[str, str | int] = {**SMALL, "retention.max_age_ms": 1, "retention.check_period_ms": 100}
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[RealGroup]:
+    with real_group(tmp_path, shape(2, master={**QUICK, **SMALL, "replication.in_sync_replicas": 3}, slave={**QUICK, **SMALL})) as running:
+        yield running
+
+
+def in_sync(group: RealGroup, name: str) -> None:
+    eventually(lambda: group.slave_state(name) == "in sync", f"{name} is in sync")
+
+
+def test_a_slave_that_is_added_removed_and_added_again_with_an_old_disk_has_all_and_counts_once(group: RealGroup, tmp_path: Path) -> None:
+    cluster, history, disk, old = group.cluster, History(group), group.cluster.data_dir("a/2"), tmp_path / "old"
+    with group.mq.producer(timeout_s=0.5, on_weak="return") as producer, history.publishing(producer, size=2_000) as stream:
+        history.wait_for_more(SOME)
+        cluster.stop_node("a/2")
+        shutil.copytree(disk, old)
+        shutil.rmtree(disk)
+        eventually(lambda: stream.last_status() is PutStatus.SLAVE_NOT_AVAILABLE, "it is missed")
+        assert max(len(receipt.copies) for receipt in stream.receipts[-8:]) == 2
+
+        cluster.start_node("a/2")  # empty: a new slave
+        in_sync(group, "a/2")
+        history.wait_for_more(SOME)
+        assert len(stream.receipts[-1].copies) == 3
+        assert group.status("a/2").min_offset == 0
+
+        cluster.stop_node("a/2")
+        shutil.rmtree(disk)
+        shutil.move(old, disk)
+        history.wait_for_more(SOME)
+        cluster.start_node("a/2")  # with what it had long ago
+        in_sync(group, "a/2")
+        history.wait_for_more(SOME)
+        assert {copy.node for copy in stream.receipts[-1].copies} == set(group.copies)
+    assert [view.node for view in group.status().nodes] == list(group.copies)
+    assert group.events("a/2", "log_cut") == []
+    history.check()
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[LinkedGroup]:
+    with linked_group(tmp_path, 1, master={**DROPS, "replication.hold_max_bytes": HOLD_BYTES}, slave=SMALL) as running:
+        yield running
+
+
+def test_a_slave_too_slow_for_what_retention_holds_is_told_so_and_skips_nothing(linked: LinkedGroup) -> None:
+    group, link, history, slave = linked.group, linked.link, linked.history, "a/1"
+    with history.reading(group.mq, slave), group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
+        history.publish(producer, SOME, size=2_000)
+        end = group.wait_equal()
+        link.hold(*Way)
+        eventually(lambda: group.slave_state(slave) == "gone", "the stream has ended")
+        with history.publishing(producer, size=2_000):
+            eventually(lambda: group.status().min_offset > end, "what the slave lacks is dropped beyond the cap")
+        assert group.status().end - group.status().min_offset >= HOLD_BYTES - SEGMENT_BYTES
+        link.heal()
+        eventually(lambda: "empty its data_dir to copy it" in group.status(slave).nodes[0].last_drop_reason, "the slave is told")
+        assert group.status(slave).end == end, "something was skipped"
+        assert group.slave_state(slave) != "in sync"
+
+        # It is seeded anew, and has what there is.
+        group.cluster.stop_node(slave)
+        shutil.rmtree(group.cluster.data_dir(slave))
+        group.cluster.start_node(slave)
+        in_sync(group, slave)
+        history.publish(producer, SOME, size=2_000)
+        end = group.wait_equal()
+        eventually(lambda: group.status().min_offset > end - 2 * SEGMENT_BYTES, "retention has dropped all that is old")
+    history.check_what_retention_left()

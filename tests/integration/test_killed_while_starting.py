@@ -1,0 +1,85 @@
+"""A master that dies in its recovery, and a slave that dies in the cut it was told to make, again and again."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.harming import harming, preloading
+from tests.support.history import History
+from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.told import Fate
+from tests.support.waiting import eventually
+
+SLAVE = "a/1"
+SOME = 200
+IN_RECOVERY = (1, 3, 6, 10)
+IN_CUT = (("commitlog", "pwrite"), ("commitlog", "fdatasync"), ("dittomq", "unlink"), ("dittomq", "rename"))
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[RealGroup]:
+    with real_group(tmp_path, shape(1, master={"replication.ack_timeout_ms": 20_000})) as running:
+        yield running
+
+
+def dies_at(group: RealGroup, shim: Path, name: str, harm: dict[str, str]) -> None:
+    with preloading(shim, harm):
+        group.cluster.start_node(name)
+    assert group.exit_status(name) == signal.SIGKILL, harm
+
+
+def test_a_master_that_dies_in_its_recovery_again_and_again_loses_nothing(group: RealGroup, shim: Path) -> None:
+    history, root = History(group), group.cluster.data_dir(MASTER)
+    with group.mq.producer(timeout_s=1.0, retry_s=30.0) as producer:
+        with history.publishing(producer) as stream:
+            history.wait_for_more(SOME)
+            group.cluster.kill(MASTER)
+            for nth in IN_RECOVERY:
+                dies_at(group, shim, MASTER, harming(root, nth=nth, kind="kill"))
+            group.cluster.start_node(MASTER)
+            history.wait_for_more(SOME)
+        stream.settle()
+    group.cluster.wait_in_sync()
+    assert history.told.bodies(Fate.UNKNOWN) == []
+    history.check()
+
+
+def test_a_slave_that_dies_in_its_cut_again_and_again_keeps_the_tail_aside_and_ends_equal(
+    group: RealGroup, shim: Path, tmp_path: Path
+) -> None:
+    """Its disk is that of a master which had written more than it could send; the group went on without that."""
+    cluster, history, old = group.cluster, History(group), tmp_path / "old"
+    with group.mq.producer(timeout_s=0.5, retry_s=0.5) as producer:
+        history.publish(producer, SOME)
+        group.wait_equal()
+        cluster.kill(SLAVE)
+        history.publish(producer, 20)
+        unsent = group.parsed_log(MASTER)
+        cluster.kill(MASTER)
+        shutil.move(cluster.data_dir(MASTER), old)
+        history.told.lost_with(MASTER)
+        cluster.kill("nameserver")  # one that comes back empty knows no replica that held the id
+        cluster.start()
+        cluster.wait_in_sync()
+        begin = group.status().end
+        history.publish(producer, SOME)
+
+    cluster.stop_node(SLAVE)
+    shutil.rmtree(cluster.data_dir(SLAVE))
+    shutil.move(old, cluster.data_dir(SLAVE))
+    for folder, call in IN_CUT:
+        switch = tmp_path / f"{folder}-{call}"
+        harm = harming(cluster.data_dir(SLAVE) / folder, when=switch, calls=call, nth=1, kind="torn")
+        with preloading(shim, harm):
+            cluster.start_node(SLAVE)
+        switch.touch()
+        eventually(lambda: not cluster.is_alive(SLAVE), f"it dies at {call} in {folder}")
+        assert group.exit_status(SLAVE) == signal.SIGKILL
+    cluster.start_node(SLAVE)
+    cluster.wait_in_sync()
+    tails = [path.read_bytes() for path in (cluster.data_dir(SLAVE) / "dittomq").glob("tail-*")]
+    assert tails == [unsent.content[begin:]]
+    history.check()
