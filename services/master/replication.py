@@ -8,7 +8,7 @@ import structlog
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, WrongCluster
+from dittomq.errors import DittoError, InvalidField, SessionEnded, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
@@ -71,8 +71,11 @@ class Replication:
             self._leave_seat(stream)
 
     async def _hear_hello(self, said: AsyncIterator[SlaveSaid]) -> Hello:
-        async with asyncio.timeout(_HELLO_DEADLINE_S):
-            first = await anext(said, None)
+        try:
+            async with asyncio.timeout(_HELLO_DEADLINE_S):
+                first = await anext(said, None)
+        except TimeoutError:
+            raise SessionEnded(f"a stream on which no hello came for {_HELLO_DEADLINE_S:g} s") from None
         if not isinstance(first, Hello):
             raise InvalidField("hello", "the first frame of a stream says hello")
         if first.cluster != self._config.node.cluster:
