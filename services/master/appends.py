@@ -63,6 +63,20 @@ class Appends:
         status = await term.acks.wait(end, asked, timeout_s)
         return self._stored(term, placed, _Reached(end, status, asked))
 
+    def check_absence(self) -> None:
+        """Raise NotReady unless what this log lacks is lost for good: as many copies as asked for have joined this epoch.
+
+        A slave that has not may hold it still and, should this disk be lost, be the one whose log counts. Nobody is kept waiting
+        for it: whoever wants the message in the log can send it again.
+        """
+        term = self._term()
+        if term is None:
+            raise NotReady(self._group.node, self._why_not())
+        joined = 1 + len(term.confirm.copies(term.opened.start))
+        asked = self._group.replication.asked_copies
+        if joined < asked:
+            raise NotReady(self._group.node, f"{joined} of {asked} copies have joined its epoch; what it lacks may be on another")
+
     def _writable(self) -> Term:
         term = self._term()
         if term is None:

@@ -21,7 +21,7 @@ class Outcomes:
         self._why_not = why_not
 
     async def look(self, order: OutcomeOrder) -> tuple[Outcome, StoredFrame | None]:
-        """Stored with its receipt, not stored, or no longer known."""
+        """Stored with its receipt, not stored, or no longer known; NotReady while another copy may have it and come to lead."""
         if self._why_not():
             raise NotReady(self._node, self._why_not())
         try:
@@ -29,6 +29,7 @@ class Outcomes:
         except ProducerExpired:
             return Outcome.UNKNOWN, None
         if found is None:
+            self._appends.check_absence()
             return Outcome.NOT_STORED, None
         return Outcome.STORED, await self._appends.answer(order, [found])
 

@@ -1,0 +1,70 @@
+"""When "it is not in the log" is an answer that can be relied upon."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Producer
+from tests.simulation.group import Group, play
+from tests.simulation.world import Power
+
+
+async def send_what_only_the_slave_keeps(group: Group, orders: Producer) -> OutcomeUnknown:
+    """The slave has it written when its master loses power, in the middle of the sync."""
+    master = group.node("a0")
+    master.faults.slowness = 100_000.0
+    sending = asyncio.create_task(orders.publish_message(Message("orders", b"lost?", 0)))
+    await asyncio.sleep(0.5)
+    group.world.network.cut("a0", "a1")
+    master.crash(Power.KILL)
+    await group.world.buried()
+    master.disk.lose_power(all_unsynced=True)
+    master.faults.slowness = 1.0
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await sending
+    return unknown.value
+
+
+def test_a_master_that_leads_alone_does_not_vouch_for_what_it_lacks_until_its_slave_has_joined() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(timeout_s=1.0, retry_s=2.0) as orders:
+            await orders.publish("orders", b"before", queue=0)
+            unknown = await send_what_only_the_slave_keeps(group, orders)
+            group.node("a0").start()
+            await asyncio.sleep(12)
+
+            assert (await mq.admin.ha_status("a0:10911")).writable
+            with pytest.raises(OutcomeUnknown, match="1 of 2 copies have joined"):
+                await orders.resolve(unknown.handle)
+
+            group.world.network.heal("a0", "a1")
+            await group.in_sync(mq)
+            await asyncio.sleep(5)
+            with pytest.raises(NotStored):
+                await orders.resolve(unknown.handle)
+
+    play(story)
+
+
+def test_what_a_master_that_led_alone_lacked_is_found_on_the_slave_when_its_disk_is_lost() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(timeout_s=1.0, retry_s=2.0) as orders:
+            await orders.publish("orders", b"before", queue=0)
+            unknown = await send_what_only_the_slave_keeps(group, orders)
+            group.node("a0").start()
+            await asyncio.sleep(12)
+            with contextlib.suppress(OutcomeUnknown):
+                await orders.resolve(unknown.handle)
+
+            await group.replace_disk("a0")
+            group.world.network.heal("a0", "a1")
+            await group.in_sync(mq)
+
+            assert (await orders.resolve(unknown.handle)).duplicate
+
+    play(story)
