@@ -31,6 +31,8 @@ from tests.simulation.world import Node, Power, Serve, World
 _RESTART_S = 0.5
 _STOP_S = 60.0
 _TOLD_S = 5.0
+_SENT_S = 0.02
+_ALONE_S = 6.0  # longer than a recovering master waits for those that it need not hear
 
 
 class Cluster:
@@ -90,6 +92,8 @@ class Cluster:
                 node.crash_within(fault.amount, _power(fault))
             case FaultKind.CRASH_WHEN_TOLD:
                 await self._crash_when_told(node, fault)
+            case FaultKind.LEFT_BEHIND:
+                await self._leave_behind(node, fault)
             case FaultKind.RESTART:
                 await self._restart(node, fault.lasts_s)
             case FaultKind.DISK_LOSS:
@@ -184,6 +188,23 @@ class Cluster:
                 await self.phases.told.wait()
         node.faults.slowness = 1.0
         await self._crash([node], _power(fault), fault.lasts_s)
+
+    async def _leave_behind(self, node: Node, fault: Fault) -> None:
+        """Others may have got what this machine loses, and cannot tell it for a while."""
+        node.faults.slowness = float(fault.amount)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TOLD_S):
+                while not node.disk.has_unsynced("commitlog"):  # noqa: ASYNC110  # a disk tells nobody
+                    await asyncio.sleep(0.01)
+        await asyncio.sleep(_SENT_S)
+        node.faults.slowness = 1.0
+        others = [name for name in self.brokers if name != node.name]
+        for other in others:
+            self.world.network.cut(node.name, other)
+        await self._crash([node], Power.LOSS, 0.5)
+        await asyncio.sleep(_ALONE_S + fault.lasts_s)
+        for other in others:
+            self.world.network.heal(node.name, other)
 
     async def _restart(self, node: Node, down_s: float) -> None:
         self._down[node.name] = self._down.get(node.name, 0) + 1

@@ -79,12 +79,29 @@ class Inode:
                 page[keep:] = bytes(PAGE - keep)
         self.size = size
 
+    def begin_sync(self) -> Callable[[], None]:
+        """A sync of what is written now; its effect is had by calling what this returns. What is written meanwhile has no part in it."""
+        size, written = self.size, {number: bytes(self.pages[number]) for number in self.dirty}
+
+        def end() -> None:
+            for number, content in written.items():
+                if number not in self.dirty or number * PAGE >= self.size:
+                    continue
+                if self.pages[number] == content:
+                    del self.dirty[number]
+                else:
+                    self.dirty[number] = content
+            self.disk_size = min(size, self.size)
+            if not self.dirty:
+                self._forget_pages_past_the_end()
+
+        return end
+
     def sync(self) -> None:
         """Everything written is on the disk."""
         self.dirty.clear()
         self.disk_size = self.size
-        for number in [number for number in self.pages if number * PAGE >= self.size]:
-            del self.pages[number]
+        self._forget_pages_past_the_end()
 
     def fail_sync(self) -> None:
         """Pages are marked clean although the disk does not have them."""
@@ -115,6 +132,10 @@ class Inode:
         for number, old in self.lost.items():
             self._mix(number, old, fate, chance)
         self.lost.clear()
+
+    def _forget_pages_past_the_end(self) -> None:
+        for number in [number for number in self.pages if number * PAGE >= self.size]:
+            del self.pages[number]
 
     def _touch(self, number: int, chance: random.Random) -> bytearray:
         page = self.pages.get(number)
@@ -255,6 +276,10 @@ class Disk:
     def inodes_below(self, path: str) -> list[Inode]:
         """The files that have a name below a folder."""
         return [inode for name, inode in self.names.files.items() if name.startswith(f"{path}/")]
+
+    def has_unsynced(self, path: str) -> bool:
+        """Whether a power loss could take bytes of a file below a folder."""
+        return any(inode.dirty for inode in self.inodes_below(path))
 
     def inodes(self) -> list[Inode]:
         """Every file that has a name or may get its name back, once."""

@@ -14,6 +14,7 @@ class FaultKind(Enum):
     CRASH_INSIDE = "crash inside a disk operation"
     CRASH_WHILE_STARTING = "crash again while starting"
     CRASH_WHEN_TOLD = "crash, slow, at an acknowledgement"
+    LEFT_BEHIND = "power loss before a slow sync ends, then cut off from the group"
     RESTART = "clean restart"
     DISK_LOSS = "disk loss"
     FAILED_SYNC = "failed sync"
@@ -87,7 +88,7 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
             other = machines.nameserver
     elif kind is FaultKind.CLIENT_CRASH:
         machine = chance.choice(machines.clients)
-    elif kind is FaultKind.DISK_LOSS and chance.random() < 0.7:
+    elif kind in (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND) and chance.random() < 0.7:
         machine = machines.brokers[0]
     elif kind in (FaultKind.KILL, FaultKind.RESTART) and chance.random() < 0.1:
         machine = machines.nameserver
@@ -95,6 +96,7 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
         FaultKind.CRASH_INSIDE: chance.choice((3, 30, 300)),
         FaultKind.CRASH_WHILE_STARTING: 120,
         FaultKind.CRASH_WHEN_TOLD: 400,
+        FaultKind.LEFT_BEHIND: 4_000,
         FaultKind.SLOW_DISK: chance.choice((40, 400, 4_000)),
         FaultKind.FULL_DISK: 512,
         FaultKind.SLOW_LINK: 300,

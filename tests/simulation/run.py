@@ -2,25 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections import Counter
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.simulation.simulate import Run, simulate
-
-_LAST_LINES = 60
-_MOST_PROBLEMS = 10
-
-
-def report(run: Run) -> Iterator[str]:
-    """What failed in a run, the story of its end, and how to see it again."""
-    yield f"seed {run.seed}: {len(run.problems)} problems"
-    yield from (f"  {problem}" for problem in run.problems[:_MOST_PROBLEMS])
-    yield "faults:"
-    yield from (f"  {fault}" for fault in run.plan)
-    yield str(run.shape)
-    yield f"replay: make sim SEED={run.seed}"
+from tests.simulation.happened import Happened
+from tests.simulation.many import report, run_seeds
+from tests.simulation.simulate import simulate
 
 
 def main() -> int:
@@ -40,6 +29,7 @@ def _one(seed: int) -> int:
     print(*run.transcript, sep="\n")
     if run.problems:
         print(*report(run), sep="\n")
+    print(f"{run.shape}; happened: {', '.join(each.value for each in run.happened) or 'nothing that is counted'}")
     print(f"seed {seed}: {'failed' if run.problems else 'ok'}, {run.publishes} messages, {run.reads} reads, transcript {run.hash}")
     return 1 if run.problems else 0
 
@@ -48,16 +38,21 @@ def _many(seeds: range) -> int:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed: list[int] = []
-    messages = 0
+    happened: Counter[Happened] = Counter()
+    messages, costs = 0, []
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("simulating", total=len(seeds))
-        for seed in seeds:
-            run = simulate(seed)
-            messages += run.publishes
-            if run.problems:
-                failed.append(seed)
-                console.print(*report(run), sep="\n", markup=False, highlight=False)
+        for told in run_seeds(seeds):
+            messages += told.publishes
+            costs.append(told.cpu_s)
+            happened.update(told.happened)
+            if told.report:
+                failed.append(told.seed)
+                console.print(*told.report, sep="\n", markup=False, highlight=False)
             progress.update(bar, advance=1, description=f"simulating, {len(failed)} failed")
+    for each in Happened:
+        print(f"{happened[each]:7,}  {each.value}")
+    print(f"CPU of a seed: {sum(costs) / len(costs):.2f} s in the mean, {max(costs):.2f} s at most")
     print(f"{len(seeds)} seeds from {seeds.start}: {len(failed)} failed{f' ({failed})' if failed else ''}, {messages} messages")
     return 1 if failed else 0
 

@@ -38,8 +38,8 @@ class Faults:
 class SimulatedStorage:
     """A data directory for one life of a node. `die` ends that life.
 
-    With `syncs_take_time` a sync has its effect when the lanes say that its time has passed, or at the next operation: nobody who
-    lives sees the difference, but a crash may fall into that time.
+    With `syncs_take_time` a sync has its effect when the lane that called it says that its time has passed, or at the next operation of
+    the same step: a crash may fall into that time, and other lanes go on meanwhile.
     """
 
     def __init__(self, disk: Disk, life: Life, faults: Faults, die: Callable[[], None], *, syncs_take_time: bool = False) -> None:
@@ -180,9 +180,17 @@ class SimulatedStorage:
 
     def finish(self) -> None:
         """The time of the last operation has passed."""
+        self.take_effect()()
+
+    def take_effect(self) -> Callable[[], None]:
+        """What the last operation has yet to do, for whoever lets its time pass."""
         effect, self._unfinished = self._unfinished, None
-        if effect is not None and self.life.phase is Phase.RUNNING:
-            effect()
+
+        def have() -> None:
+            if effect is not None and self.life.phase is Phase.RUNNING:
+                effect()
+
+        return have
 
     def spend(self, seconds: float) -> None:
         """Let the lane wait for the disk."""
@@ -239,7 +247,7 @@ class SimulatedFile:
     def fdatasync(self) -> None:
         self._begin()
         try:
-            self._storage.sync("fdatasync", self._path, self._inode.sync)
+            self._storage.sync("fdatasync", self._path, self._inode.begin_sync())
         except StoreFailed:
             self._inode.fail_sync()
             raise

@@ -1,4 +1,4 @@
-"""Whole clusters under faults: nothing that was acknowledged is lost, in any of the seeds. More: `make sim SEEDS=1000 FROM=100`."""
+"""Whole clusters under faults: nothing that was acknowledged is lost, in any of the seeds. More: `make sim SEEDS=1000 FROM=300`."""
 
 import os
 import subprocess
@@ -6,23 +6,23 @@ import sys
 
 import pytest
 
-from tests.simulation.run import report
-from tests.simulation.simulate import simulate
+from tests.simulation.happened import Happened
+from tests.simulation.many import run_seeds
 
-_SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
-_AT_ONCE = 10
+_SEEDS = 300
 
 
-@pytest.mark.parametrize("first", range(0, _SEEDS, _AT_ONCE))
-def test_no_seed_breaks_a_promise(first: int) -> None:
-    failed = []
+@pytest.mark.timeout(2_400)
+def test_no_seed_breaks_a_promise_and_everything_that_must_happen_did() -> None:
+    failed, missing = [], dict.fromkeys(Happened)
 
-    for seed in range(first, min(first + _AT_ONCE, _SEEDS)):
-        run = simulate(seed)
-        if run.problems:
-            failed.append("\n".join(report(run)))
+    for told in run_seeds(range(_SEEDS)):
+        failed += ["\n".join(told.report)] if told.report else []
+        for happened in told.happened:
+            missing.pop(happened, None)
 
     assert not failed, "\n\n".join(failed)
+    assert not missing, f"never in {_SEEDS} seeds: {', '.join(each.value for each in missing)}"
 
 
 def test_a_whole_run_has_one_transcript_under_any_hash_seed() -> None:

@@ -131,8 +131,8 @@ class Disk(Protocol):
         """Seconds that the last steps spent on it."""
         ...
 
-    def finish(self) -> None:
-        """These seconds have passed."""
+    def take_effect(self) -> Callable[[], None]:
+        """To be called when they have passed."""
         ...
 
 
@@ -161,5 +161,6 @@ class SimulatedWorkers:
     async def pause(self) -> None:
         """Let the time of a step pass."""
         low, high = _STEP_S
-        await asyncio.sleep(low + (high - low) * self._chance.random() + self._disk.take_cost())
-        self._disk.finish()
+        cost_s, effect = self._disk.take_cost(), self._disk.take_effect()
+        await asyncio.sleep(low + (high - low) * self._chance.random() + cost_s)
+        effect()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, SequenceGap
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
 from tests.simulation.shapes import NAMESERVER
@@ -17,7 +17,7 @@ TOPICS = ("orders", "bills")
 QUEUES = 2
 
 _LEVELS = (Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_RECEIVED, Ack.MASTER_FLUSHED, Ack.MASTER_RECEIVED)
-_MOST_MESSAGES = 600
+_MOST_MESSAGES = 400
 
 
 class Phases:
@@ -105,13 +105,18 @@ class Publisher:
         self._unknown += sorted(unknown, key=lambda one: one[2].handle.sequence)  # a broker refuses to skip one
 
     async def _settle_first(self) -> bool:
-        """Ask what became of the oldest unknown message, or send it again; whether it is known now."""
+        """Ask what became of the oldest unknown message, or send it again; whether it is known now, or never will be.
+
+        Behind a message that was acknowledged weakly and then lost, a broker refuses for good what follows it, and its client cannot tell
+        whether an earlier try is still on its way: that one stays unknown, which is the truth.
+        """
         producer, publish, unknown, message = self._unknown[0]
         asks = self._chance.random() < 0.5
         try:
             receipt = await (producer.resolve(unknown.handle) if asks else producer.send_again(unknown.handle, message))
-        except OutcomeUnknown:
-            return False
+        except OutcomeUnknown as still:
+            if not (self._phases.calm.is_set() and isinstance(still.__cause__, SequenceGap)):
+                return False
         except NotStored:
             publish.not_stored()
         else:

@@ -1,0 +1,48 @@
+"""Many seeds, side by side on all cores, each told in a few lines."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from tests.simulation.happened import Happened
+from tests.simulation.simulate import Run, simulate
+
+_MOST_PROBLEMS = 10
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is kept of a run. `report` is empty when everything held; `cpu_s` is what it cost."""
+
+    seed: int
+    report: tuple[str, ...]
+    happened: tuple[Happened, ...]
+    publishes: int
+    cpu_s: float
+
+
+def report(run: Run) -> Iterator[str]:
+    """What failed in a run, what it was about, and how to see it again."""
+    yield f"seed {run.seed}: {len(run.problems)} problems"
+    yield from (f"  {problem}" for problem in run.problems[:_MOST_PROBLEMS])
+    yield "faults:"
+    yield from (f"  {fault}" for fault in run.plan)
+    yield str(run.shape)
+    yield f"replay: make sim SEED={run.seed}"
+
+
+def run_seeds(seeds: Iterable[int]) -> Iterator[Told]:
+    """Run all of them, in their order, as many at a time as there are cores."""
+    context = multiprocessing.get_context("spawn")  # forking a process that has threads is no way to begin
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
+        yield from pool.map(_tell, seeds, chunksize=_AT_ONCE)
+
+
+def _tell(seed: int) -> Told:
+    began = time.process_time()
+    run = simulate(seed)
+    return Told(seed, tuple(report(run)) if run.problems else (), run.happened, run.publishes, time.process_time() - began)
