@@ -81,6 +81,16 @@ class Mending(ABC):
             self._note(log, found)
         return Verified(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
 
+    def whole_digest(self, start: int, end: int) -> bytes | None:
+        """`chain_digest` of the range; None while some of it is known to be damaged, or the disk does not give it, which is noted."""
+        if self._damage.touches(start, end):
+            return None
+        try:
+            return self.chain_digest(start, end)
+        except OSError:
+            self.verify(start, end)
+            return None
+
     def leave_hole(self, start: int, end: int) -> PhysicalOffset:
         """Durably note that [start, end), which begins where the log ends, cannot be had now, and go on behind it; returns `end`."""
         with self._gate.filing, self._gate.writing("leave_hole"):
@@ -192,6 +202,10 @@ class Mending(ABC):
             both = both.with_range(start, end, self._log.segment_bytes)
         damaged.save(self._storage, both)
         self._damage, self._mended = damage, mended
+
+    @abstractmethod
+    def chain_digest(self, start: int, end: int, salt: int = 0) -> bytes:
+        """One digest over those of the leaves."""
 
     @abstractmethod
     def checkpoint(self) -> None:

@@ -92,6 +92,17 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Hole:
+    """The master does not hold [start, end) whole, which lies in one segment and one epoch: the slave goes on behind it."""
+
+    epoch: Epoch
+    start: PhysicalOffset
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+    log_end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Sent from time to time, whatever else is. `topics` is the version of the master's topics, None when it is not told."""
 

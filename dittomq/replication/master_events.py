@@ -6,7 +6,7 @@ What the slave itself says (Hello, SlaveAck, LeafDigests) is in `dittomq.replica
 from dataclasses import dataclass
 
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.routes import DataVersion
 
 
@@ -24,6 +24,14 @@ class LogMoved:
 class ChunkSent:
     """A chunk asked for by SendChunk left, up to `end`; the driver may have sent less than asked."""
 
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class BytesDamaged:
+    """The bytes that SendChunk asked for cannot be had from `start` on, up to `end`, where a record begins that can; that is noted."""
+
+    start: PhysicalOffset
     end: PhysicalOffset
 
 
@@ -55,7 +63,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Hello | SlaveAck | LeafDigests | LogMoved | ChunkSent | DigestsCompared | LeavesCompared | HeartbeatReady | Tick
+Event = Hello | SlaveAck | LeafDigests | LogMoved | ChunkSent | BytesDamaged | DigestsCompared | LeavesCompared | HeartbeatReady | Tick
 
 
 # Commands: what the driver does.
@@ -100,8 +108,18 @@ class SendChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class SendHole:
+    """Send it, then report ChunkSent up to its end."""
+
+    hole: Hole
+
+
+@dataclass(frozen=True, slots=True)
 class PrepareHeartbeat:
-    """Digest the segment in which `proven` lies, up to its end or to `flushed`, and report HeartbeatReady."""
+    """Digest the segment in which `proven` lies, up to its end or to `flushed`, and report HeartbeatReady.
+
+    While that one is not whole here, the newest one, so that differences are found.
+    """
 
     proven: PhysicalOffset
     flushed: PhysicalOffset
@@ -150,6 +168,7 @@ Command = (
     | SendProbe
     | CompareLeaves
     | SendChunk
+    | SendHole
     | PrepareHeartbeat
     | SendHeartbeat
     | CountAck

@@ -12,8 +12,9 @@ from typing import assert_never
 from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.events import Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.master_events import (
+    BytesDamaged,
     ChunkSent,
     Command,
     CompareDigests,
@@ -29,6 +30,7 @@ from dittomq.replication.master_events import (
     PrepareHeartbeat,
     SendChunk,
     SendHeartbeat,
+    SendHole,
     SendProbe,
     SendVerdict,
     StopWriting,
@@ -118,6 +120,8 @@ class MasterSession:
                 self._sending = False
                 self._sent = max(self._sent, event.end)
                 return self._pump()
+            case BytesDamaged():
+                return [self._hole(event)]
             case HeartbeatReady():
                 return self._beat(event.digest)
             case Tick():
@@ -206,6 +210,8 @@ class MasterSession:
         ours, self._digest_sent = self._digest_sent, None
         if ours is None or (ours.start, ours.end) != (theirs.start, theirs.end):
             return []
+        if ours.digest == theirs.digest and ours.start > self._proven:
+            return []  # before it lies what is damaged
         if ours.digest == theirs.digest:
             self._proven = max(self._proven, ours.end)
             return [NoteEqual(self._proven)]
@@ -228,6 +234,14 @@ class MasterSession:
         self._confirmed_told = self._confirmed
         epoch = epoch_at(self._log.lineage, self._sent)
         return SendChunk(epoch, self._sent, limit, self._confirmed, self._end)
+
+    def _hole(self, damaged: BytesDamaged) -> Command:
+        """What is behind it follows; what lies in it the slave gets from whoever has it whole."""
+        assert self._sending
+        assert damaged.start == self._sent < damaged.end
+        self._confirmed_told = self._confirmed
+        end = min(damaged.end, self._next_border(self._sent))
+        return SendHole(Hole(epoch_at(self._log.lineage, self._sent), self._sent, end, self._confirmed, self._end))
 
     def _next_border(self, position: PhysicalOffset) -> PhysicalOffset:
         """The next end of a segment or of an epoch: no chunk crosses either."""

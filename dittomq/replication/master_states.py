@@ -3,7 +3,7 @@
 from enum import Enum
 
 from dittomq.replication.events import Hello, LeafDigests, SlaveAck
-from dittomq.replication.master_events import ChunkSent, DigestsCompared, HeartbeatReady, LeavesCompared, LogMoved, Tick
+from dittomq.replication.master_events import BytesDamaged, ChunkSent, DigestsCompared, HeartbeatReady, LeavesCompared, LogMoved, Tick
 from dittomq.replication.moves import Moves
 
 
@@ -50,6 +50,7 @@ MOVES = Moves(
             SlaveAck: (State.STREAMING, State.ENDED),
             LogMoved: (State.STREAMING,),
             ChunkSent: (State.STREAMING,),
+            BytesDamaged: (State.STREAMING,),
             HeartbeatReady: (State.STREAMING,),
             Tick: (State.STREAMING, State.ENDED),
         },

@@ -1,13 +1,13 @@
 """⑤ What a slave's session hears, and what it has its driver do.
 
-What the master itself says (Verdict, Chunk, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
+What the master itself says (Verdict, Chunk, Hole, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
 """
 
 from dataclasses import dataclass
 
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.routes import DataVersion
 
 
@@ -40,10 +40,18 @@ class CutDone:
 
 @dataclass(frozen=True, slots=True)
 class DigestReady:
-    """Our digest of the range that a heartbeat named."""
+    """Our digest of the range that a heartbeat named; None while this copy does not hold it whole."""
 
     theirs: RangeDigest
-    ours: RangeDigest
+    ours: RangeDigest | None
+
+
+@dataclass(frozen=True, slots=True)
+class DamageFound:
+    """What AnswerProbe asked for is damaged here, first in [start, end); that is noted."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Verdict | Chunk | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | Tick
+Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | DamageFound | Tick
 
 
 # Commands: what the driver does.
@@ -98,6 +106,14 @@ class WriteChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveHole:
+    """Note [start, end), which begins where the log ends, as missing, durably, go on behind it, and report Stored."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
 class LearnConfirmed:
     """The group's confirmed end, and the master's end, as the master tells them."""
 
@@ -128,7 +144,7 @@ class DigestRange:
 
 @dataclass(frozen=True, slots=True)
 class AnswerProbe:
-    """Digest the leaves of our log and send them."""
+    """Verify our records there; digest the leaves and send them, or report DamageFound."""
 
     probe: LeafProbe
 
@@ -168,6 +184,7 @@ Command = (
     | BeginLog
     | AdoptLineage
     | WriteChunk
+    | LeaveHole
     | LearnConfirmed
     | LearnTopics
     | SendAck

@@ -12,7 +12,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.lineage import Lineage, common_end, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptLineage,
@@ -22,12 +22,14 @@ from dittomq.replication.slave_events import (
     CopyAnew,
     CutDone,
     CutLog,
+    DamageFound,
     DigestRange,
     DigestReady,
     Event,
     HearEpoch,
     LearnConfirmed,
     LearnTopics,
+    LeaveHole,
     NoteEqual,
     Reconnect,
     SayHello,
@@ -79,22 +81,26 @@ class SlaveSession:
                 return self._store_moved(event)
             case DigestReady():
                 return self._digest_ready(event)
+            case DamageFound():  # the next hello says nothing of that segment, so nothing is cut for it
+                return self._reconnect(f"the copies differ by content and this one is damaged from {event.start:,} to {event.end:,}")
             case Tick():
                 if now - self._heard_at > self._silence_s:
                     return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
                 return []
-            case Verdict() | Chunk() | Heartbeat() | LeafProbe():
+            case Verdict() | Chunk() | Hole() | Heartbeat() | LeafProbe():
                 self._heard_at = now
                 return self._heard(event)
             case _:
                 assert_never(event)
 
-    def _heard(self, event: Verdict | Chunk | Heartbeat | LeafProbe) -> list[Command]:
+    def _heard(self, event: Verdict | Chunk | Hole | Heartbeat | LeafProbe) -> list[Command]:
         match event:
             case Verdict():
                 return self._obey(event)
             case Chunk():
                 return self._write(event)
+            case Hole():
+                return self._pass_over(event)
             case Heartbeat():
                 return self._beat(event)
             case LeafProbe():
@@ -165,16 +171,30 @@ class SlaveSession:
     def _write(self, chunk: Chunk) -> list[Command]:
         if crc32(chunk.data) != chunk.crc:
             return self._reconnect(f"a chunk at {chunk.offset:,} changed on its way")
-        learn = LearnConfirmed(chunk.confirmed, chunk.end)
-        if chunk.offset + len(chunk.data) <= self._end:
+        write = WriteChunk(chunk.offset, chunk.data)
+        stop = PhysicalOffset(chunk.offset + len(chunk.data))
+        return self._extend(write, (chunk.offset, stop), chunk.epoch, LearnConfirmed(chunk.confirmed, chunk.end))
+
+    def _pass_over(self, hole: Hole) -> list[Command]:
+        if any(hole.start < entry.start < hole.end for entry in self._target):
+            return self._reconnect(f"a hole from {hole.start:,} to {hole.end:,} across an epoch")
+        leave = LeaveHole(hole.start, hole.end)
+        return self._extend(leave, (hole.start, hole.end), hole.epoch, LearnConfirmed(hole.confirmed, hole.log_end))
+
+    def _extend(
+        self, write: WriteChunk | LeaveHole, span: tuple[PhysicalOffset, PhysicalOffset], epoch: Epoch, learn: LearnConfirmed
+    ) -> list[Command]:
+        """Let the log grow by this span, when it is the next one and of the right epoch."""
+        what, (start, end) = "chunk" if isinstance(write, WriteChunk) else "hole", span
+        if end <= self._end:
             return [learn]
-        if chunk.offset != self._end:
-            return self._reconnect(f"a chunk at {chunk.offset:,} where {self._end:,} is next")
-        adopt = self._adopt(chunk.offset)
-        if chunk.epoch != newest_epoch(self._lineage):
-            return self._reconnect(f"a chunk of epoch {chunk.epoch} in epoch {newest_epoch(self._lineage)}")
-        self._end = PhysicalOffset(self._end + len(chunk.data))
-        return [*adopt, WriteChunk(chunk.offset, chunk.data), learn]
+        if start != self._end:
+            return self._reconnect(f"a {what} at {start:,} where {self._end:,} is next")
+        adopt = self._adopt(start)
+        if epoch != newest_epoch(self._lineage):
+            return self._reconnect(f"a {what} of epoch {epoch} in epoch {newest_epoch(self._lineage)}")
+        self._end = end
+        return [*adopt, write, learn]
 
     def _beat(self, beat: Heartbeat) -> list[Command]:
         if beat.epoch != self.epoch:
@@ -188,7 +208,7 @@ class SlaveSession:
 
     def _digest_ready(self, event: DigestReady) -> list[Command]:
         commands: list[Command] = [SendAck(self._ack(event.ours))]
-        if event.ours == event.theirs:
+        if event.ours is not None and event.ours == event.theirs:
             commands.append(NoteEqual(event.ours.end))
         return commands
 

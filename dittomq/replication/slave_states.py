@@ -2,9 +2,9 @@
 
 from enum import Enum
 
-from dittomq.replication.events import Chunk, Heartbeat, LeafProbe, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, VerdictAction
 from dittomq.replication.moves import Moves
-from dittomq.replication.slave_events import CutDone, DigestReady, Stored, Tick
+from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Stored, Tick
 
 
 class State(Enum):
@@ -19,7 +19,7 @@ class State(Enum):
 MOVES = Moves(
     title="SlaveSession",
     first=State.GREETING,
-    said=(*VerdictAction, Chunk, Heartbeat, LeafProbe),
+    said=(*VerdictAction, Chunk, Hole, Heartbeat, LeafProbe),
     rows={
         State.GREETING: {
             VerdictAction.WAIT: (State.GREETING,),
@@ -27,6 +27,7 @@ MOVES = Moves(
             VerdictAction.RESYNC: (State.ENDED,),
             VerdictAction.STREAM: (State.FOLLOWING, State.ENDED),
             LeafProbe: (State.GREETING,),
+            DamageFound: (State.ENDED,),
             Stored: (State.GREETING,),
             Tick: (State.GREETING, State.ENDED),
         },
@@ -37,6 +38,7 @@ MOVES = Moves(
         },
         State.FOLLOWING: {
             Chunk: (State.FOLLOWING, State.ENDED),
+            Hole: (State.FOLLOWING, State.ENDED),
             Heartbeat: (State.FOLLOWING, State.ENDED),
             Stored: (State.FOLLOWING,),
             DigestReady: (State.FOLLOWING,),

@@ -11,6 +11,7 @@ from dittomq.replication.events import (
     Chunk,
     Heartbeat,
     Hello,
+    Hole,
     LeafDigests,
     LeafProbe,
     RangeDigest,
@@ -122,7 +123,7 @@ def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
             return leaves_to_pb(message)
 
 
-def master_frame(message: Verdict | Chunk | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
+def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
     """What a master says, as a frame."""
     match message:
         case Chunk():
@@ -133,6 +134,8 @@ def master_frame(message: Verdict | Chunk | Heartbeat | LeafProbe, wall_ms: int)
             return verdict_to_pb(message)
         case LeafProbe():
             return probe_to_pb(message)
+        case Hole():
+            return hole_to_pb(message)
 
 
 def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDigests:
@@ -225,7 +228,20 @@ def probe_to_pb(probe: LeafProbe) -> pb.ReplicateResponse:
     return pb.ReplicateResponse(probe=pb.LeafProbe(start_offset=probe.start, end_offset=probe.end))
 
 
-def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Heartbeat | LeafProbe:
+def hole_to_pb(hole: Hole) -> pb.ReplicateResponse:
+    """As it is."""
+    return pb.ReplicateResponse(
+        hole=pb.Hole(
+            epoch=hole.epoch,
+            start_offset=hole.start,
+            end_offset=hole.end,
+            confirmed_offset=hole.confirmed,
+            log_end_offset=hole.log_end,
+        )
+    )
+
+
+def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole | Heartbeat | LeafProbe:
     """What a master said; InvalidField for a frame that says nothing."""
     match frame.WhichOneof("event"):
         case "chunk":
@@ -251,8 +267,22 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Heart
             return _verdict_from_pb(frame.verdict)
         case "probe":
             return LeafProbe(PhysicalOffset(frame.probe.start_offset), PhysicalOffset(frame.probe.end_offset))
+        case "hole":
+            return _hole_from_pb(frame.hole)
         case _:
             raise InvalidField("event", "a frame must say something")
+
+
+def _hole_from_pb(hole: pb.Hole) -> Hole:
+    if not 0 <= hole.start_offset < hole.end_offset:
+        raise InvalidField("hole.end_offset", f"{hole.end_offset:,} is not behind {hole.start_offset:,}")
+    return Hole(
+        Epoch(hole.epoch),
+        PhysicalOffset(hole.start_offset),
+        PhysicalOffset(hole.end_offset),
+        PhysicalOffset(hole.confirmed_offset),
+        PhysicalOffset(hole.log_end_offset),
+    )
 
 
 def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:

@@ -15,7 +15,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, NeedsOperator, Refused
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
-from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.master_session import MasterSession
 from dittomq.routes import DataVersion
 from services.master.slaves import SlaveRecord
@@ -23,7 +23,7 @@ from services.master.tail import CHUNK_BYTES
 from services.master.term import Term
 
 SlaveSaid = Hello | SlaveAck | LeafDigests
-MasterSays = Verdict | Chunk | Heartbeat | LeafProbe
+MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe
 
 _INBOX_EVENTS = 256
 _CONFIRMED_WAITS_S = 0.005
@@ -143,6 +143,9 @@ class SlaveStream:
         match command:
             case master_events.SendChunk():
                 return await self._send_chunk(command)
+            case master_events.SendHole():
+                await self._send(command.hole)
+                return master_events.ChunkSent(command.hole.end)
             case master_events.CountAck() if not self._parts.speaks():
                 pass
             case master_events.CountAck():
@@ -172,10 +175,12 @@ class SlaveStream:
                 assert_never(command)
         return None
 
-    async def _send_chunk(self, command: master_events.SendChunk) -> master_events.ChunkSent:
+    async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event:
         data = b""
         if command.limit > command.start:
             data = self._parts.term.tail.read(command.start, command.limit) or await self._read_disk(command)
+            if not data:
+                return await self._damage_at(command.start)
         now = self._log_now()
         chunk = Chunk(command.epoch, command.start, crc32(data), data, now.confirmed, now.end)
         await self._send(chunk)
@@ -183,26 +188,41 @@ class SlaveStream:
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 
     async def _read_disk(self, command: master_events.SendChunk) -> bytes:
-        """Rot is not copied: every record's checksum is verified before it leaves."""
-        store = self._parts.store
-        return await self._parts.lane.call(lambda: store.read_records(command.start, command.limit, CHUNK_BYTES))
+        """Rot is not copied: every record's checksum is verified before it leaves. b"" when the first one is not whole."""
+        return await self._parts.lane.call(lambda: whole_records(self._parts.store, command.start, command.limit))
+
+    async def _damage_at(self, start: PhysicalOffset) -> master_events.BytesDamaged:
+        """The damage that begins there, durably noted; CorruptRecord, which ends the stream, when it is not flushed or gone again."""
+        found = await self._parts.lane.call(lambda: self._parts.store.verify(start, start + 1))
+        for low, high in found.damaged:
+            if low <= start < high:
+                return master_events.BytesDamaged(start, PhysicalOffset(high))
+        raise CorruptRecord(self._parts.node, start, "it was not whole when it was to be sent")
 
     async def _digest_from(self, proven: PhysicalOffset, flushed: PhysicalOffset) -> RangeDigest | None:
         store = self._parts.store
         if flushed <= store.min_offset:
             return None
-        segment = store.segment_of(max(store.min_offset, min(proven, PhysicalOffset(flushed - 1))))
-        start, end = max(segment[0], store.min_offset), min(segment[1], flushed)
-        return await self._parts.lane.call(lambda: RangeDigest(start, end, store.chain_digest(start, end)))
+        newest = PhysicalOffset(flushed - 1)
+        for segment in (store.segment_of(max(store.min_offset, min(proven, newest))), store.segment_of(newest)):
+            start, end = max(segment[0], store.min_offset), min(segment[1], flushed)
+            digest = await self._digest(start, end)
+            if digest is not None:
+                return RangeDigest(start, end, digest)
+        return None
+
+    async def _digest(self, start: PhysicalOffset, end: PhysicalOffset) -> bytes | None:
+        return await self._parts.lane.call(lambda: self._parts.store.whole_digest(start, end))
 
     async def _compare(self, command: master_events.CompareDigests) -> master_events.DigestsCompared:
+        """What is not whole here is not compared, so nothing behind it is proven either."""
         store = self._parts.store
         equal_end = command.proven
         for theirs in sorted(command.digests, key=lambda digest: digest.start):
-            ours = await self._parts.lane.call(lambda theirs=theirs: store.chain_digest(theirs.start, theirs.end))  # type: ignore[misc]
-            if ours != theirs.digest:
+            ours = await self._digest(theirs.start, theirs.end)
+            if ours is not None and ours != theirs.digest:
                 return master_events.DigestsCompared(equal_end, theirs)
-            if theirs.start <= max(equal_end, store.min_offset):
+            if ours is not None and theirs.start <= max(equal_end, store.min_offset):
                 equal_end = max(equal_end, theirs.end)
         return master_events.DigestsCompared(equal_end, None)
 
@@ -210,21 +230,29 @@ class SlaveStream:
         return await self._parts.lane.call(lambda: compare_leaves(self._parts.store, leaves))
 
 
+def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset) -> bytes:
+    """Whole records from `start` on, up to the first that is not whole; b"" when that is the first. Blocks."""
+    try:
+        return store.read_records(start, limit, CHUNK_BYTES)
+    except CorruptRecord as problem:
+        return store.read_records(start, problem.position, CHUNK_BYTES) if problem.position > start else b""
+
+
 def compare_leaves(store: Store, leaves: LeafDigests) -> master_events.LeavesCompared:
-    """Find the first of a slave's leaves that is not ours, and whether our own records there are whole. Blocks."""
-    ours = store.leaf_digests(leaves.start, leaves.end)
+    """Find the first of a slave's leaves that is not ours, and whether our own records up to there are whole; damage is noted. Blocks."""
+    try:
+        ours = store.leaf_digests(leaves.start, leaves.end)
+    except OSError:
+        store.verify(leaves.start, leaves.end)
+        return master_events.LeavesCompared(leaves.start, ours_whole=False)
     differing = next((at for at, (mine, other) in enumerate(zip(ours, leaves.digests, strict=False)) if mine != other), None)
     if differing is None:
         return master_events.LeavesCompared(None, ours_whole=True)
     first = PhysicalOffset(leaves.start + differing * LEAF_BYTES)
+    damaged = store.verify(leaves.start, min(leaves.end, first + LEAF_BYTES)).damaged
+    if damaged:
+        return master_events.LeavesCompared(PhysicalOffset(damaged[0].start), ours_whole=False)
     position = leaves.start
-    try:
-        while position < first:
-            records = store.read_records(position, first, CHUNK_BYTES)
-            if not records:
-                break
-            position = PhysicalOffset(position + len(records))
-        store.read_records(position, PhysicalOffset(min(leaves.end, position + LEAF_BYTES)), 2 * LEAF_BYTES)
-    except CorruptRecord:
-        return master_events.LeavesCompared(position, ours_whole=False)
+    while position < first and (records := store.read_records(position, first, CHUNK_BYTES)):
+        position = PhysicalOffset(position + len(records))
     return master_events.LeavesCompared(position, ours_whole=True)

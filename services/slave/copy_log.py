@@ -8,7 +8,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.lineage import Lineage
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.slave_events import AdoptLineage, WriteChunk
+from dittomq.replication.slave_events import AdoptLineage, LeaveHole, WriteChunk
 
 QUEUE_BYTES = 32 * 1024 * 1024
 
@@ -20,7 +20,7 @@ class CopyLog:
         self._store = store
         self._lane = lane
         self._sync_each_group = sync_each_group
-        self._waiting: deque[WriteChunk | AdoptLineage] = deque()
+        self._waiting: deque[WriteChunk | LeaveHole | AdoptLineage] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -32,7 +32,7 @@ class CopyLog:
         """What was received will be flushed without anybody asking for it."""
         return self._sync_each_group and self.flushed < self.received
 
-    async def put(self, write: WriteChunk | AdoptLineage) -> None:
+    async def put(self, write: WriteChunk | LeaveHole | AdoptLineage) -> None:
         """Queue it; the stream waits while 32 MiB are waiting."""
         size = len(write.data) if isinstance(write, WriteChunk) else 0
         while self._waiting_bytes and self._waiting_bytes + size > QUEUE_BYTES:
@@ -91,10 +91,12 @@ class CopyLog:
         if self._store.written_raw > self._store.end:
             self._store.cut(self._store.end)
 
-    def _steps(self, batch: list[WriteChunk | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
+    def _steps(self, batch: list[WriteChunk | LeaveHole | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
         for write in batch:
             if isinstance(write, AdoptLineage):
                 self._store.adopt_lineage(write.lineage)
+            elif isinstance(write, LeaveHole):
+                self._store.leave_hole(write.start, write.end)
             else:
                 self._store.write_chunk(write.offset, write.data)
         yield self._store.end

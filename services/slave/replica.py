@@ -129,12 +129,13 @@ class Replica:
 
 
 def _digests(store: Store, verified: PhysicalOffset) -> tuple[RangeDigest, ...]:
-    """Digests of the segments from the one that `verified` lies in, newest first, at most 64."""
+    """Digests of the segments from the one that `verified` lies in, newest first, at most 64; none of those that are not whole here."""
     digests: list[RangeDigest] = []
     end = store.end
     while end > store.min_offset and len(digests) < _HELLO_DIGESTS:
         start, _ = store.segment_of(PhysicalOffset(end - 1))
-        digests.append(RangeDigest(start, end, store.chain_digest(start, end)))
+        digest = store.whole_digest(start, end)
+        digests += [] if digest is None else [RangeDigest(start, end, digest)]
         if start <= verified:
             break
         end = start

@@ -11,12 +11,12 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import slave_events
-from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 
-MasterSaid = Verdict | Chunk | Heartbeat | LeafProbe
+MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe
 SlaveSays = Hello | SlaveAck | LeafDigests
 
 _TICK_S = 1.0
@@ -156,7 +156,7 @@ class MasterStream:
     async def _obey(self, command: slave_events.Command) -> slave_events.Event | None:
         ears = self._parts.ears
         match command:
-            case slave_events.WriteChunk() | slave_events.AdoptLineage():
+            case slave_events.WriteChunk() | slave_events.LeaveHole() | slave_events.AdoptLineage():
                 await self._parts.log.put(command)
             case slave_events.LearnConfirmed():
                 ears.confirmed(command.confirmed, command.master_end)
@@ -176,7 +176,7 @@ class MasterStream:
             case slave_events.DigestRange():
                 return slave_events.DigestReady(command.theirs, await self._digest(command.theirs.start, command.theirs.end))
             case slave_events.AnswerProbe():
-                await self._say(await self._leaves(command.probe))
+                return await self._answer(command.probe)
             case slave_events.NoteEqual():
                 ears.equal_upto(command.end)
             case slave_events.CopyAnew():
@@ -187,14 +187,20 @@ class MasterStream:
                 assert_never(command)
         return None
 
-    async def _digest(self, start: PhysicalOffset, end: PhysicalOffset) -> RangeDigest:
-        store = self._parts.store
-        return await self._parts.reads.call(lambda: RangeDigest(start, end, store.chain_digest(start, end)))
+    async def _digest(self, start: PhysicalOffset, end: PhysicalOffset) -> RangeDigest | None:
+        digest = await self._parts.reads.call(lambda: self._parts.store.whole_digest(start, end))
+        return None if digest is None else RangeDigest(start, end, digest)
 
-    async def _leaves(self, probe: LeafProbe) -> LeafDigests:
+    async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
+        """Own damage is mended, and nobody cut for it."""
         store = self._parts.store
+        found = await self._parts.reads.call(lambda: store.verify(probe.start, probe.end))
+        if found.damaged:
+            low, high = found.damaged[0]
+            return slave_events.DamageFound(PhysicalOffset(low), PhysicalOffset(high))
         digests = await self._parts.reads.call(lambda: tuple(store.leaf_digests(probe.start, probe.end)))
-        return LeafDigests(probe.start, probe.end, digests)
+        await self._say(LeafDigests(probe.start, probe.end, digests))
+        return None
 
     async def _say(self, message: SlaveSays) -> None:
         async with self._writing:

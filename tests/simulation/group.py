@@ -21,11 +21,11 @@ Story = Callable[["Group", AsyncClient], Awaitable[None]]
 
 
 class Group:
-    """Master a0 and slave a1, both in sync when the story begins."""
+    """Master a0 and its slaves, one unless the shape says otherwise, all in sync when the story begins."""
 
     def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
-        self._cluster = Cluster(world, shape)
+        self.cluster = Cluster(world, shape)
 
     @property
     def now(self) -> float:
@@ -35,15 +35,15 @@ class Group:
         return self.world.nodes[name]
 
     async def start(self) -> None:
-        for name in ("ns", "a0", "a1"):
+        for name in ("ns", *self.cluster.brokers):
             self.node(name).start()
 
     async def in_sync(self, mq: AsyncClient, master: str = "a/0") -> None:
-        """Wait until the master takes writes and has its slave in sync."""
+        """Wait until the master takes writes and has its slaves in sync."""
         while True:
             with contextlib.suppress(DittoError):
                 status = await mq.admin.ha_status(master)
-                if status.writable and status.in_sync_now == 2:
+                if status.writable and status.in_sync_now == len(self.cluster.brokers):
                     return
             await asyncio.sleep(0.1)
 

@@ -24,6 +24,7 @@ _UNTOLD: dict[str, Any] = {
     "replica_uuid": "u1",
     "protocol_version": events.PROTOCOL_VERSION,
     "min_offset": 0,
+    "ours": None,
     "flushed": None,  # as `end`
     "confirmed": 0,
     "lineage": (),

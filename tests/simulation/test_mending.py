@@ -1,0 +1,203 @@
+"""Bits that flip on the disks of a whole group: nothing damaged is served or copied, nobody is cut, and every copy becomes whole again."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import pytest
+
+from dittomq.client import AsyncClient
+from dittomq.errors import CorruptRecord, DittoError
+from dittomq.ha_status import NodeView
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.group import Group, play
+from tests.simulation.parser import parse_log
+from tests.simulation.shapes import Shape
+from tests.simulation.world import Power
+
+_SEGMENT = 65_536
+_THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, heartbeat_ms=1_000), FlushMode.SYNC_FLUSH, _SEGMENT)
+_BODIES = [b"%06d" % number * 200 for number in range(220)]
+_ALL = ("a0", "a1", "a2")
+
+
+async def publish(mq: AsyncClient, bodies: Sequence[bytes]) -> None:
+    await mq.admin.create_topic("orders", queues=1)
+    async with mq.producer() as producer:
+        for body in bodies:
+            await producer.publish("orders", body, queue=0)
+
+
+def flip(group: Group, machine: str, position: int) -> None:
+    """One bit changes on that machine's disk, durably, behind everybody's back."""
+    base = position - position % _SEGMENT
+    inode = group.node(machine).disk.names.files[f"commitlog/{base:020d}"]
+    inode.sync()
+    inode.write(memoryview(bytes([inode.read(1, position - base)[0] ^ 4])), position - base, group.node(machine).disk.chance)
+    inode.sync()
+
+
+async def restart_with_flips(group: Group, *positions: int) -> None:
+    """The master comes back with nothing of its log in memory, and with bits flipped."""
+    await group.kill("a0")
+    for position in positions:
+        flip(group, "a0", position)
+    group.node("a0").start()
+
+
+async def view(mq: AsyncClient, machine: str) -> NodeView:
+    """What a node says of itself."""
+    return (await mq.admin.ha_status(f"{machine}:10911")).nodes[0]
+
+
+async def caught_up(mq: AsyncClient, machine: str, *, within_s: float = 60.0) -> None:
+    """Wait until the slave has heard all that its master has, holes included, and is in sync for what lies behind them."""
+    async with asyncio.timeout(within_s):
+        while True:
+            await asyncio.sleep(0.5)
+            if await has_caught_up(mq, f"a/{machine[1:]}"):
+                return
+
+
+async def has_caught_up(mq: AsyncClient, node: str) -> bool:
+    try:
+        seen = await mq.admin.ha_status("a/0")
+    except DittoError:
+        return False
+    return any(each.node == node and each.state == "in sync" and each.flushed == seen.end > 0 for each in seen.nodes)
+
+
+async def whole(mq: AsyncClient, *, within_s: float = 120.0) -> None:
+    """Wait until no node misses or doubts a byte, and every slave is proven equal up to the end."""
+    async with asyncio.timeout(within_s):
+        while True:
+            await asyncio.sleep(0.5)
+            if await is_whole(mq):
+                return
+
+
+async def is_whole(mq: AsyncClient) -> bool:
+    try:
+        views = [await view(mq, machine) for machine in _ALL]
+        seen = await mq.admin.ha_status("a/0")
+    except DittoError:
+        return False
+    proven = [each.proven_equal for each in seen.nodes if each.role == "slave"]
+    return [each.damaged_bytes for each in views] == [0] * 3 and proven == [seen.end] * 2
+
+
+async def read_from(mq: AsyncClient, node: str) -> list[bytes]:
+    """All bodies as one node serves them; what is damaged there now is asked for again."""
+    reader = mq.reader("orders", 0, broker="a", node=node, max_messages=50)
+    bodies: list[bytes] = []
+    while len(bodies) < len(_BODIES):
+        try:
+            page = await reader.pull(len(bodies))
+        except CorruptRecord:
+            await asyncio.sleep(0.2)
+            continue
+        bodies += [message.body for message in page.messages]
+    return bodies
+
+
+def equal_copies(group: Group) -> None:
+    """The logs on all disks are the same, record by record, and whole."""
+    logs = [parse_log(group.cluster.files(machine)).content for machine in _ALL]
+    assert logs[0] == logs[1] == logs[2]
+
+
+def test_what_rots_on_a_master_and_on_its_slaves_is_mended_by_whoever_reads_it_and_all_copies_are_equal() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        flip(group, "a0", 20_000)
+        flip(group, "a1", 90_000)
+        flip(group, "a2", 20_000)  # the same place as on the master
+        flip(group, "a2", 150_003)
+
+        bodies = [await read_from(mq, node) for node in ("a/0", "a/1", "a/2")]
+
+        assert bodies == [_BODIES] * 3
+        await whole(mq)
+        equal_copies(group)
+
+    play(story, _THREE_COPIES)
+
+
+def test_a_new_slave_of_a_damaged_master_goes_on_behind_the_hole_and_gets_it_from_the_other_slave() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        await restart_with_flips(group, 20_000, 70_000)
+
+        await group.replace_disk("a2")
+        await caught_up(mq, "a2")
+
+        assert await read_from(mq, "a/2") == _BODIES
+        await whole(mq)
+        equal_copies(group)
+
+    play(story, _THREE_COPIES)
+
+
+def test_a_hole_that_nobody_can_fill_keeps_no_slave_out_of_sync_and_is_filled_when_somebody_can() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        group.node("a1").crash(Power.KILL)
+        await group.world.buried()
+        await restart_with_flips(group, 20_000)
+
+        await group.replace_disk("a2")
+        await caught_up(mq, "a2")
+        await publish(mq, [b"written behind the hole"])
+
+        views = [await view(mq, machine) for machine in ("a0", "a2")]
+        assert all(each.damaged_bytes for each in views)
+        assert views[1].received == views[0].received
+        group.node("a1").start()
+        await whole(mq)
+        equal_copies(group)
+
+    play(story, _THREE_COPIES)
+
+
+@pytest.mark.parametrize("rotten", ["a0", "a1"])
+def test_a_restart_with_cold_damage_cuts_nobody_and_keeps_nobody_out_of_sync(rotten: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        await group.kill(rotten)
+        await group.kill("a2")
+        flip(group, rotten, 200_000)
+        ends = [max(map(int, (name[len("commitlog/") :] for name in group.cluster.files(machine)))) for machine in _ALL]
+
+        for machine in (rotten, "a2"):
+            group.node(machine).start()
+        await group.in_sync(mq)
+
+        await whole(mq)
+        assert [max(map(int, (name[len("commitlog/") :] for name in group.cluster.files(machine)))) for machine in _ALL] == ends
+        assert not [path for machine in _ALL for path in group.node(machine).disk.names.files if path.startswith("dittomq/tail-")]
+        equal_copies(group)
+
+    play(story, _THREE_COPIES)
+
+
+@pytest.mark.parametrize("operations", [2, 5, 9, 14])
+def test_power_that_is_lost_in_the_middle_of_mending_loses_nothing(operations: int) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        flip(group, "a1", 20_000)
+        flip(group, "a1", 130_000)
+        group.node("a1").crash_within(operations, Power.LOSS)
+        with contextlib.suppress(DittoError, TimeoutError):
+            async with asyncio.timeout(20):
+                await read_from(mq, "a/1")
+        if group.node("a1").running:
+            group.node("a1").crash(Power.LOSS)
+        await group.world.buried()
+
+        group.node("a1").start()
+        assert await read_from(mq, "a/1") == _BODIES
+        await whole(mq)
+        equal_copies(group)
+
+    play(story, _THREE_COPIES)
