@@ -110,6 +110,11 @@ def is_intended(storage: Storage) -> bool:
     return storage.exists(f"{side_file.FOLDER}/{_NAME}")
 
 
+def is_halfway(storage: Storage) -> bool:
+    """Whether a swap was begun and not finished: what lies there is of two stores."""
+    return is_intended(storage) and storage.exists(_ASIDE)
+
+
 def finish(storage: Storage) -> Swap | None:
     """Do all of the swap that was intended, durably; may be repeated from any point. None when there was none."""
     value = side_file.load_json(storage, _NAME, _KIND)

@@ -33,6 +33,7 @@ from services.slave.replica import Replica, ReplicaParts
 
 _LOOK_S: Final = 0.5
 _CAUGHT_UP_S: Final = 1.0
+_MIB: Final = 1024**2
 _GIB: Final = 1024**3
 
 log = structlog.get_logger()
@@ -56,7 +57,7 @@ class NoRoomForCopy(DittoError):
     needed: int
 
     def __str__(self) -> str:
-        room = f"copying anew keeps the old store beside the copy: that needs {_gib(self.needed)} GiB and {_gib(self.free)} GiB are free"
+        room = f"copying anew keeps the old store beside the copy, and of the room for that there is {_of(self.free, self.needed)}"
         return f"{room}; make room, or empty the data_dir to give up what only the old store has"
 
 
@@ -123,7 +124,7 @@ class Resync:
             return ""
         begin = self.replica.store.min_offset
         done, total = self.replica.copy.received - begin, max(self.master_end, self.replica.copy.received) - begin
-        return f"copying anew, {_gib(done)} of {_gib(total)} GiB"
+        return f"copying anew, {_of(done, total)}"
 
     async def __aenter__(self) -> Self:
         return self
@@ -250,5 +251,6 @@ async def _look_after(replica: Replica) -> None:
         await replica.look_after()
 
 
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f}"
+def _of(part: int, whole: int) -> str:
+    unit, name = (_GIB, "GiB") if whole >= _GIB else (_MIB, "MiB")
+    return f"{part / unit:.1f} of {whole / unit:.1f} {name}"

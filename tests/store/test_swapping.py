@@ -5,11 +5,13 @@ import random
 import pytest
 
 from dittomq.commitlog import swap
+from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.commitlog.swap import Swap
 from dittomq.errors import UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
+from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, filled, whole_log
 
 LINEAGE = (LineageEntry(Epoch(3), 0, 9, PhysicalOffset(0)),)
@@ -60,6 +62,20 @@ def test_a_start_that_swaps_says_which_bytes_have_gone_and_the_next_one_does_not
     assert any("bytes 0 to 5,000 of the old one" in note for note in store.notes)
     store.close(clean=True)
     assert not any("of the old one" in note for note in machine.open().notes)
+
+
+def test_a_store_between_two_is_shown_to_nobody(machine: Machine) -> None:
+    swap.intend(machine.storage(), Swap(PhysicalOffset(0), OLD_ENDS))
+    door = CrashingStorage(machine.storage())
+    door.strike_in(5, Harm.CRASH)
+    with pytest.raises(Crashed):
+        swap.finish(door)
+    machine.kill()
+
+    with pytest.raises(UnreadableStore, match="a new copy is taking its place"):
+        open_on_disk(machine.storage(), "store")
+    machine.open()
+    assert open_on_disk(machine.storage(), "store").starts[0] == SMALL.segment_bytes
 
 
 def test_without_an_intent_the_copy_waits_and_the_store_is_what_it_was(machine: Machine) -> None:

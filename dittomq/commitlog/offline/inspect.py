@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dittomq.commitlog import swap
 from dittomq.commitlog.disk.segment import FOLDER, path_of, starts_of
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import File, Storage
@@ -61,6 +62,8 @@ class Item(NamedTuple):
 def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
     """Look at a store's folder. Raises UnreadableStore for one that has no log, segments of different sizes, or a newer format."""
     identity.refuse_newer(storage, name)
+    if swap.is_halfway(storage):
+        raise UnreadableStore(name, "a new copy is taking its place; start its node, which finishes that")
     starts = starts_of(name, storage.list_folder(FOLDER))
     if not starts:
         raise UnreadableStore(name, f"{FOLDER}/ holds no segment; name the folder that holds {FOLDER}/")
