@@ -1,0 +1,130 @@
+"""Promotions that must not be, zombies that must not count, and changes of place in the middle of which somebody dies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dittomq.errors import DittoError
+from tests.support.command_line import CommandLine
+from tests.support.harming import harming, preloading
+from tests.support.history import History
+from tests.support.linked_group import QUICK
+from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.waiting import eventually
+
+SOME = 40
+SUPERSEDED = 6
+STRICT = {**QUICK, "replication.min_in_sync_replicas": 2}
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[RealGroup]:
+    with real_group(tmp_path, shape(2, master=STRICT, slave=STRICT)) as running:
+        yield running
+
+
+def writable(group: RealGroup, name: str) -> bool:
+    try:
+        return group.status(name).writable
+    except DittoError:
+        return False
+
+
+def leader(group: RealGroup) -> str:
+    """The node that takes writes, "" while there is none."""
+    return next((name for name in group.copies if group.cluster.is_alive(name) and writable(group, name)), "")
+
+
+def all_in_sync(group: RealGroup) -> None:
+    eventually(
+        lambda: (name := leader(group)) and group.status(name).in_sync_now == len(group.copies), "all copies are in sync", within_s=40
+    )
+
+
+def test_a_slave_that_lacks_confirmed_messages_is_refused_to_lead_whoever_else_is_away(group: RealGroup, tmp_path: Path) -> None:
+    cluster, history, command = group.cluster, History(group), CommandLine(tmp_path, DITTOMQ_NAMESERVER=group.cluster.nameserver)
+    with group.mq.producer(timeout_s=2.0, retry_s=30.0) as producer:
+        history.publish(producer, SOME)
+        cluster.kill("a/2")
+        history.publish(producer, SOME)
+        cluster.kill("a/1")
+        cluster.kill(MASTER)
+        cluster.start_node("a/2")
+        eventually(lambda: group.status("a/2").role, "a/2 answers")
+
+        alone = command.run("role", "lead", "a/2", "--old-master-is-stopped")
+        assert (alone.code, leader(group)) == (1, "")
+        cluster.start_node("a/1")
+        eventually(lambda: group.status("a/1").role, "a/1 answers")
+        shorter = command.run("role", "lead", "a/2", "--old-master-is-stopped")
+        assert (shorter.code, leader(group)) == (1, "")
+
+        longest = command.run("role", "lead", "a/1", "--old-master-is-stopped")
+        assert (longest.code, longest.out.strip().endswith("may be lost: nothing")) == (0, True), longest.err
+        cluster.start_node(MASTER)
+        all_in_sync(group)
+        history.publish(producer, SOME)
+    history.check()
+
+
+def test_a_master_that_stood_still_through_a_promotion_ends_and_started_again_it_is_a_slave_without_its_late_writes(
+    group: RealGroup, tmp_path: Path
+) -> None:
+    history, command = History(group), CommandLine(tmp_path, DITTOMQ_NAMESERVER=group.cluster.nameserver)
+    with (
+        history.reading(group.mq, "a/1"),
+        history.reading(group.mq, "a/2"),
+        group.mq.producer(timeout_s=1.0, retry_s=30.0) as producer,
+        history.publishing(producer) as stream,
+    ):
+        history.wait_for_more(SOME)
+        with group.frozen(MASTER):
+            eventually(lambda: group.status("a/1").nodes[0].state != "following", "its slaves have given it up")
+            longest = max(group.slaves, key=lambda name: group.status(name).end)
+            promoted = command.run("role", "lead", longest, "--old-master-is-stopped")
+            assert promoted.code == 0, promoted.err
+            history.wait_for_more(SOME)
+        assert group.exit_status(MASTER) == SUPERSEDED
+        group.cluster.start_node(MASTER)
+        all_in_sync(group)
+        assert leader(group) == longest
+        history.wait_for_more(SOME)
+    stream.settle()
+    assert [event["service"] for event in group.events(MASTER, "comes_back")] == ["slave"]
+    history.check()
+
+
+@pytest.mark.parametrize("dies", ["the old master", "the new master"])
+def test_whoever_dies_in_the_middle_of_a_change_of_place_one_leads_in_the_end_and_nothing_is_lost(
+    group: RealGroup, shim: Path, tmp_path: Path, dies: str
+) -> None:
+    cluster, history = group.cluster, History(group)
+    with group.mq.producer(timeout_s=2.0, retry_s=60.0) as producer, history.publishing(producer) as stream:
+        for nth in (1, 3):
+            old = leader(group)
+            new = next(name for name in group.copies if name not in {old, "a/2"})
+            victim, switch = (old if dies == "the old master" else new), tmp_path / f"{nth}"
+            cluster.stop_node(victim)
+            with preloading(shim, harming(cluster.data_dir(victim) / "dittomq", when=switch, calls="rename", nth=nth, kind="kill")):
+                cluster.start_node(victim)
+            all_in_sync(group)
+            old = leader(group)
+            new = next(name for name in group.copies if name not in {old, "a/2"})
+            history.wait_for_more(SOME)
+            switch.touch()
+            try:
+                group.mq.admin.change_role(new)
+            except DittoError as told:
+                print(f"{nth}: {told}")
+            eventually(lambda victim=victim: not cluster.is_alive(victim), f"{victim} dies")  # type: ignore[misc]
+            switch.unlink()
+            cluster.start()
+            try:
+                eventually(lambda: leader(group), "one of them leads by itself", within_s=5)
+            except AssertionError:  # then the operator says it again
+                eventually(lambda new=new: group.mq.admin.change_role(new), f"{new} leads", within_s=40)  # type: ignore[misc]
+            all_in_sync(group)
+            history.wait_for_more(SOME)
+    stream.settle()
+    history.check()
