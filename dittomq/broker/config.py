@@ -187,6 +187,18 @@ class ReplicationTable:
     silence_ms: Annotated[
         Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")
     ] = 20_000
+    window_bytes: Annotated[
+        int, Meta(ge=1_048_576, le=1_073_741_824, description="no chunk leaves while so much is on its way to a slave without an ack")
+    ] = 16 * 1024 * 1024
+    max_bytes_per_s: Annotated[
+        int,
+        Meta(
+            ge=0, description="bytes of the log for all slaves together, in any second, and one chunk; 0: no limit. Heartbeats never wait"
+        ),
+    ] = 0
+    max_bytes_per_s_per_slave: Annotated[
+        int, Meta(ge=0, description="the same for each slave by itself. RocketMQ: maxHaTransferByteInSecond with haFlowControlEnable")
+    ] = 0
 
     master_address: Annotated[
         str,

@@ -98,7 +98,10 @@ class CompareLeaves:
 
 @dataclass(frozen=True, slots=True)
 class SendChunk:
-    """Send whole records from `start` on, up to `limit` at most, then report ChunkSent. start == limit: only confirmed moved."""
+    """Send whole records from `start` on, up to `limit` at most, now or when the rate allows, then report ChunkSent.
+
+    start == limit: only confirmed moved; that is sent at once, and not reported.
+    """
 
     epoch: Epoch
     start: PhysicalOffset

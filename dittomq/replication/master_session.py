@@ -74,6 +74,7 @@ class MasterSession:
         self._end = log.end
         self._confirmed = log.confirmed
         self._confirmed_told = PhysicalOffset(-1)
+        self._confirmed_sending = PhysicalOffset(-1)
         self._hello: Hello | None = None
         self._sent = PhysicalOffset(0)
         self._received = PhysicalOffset(0)
@@ -119,6 +120,7 @@ class MasterSession:
             case ChunkSent():
                 self._sending = False
                 self._sent = max(self._sent, event.end)
+                self._confirmed_told = max(self._confirmed_told, self._confirmed_sending)
                 return self._pump()
             case BytesDamaged():
                 return [self._hole(event)]
@@ -218,20 +220,22 @@ class MasterSession:
         return self._drop(f"the copies differ by content in [{ours.start}, {ours.end})")
 
     def _pump(self) -> list[Command]:
-        """The next chunk, when there is one and the window has room."""
-        if self.state is not State.STREAMING or self._sending:
+        """The next chunk, when there is one and the window has room; otherwise what is confirmed of the bytes that were sent.
+
+        A chunk may be held back by its driver: what is confirmed is told meanwhile.
+        """
+        if self.state is not State.STREAMING:
             return []
         room = self._limits.window_bytes - (self._sent - self._received)
-        if self._sent < self._end and room > 0:
-            limit = min(self._end, self._next_border(self._sent))
-            return [self._chunk(PhysicalOffset(limit))]
-        if self._confirmed > self._confirmed_told and self._sent == self._end:
+        if not self._sending and self._sent < self._end and room > 0:
+            self._sending, self._confirmed_sending = True, self._confirmed
+            return [self._chunk(min(self._end, self._next_border(self._sent)))]
+        if self._confirmed_told < min(self._confirmed, self._sent):
+            self._confirmed_told = self._confirmed
             return [self._chunk(self._sent)]
         return []
 
     def _chunk(self, limit: PhysicalOffset) -> Command:
-        self._sending = True
-        self._confirmed_told = self._confirmed
         epoch = epoch_at(self._log.lineage, self._sent)
         return SendChunk(epoch, self._sent, limit, self._confirmed, self._end)
 

@@ -17,9 +17,9 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.master_session import MasterSession
+from dittomq.replication.pacing import MOST_CHUNK_BYTES, SlavePace, chunk_bytes
 from dittomq.routes import DataVersion
 from services.master.slaves import SlaveRecord
-from services.master.tail import CHUNK_BYTES
 from services.master.term import Term
 
 SlaveSaid = Hello | SlaveAck | LeafDigests
@@ -31,7 +31,10 @@ _CONFIRMED_WAITS_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What a stream works with. `topics` tells the version of the topics, `speaks` whether it is still its replica's newest stream."""
+    """What a stream works with.
+
+    `topics` tells the version of the topics, `speaks` whether it is still its replica's newest stream; `pace` is this stream's own.
+    """
 
     term: Term
     store: Store
@@ -40,6 +43,15 @@ class StreamParts:
     node: str
     topics: Callable[[], DataVersion]
     speaks: Callable[[], bool]
+    pace: SlavePace
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A chunk that was read and waits for its time. One at a time: that, and what gRPC buffers, is what a slow slave costs."""
+
+    command: master_events.SendChunk
+    data: bytes
 
 
 class SlaveStream:
@@ -56,6 +68,8 @@ class SlaveStream:
         self._written = PhysicalOffset(0)
         self._late: asyncio.TimerHandle | None = None
         self._ticked = False
+        self._held: _Held | None = None
+        self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -77,8 +91,9 @@ class SlaveStream:
             raise refused.exceptions[0] from None
         finally:
             unlisten()
-            if self._late is not None:
-                self._late.cancel()
+            for timer in (self._late, self._due):
+                if timer is not None:
+                    timer.cancel()
 
     async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
         try:
@@ -127,6 +142,8 @@ class SlaveStream:
             if self._ticked:
                 self._ticked = False
                 await self._handle(master_events.Tick())
+            if self._held is not None and self._due is None:
+                await self._let_go(self._held)
 
     def _log_now(self) -> master_events.LogMoved:
         return master_events.LogMoved(self._parts.term.written, self._parts.term.confirm.confirmed, self._parts.topics())
@@ -175,21 +192,48 @@ class SlaveStream:
                 assert_never(command)
         return None
 
-    async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event:
-        data = b""
-        if command.limit > command.start:
-            data = self._parts.term.tail.read(command.start, command.limit) or await self._read_disk(command)
-            if not data:
-                return await self._damage_at(command.start)
+    async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:
+        """Send it when it is due: until then what happens is handled, and what is confirmed goes ahead of it."""
+        if command.limit == command.start:
+            await self._send_bytes(command, b"")
+            return None
+        size = chunk_bytes(self._record.sent.bytes_per_s(self._parts.clock.monotonic()))
+        data = self._parts.term.tail.read(command.start, command.limit, size) or await self._read_disk(command, size)
+        if not data:
+            return await self._damage_at(command.start)
+        if self._is_due(len(data)):
+            return await self._send_bytes(command, data)
+        self._held = _Held(command, data)
+        self._tell()
+        return None
+
+    async def _let_go(self, held: _Held) -> None:
+        if self._is_due(len(held.data)):
+            self._held = None
+            await self._handle(await self._send_bytes(held.command, held.data))
+
+    def _is_due(self, size: int) -> bool:
+        """Whether a chunk may leave now; otherwise the bell rings when to ask again."""
+        now = self._parts.clock.monotonic()
+        due = self._parts.pace.due(size, now)
+        if due <= now:
+            return True
+        self._due = asyncio.get_running_loop().call_later(due - now, self._now_due)
+        return False
+
+    def _now_due(self) -> None:
+        self._due = None
+        self._bell.set()
+
+    async def _send_bytes(self, command: master_events.SendChunk, data: bytes) -> master_events.ChunkSent:
         now = self._log_now()
-        chunk = Chunk(command.epoch, command.start, crc32(data), data, now.confirmed, now.end)
-        await self._send(chunk)
+        await self._send(Chunk(command.epoch, command.start, crc32(data), data, now.confirmed, now.end))
         self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 
-    async def _read_disk(self, command: master_events.SendChunk) -> bytes:
+    async def _read_disk(self, command: master_events.SendChunk, size: int) -> bytes:
         """Rot is not copied: every record's checksum is verified before it leaves. b"" when the first one is not whole."""
-        return await self._parts.lane.call(lambda: whole_records(self._parts.store, command.start, command.limit))
+        return await self._parts.lane.call(lambda: whole_records(self._parts.store, command.start, command.limit, size))
 
     async def _damage_at(self, start: PhysicalOffset) -> master_events.BytesDamaged:
         """The damage that begins there, durably noted; CorruptRecord, which ends the stream, when it is not flushed or gone again."""
@@ -230,12 +274,12 @@ class SlaveStream:
         return await self._parts.lane.call(lambda: compare_leaves(self._parts.store, leaves))
 
 
-def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset) -> bytes:
+def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset, max_bytes: int) -> bytes:
     """Whole records from `start` on, up to the first that is not whole; b"" when that is the first. Blocks."""
     try:
-        return store.read_records(start, limit, CHUNK_BYTES)
+        return store.read_records(start, limit, max_bytes)
     except CorruptRecord as problem:
-        return store.read_records(start, problem.position, CHUNK_BYTES) if problem.position > start else b""
+        return store.read_records(start, problem.position, max_bytes) if problem.position > start else b""
 
 
 def compare_leaves(store: Store, leaves: LeafDigests) -> master_events.LeavesCompared:
@@ -253,6 +297,6 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> master_events.LeavesCom
     if damaged:
         return master_events.LeavesCompared(PhysicalOffset(damaged[0].start), ours_whole=False)
     position = leaves.start
-    while position < first and (records := store.read_records(position, first, CHUNK_BYTES)):
+    while position < first and (records := store.read_records(position, first, MOST_CHUNK_BYTES)):
         position = PhysicalOffset(position + len(records))
     return master_events.LeavesCompared(position, ours_whole=True)

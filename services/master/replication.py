@@ -12,6 +12,7 @@ from dittomq.errors import DittoError, InvalidField, SessionEnded, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.pacing import Pace, SlavePace
 from dittomq.replication.seats import Seat, Seats
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
@@ -39,6 +40,7 @@ class Replication:
         self._leads = asyncio.Event()
         self._seats = Seats()
         self._streams: dict[Seat, _Stream] = {}
+        self._pace = Pace(config.replication.max_bytes_per_s)
         self.records: dict[str, SlaveRecord] = {}
 
     def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
@@ -91,7 +93,8 @@ class Replication:
             self._streams[loser].ends.set()
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
-            record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
+            pace = Pace(self._config.replication.max_bytes_per_s_per_slave)
+            record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid, pace=pace)
         record.connected, record.replication_address = True, hello.replication_address
         record.become("waiting", self._clock)
         stream = self._streams[seat] = _Stream(seat, record)
@@ -111,7 +114,16 @@ class Replication:
         term = await self._wait_to_lead(hello, send)
         record, seat = stream.record, stream.seat
         record.proven_equal = min(record.proven_equal, hello.end)
-        parts = StreamParts(term, self._store, self._lane, self._clock, self._config.name, self._topics, lambda: self._seats.speaks(seat))
+        parts = StreamParts(
+            term=term,
+            store=self._store,
+            lane=self._lane,
+            clock=self._clock,
+            node=self._config.name,
+            topics=self._topics,
+            speaks=lambda: self._seats.speaks(seat),
+            pace=SlavePace(record.pace, self._pace),
+        )
         core = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
         await SlaveStream(parts, core, record, send).run(hello, said)
         stream.ends.set()
@@ -142,7 +154,7 @@ class Replication:
 
     def _limits(self) -> SessionLimits:
         table = self._config.replication
-        return SessionLimits(heartbeat_s=table.heartbeat_ms / 1000, silence_s=table.silence_ms / 1000)
+        return SessionLimits(table.window_bytes, heartbeat_s=table.heartbeat_ms / 1000, silence_s=table.silence_ms / 1000)
 
 
 class _Stream:

@@ -6,9 +6,9 @@ from itertools import islice
 
 from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.pacing import MOST_CHUNK_BYTES
 
 TAIL_BYTES = 16 * 1024 * 1024
-CHUNK_BYTES = 1024 * 1024
 
 
 class Tail:
@@ -21,15 +21,15 @@ class Tail:
     def add(self, group: Group) -> None:
         """Keep what was written, in pieces of at most a chunk, or one record that is larger."""
         for start, data in group.pieces:
-            if len(data) <= CHUNK_BYTES:
+            if len(data) <= MOST_CHUNK_BYTES:
                 self._keep(start, data)
             else:
                 self._split(start, data, group)
         while self._bytes > TAIL_BYTES and len(self._pieces) > 1:
             self._bytes -= len(self._pieces.popleft()[1])
 
-    def read(self, start: PhysicalOffset, limit: PhysicalOffset) -> bytes | None:
-        """Whole records from `start` on, below `limit`, at most a chunk; None when they are no longer here."""
+    def read(self, start: PhysicalOffset, limit: PhysicalOffset, max_bytes: int) -> bytes | None:
+        """Whole records from `start` on, below `limit`, at most `max_bytes` or one piece; None when they are no longer here."""
         if not self._pieces or start < self._pieces[0][0]:
             return None
         back = 0
@@ -43,7 +43,7 @@ class Tail:
         taken: list[bytes] = []
         size = 0
         for offset, data in islice(self._pieces, first, None):
-            if offset + len(data) > limit or (taken and size + len(data) > CHUNK_BYTES):
+            if offset + len(data) > limit or (taken and size + len(data) > max_bytes):
                 break
             taken.append(data)
             size += len(data)
@@ -55,8 +55,8 @@ class Tail:
         frames = [frame for frame in group.placed if isinstance(frame, list)]
         borders = sorted(one.physical_offset for frame in frames for run in frame if not run.duplicate for one in run.each())
         at, end = int(start), start + len(data)
-        while end - at > CHUNK_BYTES:
-            fits = bisect_right(borders, at + CHUNK_BYTES)
+        while end - at > MOST_CHUNK_BYTES:
+            fits = bisect_right(borders, at + MOST_CHUNK_BYTES)
             if fits == 0 or borders[fits - 1] <= at:  # one record that is larger than a chunk
                 fits += 1
             stop = min(borders[fits - 1], end) if fits <= len(borders) else end

@@ -15,6 +15,7 @@ from dittomq.errors import DittoError, StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
 from dittomq.replication.measuring import EndHistory
+from dittomq.replication.pauses import Pauses
 from dittomq.replication.slave_events import SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
@@ -28,8 +29,6 @@ from services.slave.stream import MasterStream, StreamParts, ToldToCopyAnew
 
 log = structlog.get_logger()
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ class Follower:
             tasks.create_task(self._dial_forever(tasks), name="dial")
 
     async def _dial_forever(self, tasks: asyncio.TaskGroup) -> None:
-        pause_s = _FIRST_PAUSE_S
+        pauses = Pauses()
         while not self.resync.is_done:
             address = self._callers.master_address()
             began = self._parts.clock.monotonic()
@@ -180,7 +179,7 @@ class Follower:
                 self._between_streams.set()
             self.alone()
             if self._parts.clock.monotonic() - began > 2 * _LONGEST_PAUSE_S:
-                pause_s = _FIRST_PAUSE_S
+                pauses = Pauses()
             await self._pause(pause_s * (0.5 + self._parts.chance.random() / 2))
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 

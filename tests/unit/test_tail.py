@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import PlacedRun
-from services.master.tail import CHUNK_BYTES, TAIL_BYTES, Tail
+from dittomq.replication.pacing import MOST_CHUNK_BYTES
+from services.master.tail import TAIL_BYTES, Tail
 
 
 def group(start: int, sizes: list[int]) -> Group:
@@ -33,9 +34,9 @@ def test_reading_on_from_any_chunks_end_gives_all_bytes_in_whole_records(groups:
 
     read = b""
     while len(read) < len(everything):
-        chunk = tail.read(PhysicalOffset(len(read)), far())
+        chunk = tail.read(PhysicalOffset(len(read)), far(), MOST_CHUNK_BYTES)
         assert chunk is not None
-        assert len(chunk) <= CHUNK_BYTES
+        assert len(chunk) <= MOST_CHUNK_BYTES
         read += chunk
         assert len(read) in borders
 
@@ -44,31 +45,31 @@ def test_reading_on_from_any_chunks_end_gives_all_bytes_in_whole_records(groups:
 
 def test_a_record_larger_than_a_chunk_travels_alone() -> None:
     tail = Tail()
-    tail.add(group(0, [100, 3 * CHUNK_BYTES, 100]))
+    tail.add(group(0, [100, 3 * MOST_CHUNK_BYTES, 100]))
 
     sizes = []
     at = 0
-    while chunk := tail.read(PhysicalOffset(at), far()):
+    while chunk := tail.read(PhysicalOffset(at), far(), MOST_CHUNK_BYTES):
         sizes.append(len(chunk))
         at += len(chunk)
 
-    assert sizes == [100, 3 * CHUNK_BYTES, 100]
+    assert sizes == [100, 3 * MOST_CHUNK_BYTES, 100]
 
 
 def test_what_is_no_longer_here_is_not_answered() -> None:
     tail = Tail()
     for number in range(40):
-        tail.add(group(number * CHUNK_BYTES, [CHUNK_BYTES]))
+        tail.add(group(number * MOST_CHUNK_BYTES, [MOST_CHUNK_BYTES]))
 
-    assert tail.read(PhysicalOffset(0), far()) is None
-    assert tail.read(PhysicalOffset(40 * CHUNK_BYTES - TAIL_BYTES), far()) is not None
+    assert tail.read(PhysicalOffset(0), far(), MOST_CHUNK_BYTES) is None
+    assert tail.read(PhysicalOffset(40 * MOST_CHUNK_BYTES - TAIL_BYTES), far(), MOST_CHUNK_BYTES) is not None
 
 
 def test_a_position_inside_a_record_is_not_answered() -> None:
     tail = Tail()
     tail.add(group(0, [100]))
 
-    assert tail.read(PhysicalOffset(50), far()) is None
+    assert tail.read(PhysicalOffset(50), far(), MOST_CHUNK_BYTES) is None
 
 
 def test_nothing_beyond_the_limit_is_read() -> None:
@@ -76,5 +77,15 @@ def test_nothing_beyond_the_limit_is_read() -> None:
     tail.add(group(0, [100]))
     tail.add(group(100, [100]))
 
-    assert tail.read(PhysicalOffset(0), PhysicalOffset(100)) == tail.read(PhysicalOffset(0), PhysicalOffset(150))
-    assert tail.read(PhysicalOffset(100), PhysicalOffset(150)) is None
+    assert tail.read(PhysicalOffset(0), PhysicalOffset(100), MOST_CHUNK_BYTES) == tail.read(
+        PhysicalOffset(0), PhysicalOffset(150), MOST_CHUNK_BYTES
+    )
+    assert tail.read(PhysicalOffset(100), PhysicalOffset(150), MOST_CHUNK_BYTES) is None
+
+
+def test_small_groups_are_joined_only_as_far_as_is_asked_for() -> None:
+    tail = Tail()
+    for number in range(10):
+        tail.add(group(100 * number, [100]))
+
+    assert [len(tail.read(PhysicalOffset(0), far(), most) or b"") for most in (50, 350, 1_000)] == [100, 300, 1_000]

@@ -1,0 +1,90 @@
+"""How fast the log leaves for slaves: the clock is moved, and every byte is counted."""
+
+import heapq
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dittomq.replication.pacing import LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, Pace, SlavePace, chunk_bytes
+
+Sent = tuple[float, int, int]  # when, by which stream, how many bytes
+
+
+def send_all(paces: list[SlavePace], chance: random.Random, most_bytes: int, until: float) -> list[Sent]:
+    """Streams that always have a next chunk, each asking again when it was told to."""
+    asks = [(0.0, number, chance.randint(1, most_bytes)) for number in range(len(paces))]
+    sent: list[Sent] = []
+    while asks and asks[0][0] < until:
+        now, number, size = heapq.heappop(asks)
+        due = paces[number].due(size, now)
+        if due <= now:
+            sent.append((now, number, size))
+            size = chance.randint(1, most_bytes)
+        heapq.heappush(asks, (due, number, size))
+    return sent
+
+
+def most_in_a_second(sent: list[Sent]) -> int:
+    return max(sum(size for at, _, size in sent[first:] if at < sent[first][0] + 1) for first in range(len(sent)))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6))
+def test_within_any_second_no_more_leaves_than_the_limit_and_one_chunk_and_over_time_the_limit_is_used(seed: int, streams: int) -> None:
+    limit, chunk = 1_000_000, 300_000
+    shared = Pace(limit)
+    sent = send_all([SlavePace(Pace(0), shared) for _ in range(streams)], random.Random(seed), chunk, 20.0)
+
+    assert most_in_a_second(sent) <= limit + chunk
+    assert 19 * limit <= sum(size for _, _, size in sent) <= 20 * limit + chunk
+
+
+@given(st.integers(0, 2**32))
+def test_each_slave_keeps_its_own_limit_and_all_keep_the_shared_one(seed: int) -> None:
+    own, all_of_them, chunk = 400_000, 1_000_000, 100_000
+    shared = Pace(all_of_them)
+    sent = send_all([SlavePace(Pace(own), shared) for _ in range(4)], random.Random(seed), chunk, 10.0)
+
+    assert most_in_a_second(sent) <= all_of_them + chunk
+    for slave in range(4):
+        assert most_in_a_second([each for each in sent if each[1] == slave]) <= own + chunk
+
+
+@given(st.integers(0, 2**32))
+def test_slaves_that_share_a_limit_take_turns(seed: int) -> None:
+    shared = Pace(1_000_000)
+    sent = send_all([SlavePace(Pace(0), shared) for _ in range(3)], random.Random(seed), 100_000, 20.0)
+
+    for slave in range(3):
+        times = [at for at, number, _ in sent if number == slave]
+        assert max(later - earlier for earlier, later in pairwise(times)) <= 3 * 0.1 + 1e-9
+
+
+def test_a_slave_with_a_small_limit_of_its_own_holds_nobody_else_back() -> None:
+    shared = Pace(1_000_000)
+    sent = send_all([SlavePace(Pace(1_000), shared), SlavePace(Pace(0), shared)], random.Random(1), 100_000, 20.0)
+
+    assert sum(size for _, number, size in sent if number == 1) >= 19_000_000
+
+
+def test_after_a_rest_there_is_no_burst() -> None:
+    pace = Pace(1_000_000)
+    pace.book(100_000, 0.0)
+
+    assert [pace.book(500_000, 60.0), pace.book(500_000, 60.0), pace.book(500_000, 60.0)] == [60.0, 60.5, 61.0]
+
+
+def test_without_a_limit_nothing_waits() -> None:
+    pace = SlavePace(Pace(0), Pace(0))
+
+    assert [pace.due(MOST_CHUNK_BYTES, now) for now in (0.0, 0.0, 0.0, 1.5)] == [0.0, 0.0, 0.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "size"),
+    [(0, LEAST_CHUNK_BYTES), (4_000_000, LEAST_CHUNK_BYTES), (8 * 1024 * 1024, 512 * 1024), (10**9, MOST_CHUNK_BYTES)],
+)
+def test_a_chunk_is_what_the_line_carries_in_a_sixteenth_of_a_second_within_bounds(bytes_per_s: int, size: int) -> None:
+    assert chunk_bytes(bytes_per_s) == size
