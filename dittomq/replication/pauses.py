@@ -1,6 +1,5 @@
-"""⑤ How long a slave waits before it dials again: longer each time, and never in step with others. Pure but for the chance it is given."""
+"""⑤ How long a slave waits before it dials again: longer each time, and never in step with others. Pure."""
 
-import random
 from typing import Final
 
 FIRST_S: Final = 0.1
@@ -10,13 +9,12 @@ LONGEST_S: Final = 2.0
 class Pauses:
     """The pauses of one slave. A stream that held for a while makes the next pause a short one."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self) -> None:
         self._next_s = FIRST_S
 
-    def after(self, stream_s: float) -> float:
-        """How long to wait after a stream of `stream_s` seconds: between half of the pause and all of it, by chance."""
+    def after(self, stream_s: float, chance: float) -> float:
+        """How long to wait after a stream of `stream_s` seconds: half of the pause, and by chance in [0, 1) up to all of it."""
         if stream_s > 2 * LONGEST_S:
             self._next_s = FIRST_S
         pause_s, self._next_s = self._next_s, min(LONGEST_S, 2 * self._next_s)
-        return pause_s * self._chance.uniform(0.5, 1.0)
+        return pause_s * (0.5 + chance / 2)

@@ -84,7 +84,6 @@ class Term:
         """Let time pass for Confirm and the sessions, until cancelled."""
         kept_at, kept = self._clock.monotonic(), self.confirm.confirmed
         while True:
-            await asyncio.sleep(TICK_S)
             now = self._clock.monotonic()
             self.confirm.tick(now)
             if self.confirm.degrade is Degrade.NO:
@@ -93,6 +92,7 @@ class Term:
                 kept_at, kept = now, self.confirm.confirmed
                 self._must_record.set()
             self._moved()
+            await asyncio.sleep(TICK_S)
 
     async def record_degraded(self, persist: Callable[[bytes], Awaitable[None]]) -> None:
         """Write down where a degraded range begins before anything is confirmed in it, what came, and where it ended; until cancelled."""

@@ -30,7 +30,6 @@ from services.slave.stream import MasterStream, StreamParts, ToldToCopyAnew
 log = structlog.get_logger()
 
 
-
 @dataclass(frozen=True, slots=True)
 class FollowerParts:
     """What a follower works with."""
@@ -178,10 +177,7 @@ class Follower:
                 await asyncio.wait([self._dialled])
                 self._between_streams.set()
             self.alone()
-            if self._parts.clock.monotonic() - began > 2 * _LONGEST_PAUSE_S:
-                pauses = Pauses()
-            await self._pause(pause_s * (0.5 + self._parts.chance.random() / 2))
-            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+            await self._pause(pauses.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
 
     async def _follow(self, address: str) -> None:
         """One stream, from hello to its end."""

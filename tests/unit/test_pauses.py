@@ -13,11 +13,11 @@ REFUSED_S = 0.001
 
 def dials(seed: int, until_s: float) -> list[float]:
     """When a slave dials a master that refuses at once."""
-    pauses, now = Pauses(random.Random(seed)), 0.0
+    pauses, chance, now = Pauses(), random.Random(seed), 0.0
     times = []
     while now < until_s:
         times.append(now)
-        now += REFUSED_S + pauses.after(REFUSED_S)
+        now += REFUSED_S + pauses.after(REFUSED_S, chance.random())
     return times
 
 
@@ -38,8 +38,8 @@ def test_pauses_grow_to_two_seconds_and_no_further() -> None:
 
 
 def test_after_a_stream_that_held_the_next_dial_comes_soon() -> None:
-    pauses = Pauses(random.Random(SEED))
+    pauses = Pauses()
     for _ in range(10):
-        pauses.after(REFUSED_S)
+        pauses.after(REFUSED_S, 0.9)
 
-    assert pauses.after(60.0) <= FIRST_S
+    assert pauses.after(60.0, 0.9) <= FIRST_S
