@@ -215,7 +215,9 @@ def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, top
         body = message.body or (message.text.encode() if message.HasField("text") else b"")
         if len(body) > MAX_BODY_BYTES:
             raise MessageRefused(index, MessageTooLarge("the body", len(body), MAX_BODY_BYTES))
-        queue = message.queue if message.HasField("queue") else _queue_of(message.order_key, config, topics)
+        queue = message.queue
+        if not queue and not message.HasField("queue"):  # asked last: it costs more than the queue itself
+            queue = _queue_of(message.order_key, config, topics)
         if not 0 <= queue < config.write_queues:
             raise MessageRefused(index, QueueNotFound(name, queue, config.write_queues))
         properties = prefix + b"%d\x02" % (sequence + index) if producer_id else b""
