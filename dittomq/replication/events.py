@@ -36,7 +36,8 @@ class RangeDigest:
 class Hello:
     """Who a slave is and what it holds. `confirmed` is what it knows to be confirmed of its own bytes.
 
-    `heard` is the newest epoch in which a master took it, 0 for none: its lineage may not have come so far.
+    `heard` is the newest epoch in which a master took it, 0 for none: its lineage may not have come so far. `verified_with` is the replica
+    uuid of the master that `verified_equal` speaks of.
     """
 
     cluster: str
@@ -54,6 +55,7 @@ class Hello:
     replication_address: str
     segment_bytes: int
     heard: Epoch = NO_EPOCH
+    verified_with: str = ""
 
     @property
     def newest_epoch(self) -> Epoch:
@@ -68,7 +70,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The master's answer to a hello. `end`, of its log, goes with RESYNC only: how much there is to copy."""
+    """The master's answer to a hello; `replica_uuid` is that of its store.
+
+    `end`, of its log, goes with RESYNC only: how much there is to copy.
+    """
 
     action: VerdictAction
     start: PhysicalOffset
@@ -77,6 +82,7 @@ class Verdict:
     lineage: Lineage
     heartbeat_ms: int
     end: PhysicalOffset | None = None
+    replica_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class MasterLog:
     end: PhysicalOffset
     confirmed: PhysicalOffset
     lineage: Lineage
+    replica_uuid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,8 @@ class MasterSession:
             return [self._verdict(VerdictAction.RESYNC, begin, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")]
         if hello.end > common:
             return self._tell_cut(max(common, hello.min_offset), self._why_cut(hello, common))
-        self._proven = max(begin, hello.min_offset, min(hello.verified_equal, hello.end))
+        verified = min(hello.verified_equal, hello.end) if hello.verified_with == self._log.replica_uuid else 0
+        self._proven = PhysicalOffset(max(begin, hello.min_offset, verified))
         return [CompareDigests(tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common), self._proven)]
 
     def _why_cut(self, hello: Hello, common: PhysicalOffset) -> str:
@@ -278,7 +280,7 @@ class MasterSession:
     def _verdict(self, action: VerdictAction, start: PhysicalOffset, reason: str) -> Command:
         heartbeat_ms = int(self._limits.heartbeat_s * 1000)
         end = self._end if action is VerdictAction.RESYNC else None
-        return SendVerdict(Verdict(action, start, reason, self._epoch, self._log.lineage, heartbeat_ms, end))
+        return SendVerdict(Verdict(action, start, reason, self._epoch, self._log.lineage, heartbeat_ms, end, self._log.replica_uuid))
 
     def _stop(self, why: str) -> list[Command]:
         self.state = State.ENDED

@@ -151,9 +151,10 @@ class AnswerProbe:
 
 @dataclass(frozen=True, slots=True)
 class NoteEqual:
-    """Both copies digest alike up to `end`."""
+    """Our log and that of the master with this replica uuid digest alike up to `end`."""
 
     end: PhysicalOffset
+    master: str
 
 
 @dataclass(frozen=True, slots=True)

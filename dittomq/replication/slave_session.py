@@ -52,6 +52,7 @@ class SlaveSession:
         self._lineage = log.lineage
         self._newest_heard = log.heard
         self._target: Lineage = ()
+        self._master = ""
         self._begin = log.begin
         self._end = log.stored.received
         self._silence_s = silence_s
@@ -153,6 +154,7 @@ class SlaveSession:
         self.state = State.FOLLOWING
         self.epoch = verdict.epoch
         self._target = verdict.lineage
+        self._master = verdict.replica_uuid
         begin: list[Command] = []
         if verdict.start != self._end:
             begin, self._begin = [BeginLog(verdict.start)], verdict.start
@@ -209,7 +211,7 @@ class SlaveSession:
     def _digest_ready(self, event: DigestReady) -> list[Command]:
         commands: list[Command] = [SendAck(self._ack(event.ours))]
         if event.ours is not None and event.ours == event.theirs:
-            commands.append(NoteEqual(event.ours.end))
+            commands.append(NoteEqual(event.ours.end, self._master))
         return commands
 
     def _store_moved(self, stored: Stored) -> list[Command]:

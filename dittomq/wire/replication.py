@@ -87,6 +87,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             replication_address=hello.replication_address,
             segment_bytes=hello.segment_bytes,
             heard_epoch=hello.heard,
+            verified_with=hello.verified_with,
         )
     )
 
@@ -179,6 +180,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         replication_address=hello.replication_address,
         segment_bytes=hello.segment_bytes,
         heard=Epoch(hello.heard_epoch),
+        verified_with=hello.verified_with,
     )
 
 
@@ -193,6 +195,7 @@ def verdict_to_pb(verdict: Verdict) -> pb.ReplicateResponse:
             lineage=lineage_to_pb(verdict.lineage),
             heartbeat_ms=verdict.heartbeat_ms,
             end_offset=verdict.end,
+            replica_uuid=verdict.replica_uuid,
         )
     )
 
@@ -297,6 +300,7 @@ def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
         lineage_from_pb(list(verdict.lineage)),
         verdict.heartbeat_ms,
         PhysicalOffset(verdict.end_offset) if verdict.HasField("end_offset") else None,
+        verdict.replica_uuid,
     )
 
 

@@ -150,6 +150,7 @@ class Replication:
             end=term.written,
             confirmed=term.confirm.confirmed,
             lineage=term.opened.lineage,
+            replica_uuid=self._store.replica_uuid,
         )
 
     def _limits(self) -> SessionLimits:

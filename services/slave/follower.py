@@ -89,9 +89,9 @@ class Follower:
         """The copy grew."""
         self._review()
 
-    def equal_upto(self, end: PhysicalOffset) -> None:
+    def equal_upto(self, end: PhysicalOffset, master: str) -> None:
         """Both copies are equal up to there."""
-        self._own.equal_upto(end)
+        self._own.equal_upto(end, master)
 
     def heard(self) -> None:
         """The master said something."""

@@ -1,6 +1,6 @@
 """⑤ One store that follows the master: what it holds, what is known of its bytes, and how a hello describes it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -12,7 +12,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
-from services.slave.verified import load_verified, save_verified
+from services.slave.verified import Verified, load_verified, save_verified
 
 log = structlog.get_logger()
 
@@ -40,8 +40,7 @@ class Replica:
         self.store = parts.store
         self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
-        self.verified = PhysicalOffset(0)
-        self._verified_kept = PhysicalOffset(0)
+        self._verified = self._verified_kept = Verified()
 
     @property
     def flushes_late(self) -> bool:
@@ -58,20 +57,28 @@ class Replica:
         """What is known to be confirmed of this store's own bytes."""
         return PhysicalOffset(min(self.confirmed, self.copy.received))
 
+    @property
+    def verified(self) -> PhysicalOffset:
+        """Up to here this copy was proven equal to its master's."""
+        return self._verified.end
+
     def learn(self, confirmed: PhysicalOffset) -> None:
         """The group's confirmed end."""
         self.confirmed = max(self.confirmed, confirmed)
 
-    def equal_upto(self, end: PhysicalOffset) -> None:
-        """Digests of both copies are equal in the segment that ends, or has its last byte, at `end`."""
+    def equal_upto(self, end: PhysicalOffset, master: str) -> None:
+        """Digests of this copy and that master's are equal in the segment that ends, or has its last byte, at `end`."""
+        before = (
+            self._verified.end if self._verified.master == master else PhysicalOffset(0)
+        )  # another master's log proves nothing of this one's
         start, _ = self.store.segment_of(PhysicalOffset(end - 1))
-        if start <= max(self.verified, self.store.min_offset):
-            self.verified = max(self.verified, end)
+        if start <= max(before, self.store.min_offset):
+            self._verified = Verified(max(before, end), master)
 
     async def load(self) -> None:
         """Take up what was written down."""
         parts = self.parts
-        self.verified = self._verified_kept = await parts.files.call(lambda: load_verified(parts.storage, parts.store.end))
+        self._verified = self._verified_kept = await parts.files.call(lambda: load_verified(parts.storage, parts.store.end))
 
     async def keep_confirmed(self) -> None:
         """Durably remember now how far is known to be confirmed."""
@@ -82,7 +89,7 @@ class Replica:
         """What is to be done now and then: ASYNC_FLUSH flushes, what was verified is written down."""
         if self.flushes_late and self.copy.flushed < self.copy.received:
             await self.copy.flush()
-        verified = self.verified
+        verified = self._verified
         if verified != self._verified_kept:
             await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
             self._verified_kept = verified
@@ -93,8 +100,8 @@ class Replica:
         await parts.store_lane.call(store.sync)
         await self.copy.settle()
         self.confirmed = self.known_confirmed  # what a master confirmed of bytes that never came says nothing of another one's
-        verified = self.verified
-        digests = await parts.reads.call(lambda: _digests(store, verified))
+        verified = self._verified
+        digests = await parts.reads.call(lambda: _digests(store, verified.end))
         return Hello(
             cluster=config.node.cluster,
             broker=config.node.broker,
@@ -107,7 +114,8 @@ class Replica:
             confirmed=self.known_confirmed,
             lineage=store.lineage,
             digests=digests,
-            verified_equal=verified,
+            verified_equal=verified.end,
+            verified_with=verified.master,
             replication_address=own_address,
             segment_bytes=config.store.segment_bytes,
             heard=heard,
@@ -119,7 +127,7 @@ class Replica:
         async with self.parts.dispatcher.cutting(to):
             await self.copy.cut(to)
         self.confirmed = min(self.confirmed, to)
-        self.verified = min(self.verified, to)
+        self._verified = replace(self._verified, end=min(self._verified.end, to))
 
     async def begin(self, at: PhysicalOffset) -> None:
         """What the master no longer has is not to be had: a log that holds nothing begins where the master's does."""

@@ -108,9 +108,9 @@ class Resync:
             self._caught_up = self._parts.doors.clock.monotonic() - self._goal[1] <= _CAUGHT_UP_S
             self._goal = None
 
-    def equal_upto(self, end: PhysicalOffset) -> None:
+    def equal_upto(self, end: PhysicalOffset, master: str) -> None:
         """Both copies are equal up to there."""
-        self._held().equal_upto(end)
+        self._held().equal_upto(end, master)
 
     @property
     def applied(self) -> PhysicalOffset:

@@ -62,7 +62,7 @@ class Ears(Protocol):
 
     def stored(self) -> None: ...
 
-    def equal_upto(self, end: PhysicalOffset) -> None: ...
+    def equal_upto(self, end: PhysicalOffset, master: str) -> None: ...
 
     def topics_at(self, version: DataVersion) -> None: ...
 
@@ -178,7 +178,7 @@ class MasterStream:
             case slave_events.AnswerProbe():
                 return await self._answer(command.probe)
             case slave_events.NoteEqual():
-                ears.equal_upto(command.end)
+                ears.equal_upto(command.end, command.master)
             case slave_events.CopyAnew():
                 raise ToldToCopyAnew(command)
             case slave_events.Reconnect():

@@ -1,4 +1,6 @@
-"""Up to where this copy was proven equal to its master's, kept over restarts in `dittomq/verified-equal`."""
+"""Up to where this copy was proven equal to a master's, kept over restarts in `dittomq/verified-equal`."""
+
+from dataclasses import dataclass
 
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.offsets import PhysicalOffset
@@ -6,14 +8,22 @@ from dittomq.offsets import PhysicalOffset
 PATH = "dittomq/verified-equal"
 
 
-def load_verified(storage: Storage, end: PhysicalOffset) -> PhysicalOffset:
-    """What was written down, at most the log's `end`; 0 when nothing legible was: then everything is compared anew."""
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Equal up to `end` with the store of that replica uuid."""
+
+    end: PhysicalOffset = PhysicalOffset(0)
+    master: str = ""
+
+
+def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
+    """What was written down, at most the log's `end`; nothing when that is not legible: then everything is compared anew."""
     if not storage.exists(PATH):
-        return PhysicalOffset(0)
-    text = read_file(storage, PATH)
-    return PhysicalOffset(min(int(text), end)) if text.isdigit() else PhysicalOffset(0)
+        return Verified()
+    number, _, master = read_file(storage, PATH).decode(errors="replace").partition(" ")
+    return Verified(PhysicalOffset(min(int(number), end)), master) if number.isdecimal() and master else Verified()
 
 
-def save_verified(storage: Storage, end: PhysicalOffset) -> None:
+def save_verified(storage: Storage, verified: Verified) -> None:
     """Write it down, durably."""
-    replace_file(storage, PATH, str(int(end)).encode())
+    replace_file(storage, PATH, f"{verified.end} {verified.master}".encode())

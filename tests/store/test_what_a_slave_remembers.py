@@ -1,4 +1,5 @@
-"""What a slave keeps of its masters beyond one stream, and what it forgets: the epoch it was taken in, and what they said is confirmed."""
+"""What a slave keeps of its masters beyond one stream, and what it forgets: the epoch it was taken in, what they said is confirmed, what
+was proven equal to whom."""
 
 import asyncio
 import random
@@ -16,7 +17,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Hello, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hello, RangeDigest, SlaveAck, Verdict, VerdictAction
 from services.brokerage import Lanes
 from services.slave.config import SlaveConfig
 from services.slave.follower import Callers, Follower, FollowerParts
@@ -43,8 +44,8 @@ def entry(epoch: int, start: int) -> LineageEntry:
     return LineageEntry(Epoch(epoch), 0, 70 + epoch, at(start))
 
 
-def stream(lineage: Lineage, start: int) -> Verdict:
-    return Verdict(VerdictAction.STREAM, at(start), "", lineage[-1].epoch, lineage, 5_000)
+def stream(lineage: Lineage, start: int, master: str = "m1") -> Verdict:
+    return Verdict(VerdictAction.STREAM, at(start), "", lineage[-1].epoch, lineage, 5_000, replica_uuid=master)
 
 
 def chunk(epoch: int, start: int, end: int, confirmed: int) -> Chunk:
@@ -81,6 +82,12 @@ async def hello(master: ScriptedMaster) -> Hello:
 async def flushed(master: ScriptedMaster, end: int) -> None:
     """Return when the slave has acknowledged that it has flushed up to `end`."""
     while not (isinstance(said := await master.said.get(), SlaveAck) and said.flushed == end):
+        pass
+
+
+async def digested(master: ScriptedMaster) -> None:
+    """Return when the slave has answered a heartbeat with its own digest."""
+    while not (isinstance(said := await master.said.get(), SlaveAck) and said.digest is not None):
         pass
 
 
@@ -123,3 +130,26 @@ def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_ma
         return second.confirmed - one, third.confirmed - one
 
     assert run(story()) == (0, 0)
+
+
+def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log() -> None:
+    async def story() -> list[tuple[int, str]]:
+        size = SMALL.segment_bytes
+        told: list[tuple[int, str]] = []
+        async with following(Machine(random.Random(4))) as master:
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0), chunk(1, size, 2 * size, 0))
+            await flushed(master, 2 * size)
+            for segments in ((0, 1), (0,)):
+                for segment in segments:
+                    start, end = segment * size, (segment + 1) * size
+                    digest = RangeDigest(at(start), at(end), MASTERS.chain_digest(start, end))
+                    master.say(Heartbeat(Epoch(1), at(2 * size), at(0), digest, None))
+                    await digested(master)
+                master.leave()
+                said = await hello(master)
+                told.append((said.verified_equal // size, said.verified_with))
+                master.say(stream((entry(1, 0),), 2 * size, "m2"))
+        return told
+
+    assert run(story()) == [(2, "m1"), (1, "m2")]

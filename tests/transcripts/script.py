@@ -18,7 +18,7 @@ from dittomq.routes import DataVersion
 
 _SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics")
 _SHOWN_ONLY_IF_KNOWN = ("end",)
-_HIDDEN = ("heartbeat_ms", "crc")
+_HIDDEN = ("heartbeat_ms", "crc", "replica_uuid")
 _FACT = re.compile(r'(\w+)=("[^"]*"|\S*)')
 _OTHER = 1_000  # incarnations from here on are those of the other opener, "b"
 

@@ -42,6 +42,7 @@ _UNTOLD: dict[str, Any] = {
     "ours_whole": True,
     "topics": None,
     "heard": 0,
+    "verified_with": "u0",
     "end": None,  # of a verdict; whoever else has one tells it
 }
 
@@ -52,7 +53,7 @@ class Master:
     ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
-        log = MasterLog("c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"])
+        log = MasterLog("c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"], "u0")
         limits = SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)
 
@@ -83,6 +84,8 @@ def told(name: str, given: dict[str, Any], module: ModuleType) -> Any:
     kind = getattr(module, name, None) or getattr(events, name)
     names = [field.name for field in dataclasses.fields(kind)]
     assert not set(given) - set(names), f"{name} has no field {', '.join(set(given) - set(names))}"
+    if name == "Verdict":
+        given.setdefault("replica_uuid", "u0")
     values: dict[str, Any] = {each: given.get(each, _UNTOLD.get(each)) for each in names}
     if "data" in values:
         values["data"] = bytes(int(values["data"]))
