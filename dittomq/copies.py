@@ -59,3 +59,35 @@ class Pin:
 
     pin_id: str
     start: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOutcome:
+    """What became of a damaged range of a log. `source` is whose bytes mended it, the node itself when its disk held it whole after all.
+
+    Empty: it is not mended, and `problem` says why not, of each other copy.
+    """
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    source: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOrder:
+    """What a node is to verify of its log, and to mend; None: from where its log begins, up to what is flushed."""
+
+    node: str
+    start: PhysicalOffset | None = None
+    end: PhysicalOffset | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """Records of [start, end) were verified; `ranges` of them were damaged. Unless it `is_done`, the rest is asked for from `end` on."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+    ranges: tuple[RangeOutcome, ...]
+    is_done: bool

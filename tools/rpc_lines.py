@@ -88,6 +88,7 @@ LINES: Final = {
     f"{_BROKER}/GetHaStatus": Line(_CLIENTS, "{}"),
     f"{_BROKER}/WatchHaStatus": Line(_CLIENTS, '{"period":"1s","max_answers":2}', "Without `max_answers` it goes on until you leave."),
     f"{_BROKER}/ChangeRole": Line(_CLIENTS, '{"node":"a/0"}', "A master that leads already answers with its epoch."),
+    f"{_BROKER}/Repair": Line(_CLIENTS, '{"node":"a/0"}', "Without `ranges` all was whole; without `done` ask again from `endOffset` on."),
     f"{_MESSAGING}/Publish": Line(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
     f"{_MESSAGING}/PublishStream": Line(
         _CLIENTS, '{"messages":[{"topic":"orders","text":"packed"},{"topic":"orders","text":"sent"}],"frame_id":1}'

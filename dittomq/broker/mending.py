@@ -19,8 +19,9 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.broker.fetching import RangeSource
 from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
+from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, OutOfReach, Refused
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, OutOfReach, Refused
 from dittomq.lineage import entry_at
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -29,24 +30,12 @@ log = structlog.get_logger()
 
 VERIFY_BYTES = 4 * 1024 * 1024
 MAX_SUSPECTS = 1_024
+REPAIR_BYTES = 256 * 1024 * 1024
 _LOOK_S = 1.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _PIECE_S = 20.0
 _FILED_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a damaged range. `source` is whose bytes mended it, this node's own name when its disk held it whole after all.
-
-    Empty: it is not mended, and `problem` says why not, of each peer.
-    """
-
-    start: PhysicalOffset
-    end: PhysicalOffset
-    source: str
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +104,26 @@ class Mender:
                 log.error("store_damaged", node=self._node, start=damaged.start, end=damaged.end)
         return found.start, found.end
 
-    async def mend(self, ranges: Sequence[DamagedRange]) -> list[Outcome]:
+    async def repair(self, order: RepairOrder) -> RepairReport:
+        """Verify 256 MiB of the asked range at most, and try to mend what of it is damaged. Raises InvalidField, OffsetOutOfRange."""
+        store = self._store
+        if order.node != self._node:
+            raise InvalidField("node", f'this is {self._node}, not "{order.node}"')
+        low, high = store.min_offset, store.flushed
+        start, end = (low if order.start is None else order.start), (high if order.end is None else order.end)
+        if order.end is not None and end <= start:
+            raise InvalidField("end_offset", f"{end:,} is not after start_offset {start:,}")
+        if not low <= start <= high:
+            raise OffsetOutOfRange("byte", start, low, high)
+        at, stop = PhysicalOffset(start), min(end, high, start + REPAIR_BYTES)
+        while at < stop:
+            _, at = await self.verify(at, stop)
+        outcomes = await self.mend(store.damage.within(start, max(at, start + 1)))
+        return RepairReport(PhysicalOffset(start), at, tuple(outcomes), is_done=at >= min(end, high))
+
+    async def mend(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
         """Try to mend each of these ranges of the register; what could be is durably off it when this returns."""
-        outcomes: list[Outcome] = []
+        outcomes: list[RangeOutcome] = []
         async with self._turn:
             peers = list(await self._peers())
             unfiled = 0
@@ -132,10 +138,10 @@ class Mender:
             await self._parts.files.call(self._store.file_mended)
         return outcomes
 
-    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> Outcome:
+    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> RangeOutcome:
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
         if await self._parts.store_lane.call(lambda: self._store.heal(start)):
-            return Outcome(start, end, self._node)
+            return RangeOutcome(start, end, self._node)
         sources: list[str] = []
         problems: list[str] = []
         for peer in tuple(peers):
@@ -152,8 +158,8 @@ class Mender:
             if problem:
                 problems.append(f"{peer.name}: {problem}")
         if self._left(start, end) is None:
-            return Outcome(start, end, ", ".join(sources) or self._node)
-        return Outcome(start, end, "", "; ".join(problems) or "no other copy answers now")
+            return RangeOutcome(start, end, ", ".join(sources) or self._node)
+        return RangeOutcome(start, end, "", "; ".join(problems) or "no other copy answers now")
 
     def _left(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset | None:
         """Where what is still damaged of the range begins; None when nothing is."""
@@ -180,7 +186,7 @@ class Mender:
         if (piece.epoch, piece.incarnation) != ((0, 0) if ours is None else (ours.epoch, ours.incarnation)):
             raise CorruptRecord(self._node, expected, "what the other copy has there was written under another master")
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: RangeOutcome) -> None:
         """One line for each range that was mended, and one for each reason why one was not."""
         if outcome.source:
             self._told.pop(outcome.start, None)

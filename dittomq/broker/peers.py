@@ -29,8 +29,6 @@ class GroupPeers:
         ours = [node for node in nodes if (node.cluster, node.broker) == (self.cluster, self.broker)]
         here = {node.replication_address for node in ours if node.replica_uuid == self.replica_uuid}
         listed = [(node.name, node.replication_address) for node in sorted(ours, key=lambda node: node.role is Role.SLAVE)]
-        found: dict[str, str] = {}
-        for name, address in (*self.known(), *listed):
-            if address and address not in here:
-                found.setdefault(address, name)
+        names = {address: name for name, address in listed}
+        found = {address: names.get(address, name) for name, address in (*self.known(), *listed) if address and address not in here}
         return [Peer(name, self.ranges(address)) for address, name in found.items()]

@@ -21,6 +21,7 @@ from dittomq.cli import (
     local,
     log,
     publish,
+    repair,
     role,
     route,
     serve,
@@ -40,7 +41,7 @@ app = typer.Typer(
 )
 for _group in (local, context, serve, topic, role, log, audit):
     app.add_typer(_group.app)
-for _command in (demo, cluster, route, ha_status, publish, consume, completion, version):
+for _command in (demo, cluster, route, ha_status, publish, consume, repair, completion, version):
     _command.add_to(app)
 
 

@@ -14,9 +14,11 @@ import grpc.aio
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
 from dittomq.client.routing import Surroundings
+from dittomq.copies import RepairOrder, RepairReport
 from dittomq.errors import DittoError, InvalidField, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic
+from dittomq.offsets import PhysicalOffset
 from dittomq.routes import Node, Role
 from dittomq.rpc.channel import call, typed
 from dittomq.wire import admin as wire
@@ -26,6 +28,7 @@ T = TypeVar("T")
 
 _DEADLINE_S: Final = 5.0
 _ROLE_DEADLINE_S: Final = 30.0
+_REPAIR_DEADLINE_S: Final = 600.0
 _SILENCE_S: Final = 15.0
 _ROUTE_WAIT_S: Final = 3.0
 _ROUTE_POLL_S: Final = 0.05
@@ -157,6 +160,15 @@ class Admin:
         order = RoleOrder(node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
         response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
         return wire.role_change(response)
+
+    async def repair(self, node: str, start: int | None = None, end: int | None = None) -> RepairReport:
+        """Let the node "broker/id" verify a piece of its log from `start` on, and fetch what is damaged there from other copies.
+
+        Go on from the report's end until it is done.
+        """
+        order = RepairOrder(node, None if start is None else PhysicalOffset(start), None if end is None else PhysicalOffset(end))
+        response: pb.RepairResponse = await self._on_node(node, "Repair", wire.repair_request(order), _REPAIR_DEADLINE_S)
+        return wire.repair_report(response)
 
     async def _on_masters(self, ask: Callable[[Node], Awaitable[T]], broker: str | None) -> list[GroupResult[T]]:
         groups = await self._groups(broker)

@@ -11,6 +11,7 @@ from dittomq.client.bulk import Outcomes
 from dittomq.client.loop_thread import Held, LoopThread
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
+from dittomq.copies import RepairReport
 from dittomq.errors import OutcomeHandle
 from dittomq.ha_status import HaStatus
 from dittomq.message import MAX_FRAME_MESSAGES, Ack, Message, Receipt, StoredMessage
@@ -240,3 +241,7 @@ class SyncAdmin:
         return self._thread.run(
             self._admin.change_role(node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
         )
+
+    def repair(self, node: str, start: int | None = None, end: int | None = None) -> RepairReport:
+        """Let the node verify a piece of its log and fetch what is damaged there from other copies; see Admin."""
+        return self._thread.run(self._admin.repair(node, start, end))

@@ -7,9 +7,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
+from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.errors import InvalidField
 from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig
+from dittomq.offsets import PhysicalOffset
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 
 MAX_TOPIC_PAGE = 10_000
@@ -310,3 +312,27 @@ def _duration(seconds: float | None) -> Duration | None:
 
 def _seconds(duration: Duration) -> float:
     return float(duration.seconds * 1_000_000_000 + duration.nanos) / 1e9
+
+
+def repair_request(order: RepairOrder) -> pb.RepairRequest:
+    return pb.RepairRequest(node=order.node, start_offset=order.start, end_offset=order.end)
+
+
+def repair_order(request: pb.RepairRequest) -> RepairOrder:
+    start = PhysicalOffset(request.start_offset) if request.HasField("start_offset") else None
+    return RepairOrder(request.node, start, PhysicalOffset(request.end_offset) if request.HasField("end_offset") else None)
+
+
+def repair_response(report: RepairReport) -> pb.RepairResponse:
+    ranges = [
+        pb.RepairedRange(start_offset=each.start, end_offset=each.end, source=each.source, problem=each.problem) for each in report.ranges
+    ]
+    return pb.RepairResponse(start_offset=report.start, end_offset=report.end, ranges=ranges, done=report.is_done)
+
+
+def repair_report(response: pb.RepairResponse) -> RepairReport:
+    ranges = tuple(
+        RangeOutcome(PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset), each.source, each.problem)
+        for each in response.ranges
+    )
+    return RepairReport(PhysicalOffset(response.start_offset), PhysicalOffset(response.end_offset), ranges, response.done)

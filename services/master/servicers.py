@@ -12,6 +12,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
+from dittomq.broker.mending import Mender
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.broker.watching import WatchOrder
@@ -137,9 +138,10 @@ class ReplicationServicer(RangeServicer):
 class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
     """What this master is and how its group stands."""
 
-    def __init__(self, node: MasterNode, handover: Handover) -> None:
+    def __init__(self, node: MasterNode, handover: Handover, mender: Mender) -> None:
         self._node = node
         self._handover = handover
+        self._mender = mender
 
     async def GetBroker(self, request: admin_pb2.GetBrokerRequest, context: Context) -> admin_pb2.GetBrokerResponse:
         return wire_admin.get_broker_response(self._node.description())
@@ -153,3 +155,6 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
 
     async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
         return wire_admin.change_role_response(await self._handover.change_role.ask(wire_admin.role_order(request)))
+
+    async def Repair(self, request: admin_pb2.RepairRequest, context: Context) -> admin_pb2.RepairResponse:
+        return wire_admin.repair_response(await self._mender.repair(wire_admin.repair_order(request)))

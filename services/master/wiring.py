@@ -253,7 +253,7 @@ class Master:
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(topic_reads, topic_changes)),
-            names.broker(BrokerServicer(node, handover)),
+            names.broker(BrokerServicer(node, handover, mender)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [

@@ -11,6 +11,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
+from dittomq.broker.mending import Mender
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.broker.watching import WatchOrder
@@ -64,9 +65,10 @@ class ReplicationServicer(RangeServicer):
 class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
     """What this slave is and how its group stands."""
 
-    def __init__(self, node: SlaveNode, change_role: Callable[[RoleOrder], Awaitable[RoleChange]]) -> None:
+    def __init__(self, node: SlaveNode, change_role: Callable[[RoleOrder], Awaitable[RoleChange]], mender: Mender) -> None:
         self._node = node
         self._change_role = change_role
+        self._mender = mender
 
     async def GetBroker(self, request: admin_pb2.GetBrokerRequest, context: Context) -> admin_pb2.GetBrokerResponse:
         return wire_admin.get_broker_response(self._node.description())
@@ -80,3 +82,6 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
 
     async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
         return wire_admin.change_role_response(await self._change_role(wire_admin.role_order(request)))
+
+    async def Repair(self, request: admin_pb2.RepairRequest, context: Context) -> admin_pb2.RepairResponse:
+        return wire_admin.repair_response(await self._mender.repair(wire_admin.repair_order(request)))

@@ -203,7 +203,7 @@ class Slave:
             names.messaging(MessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master))),
-            names.broker(BrokerServicer(node, heir.errand.ask)),
+            names.broker(BrokerServicer(node, heir.errand.ask, bound.mender)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [

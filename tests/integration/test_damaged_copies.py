@@ -1,6 +1,7 @@
 """Real nodes whose files were changed behind their back: what is damaged is named, never served and never copied; what cannot be used is
 refused, and comes back from the group when it is emptied."""
 
+import json
 import os
 import random
 import shutil
@@ -235,4 +236,30 @@ def test_a_master_whose_derived_and_temporary_knowledge_is_damaged_builds_it_aga
     noted = " ".join(event["note"] for event in group.events(MASTER, "store_note"))
     assert all(f"dittomq/{name} is damaged" in noted for name in ("checkpoint", "producers"))
     assert group.events(MASTER, "store_opened")[-1]["stopped"] == "power loss", "a stamp that cannot be read says nothing"
+    nothing_is_lost(group, told)
+
+
+def test_dittomq_repair_finds_cold_damage_and_fetches_it_from_another_copy_while_all_nodes_run(
+    group: RealGroup, told: Told, tmp_path: Path
+) -> None:
+    group.cluster.wait_in_sync()
+    victims = {name: some_records(group, segment, 1)[0] for name, segment in (("a/1", 0), (MASTER, 1))}
+    eventually(lambda: all_proven(group), "heartbeats have proven what is to be damaged: they would find it, too")
+    for name, victim in victims.items():
+        flip(group.cluster.data_dir(name), victim.physical_offset + victim.size // 2)
+    commands, at = CommandLine(tmp_path), ("--nameserver", group.cluster.nameserver)
+
+    around = commands.run("repair", "a/1", "--bytes", f"{SEGMENT_BYTES}..{2 * SEGMENT_BYTES}", *at)
+    slave = commands.run("repair", "a/1", "--json", *at)
+    everybody = commands.run("repair", "--broker", "a", *at)
+
+    assert (around.code, "nothing is damaged" in around.out) == (0, True), around
+    assert slave.code == 0, slave
+    [node] = json.loads(slave.out)["nodes"]
+    victim = victims["a/1"]
+    assert [(each["start"], each["end"]) for each in node["ranges"]] == [(victim.physical_offset, victim.physical_offset + victim.size)]
+    assert node["ranges"][0]["source"] in {MASTER, "a/2"}
+    assert everybody.code == 0, everybody
+    assert f"bytes {victims[MASTER].physical_offset:,} to" in everybody.out
+    assert commands.run("repair", "a/9", *at).code == REFUSED
     nothing_is_lost(group, told)

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.fetching import RangeServing
-from dittomq.broker.mending import Mender, MenderParts, Outcome, Peer
+from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.commitlog.store import Store
-from dittomq.errors import CorruptRecord, OutOfReach
+from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, OutOfReach
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.store.test_damage import HARMS, entries
@@ -64,7 +65,7 @@ class Changing:
             yield replace(piece, **self._changes)  # type: ignore[arg-type]
 
 
-def mend(store: Store, peers: Sequence[Peer]) -> list[Outcome]:
+def mend(store: Store, peers: Sequence[Peer]) -> list[RangeOutcome]:
     async def found() -> Sequence[Peer]:
         return peers
 
@@ -91,7 +92,7 @@ def test_what_one_copy_does_not_hold_whole_the_next_one_does() -> None:
 
     outcomes = mend(store, [Peer("a/2", serving(second)), Peer("a/3", serving(last))])
 
-    assert outcomes == [Outcome(*first_range, "a/2"), Outcome(*second_range, "a/3")]
+    assert outcomes == [RangeOutcome(*first_range, "a/2"), RangeOutcome(*second_range, "a/3")]
     assert whole_log(store) == log
     machine.lose_power(all_unsynced=True)
     assert machine.open().damaged == []
@@ -153,7 +154,7 @@ def test_damage_that_the_disk_has_got_over_needs_nobody() -> None:
     ((start, end),) = damage(store, machine, 20)
     rot(machine, log, lambda *_: None, start, end)
 
-    assert mend(store, []) == [Outcome(start, end, "a/1")]
+    assert mend(store, []) == [RangeOutcome(start, end, "a/1")]
     assert store.damaged == []
 
 
@@ -171,3 +172,61 @@ def test_a_log_is_served_up_to_what_is_damaged_and_told_of_the_damage() -> None:
     with pytest.raises(CorruptRecord, match=f"{start:,}"):
         asyncio.run(fetch(start, end))
     assert met == [start]
+
+
+def repair(store: Store, order: RepairOrder, peers: Sequence[Peer] = ()) -> RepairReport:
+    async def found() -> Sequence[Peer]:
+        return peers
+
+    lane = InlineLane()
+    return asyncio.run(Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair(order))
+
+
+def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_asked_for() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    log = whole_log(store)
+    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    places = [entries(log)[number] for number in (4, 30)]
+    for start, end in places:
+        rot(machine, whole_log(store), HARMS["body"], start, end)
+    (first, _), (second, last) = places
+
+    around = repair(store, RepairOrder("a/1", PhysicalOffset(second + 5), PhysicalOffset(second + 6)), peers)
+    everything = repair(store, RepairOrder("a/1"), peers)
+
+    assert around.ranges == (RangeOutcome(PhysicalOffset(second), PhysicalOffset(last), "a/2"),)
+    assert around.is_done
+    assert [each.start for each in everything.ranges] == [first]
+    assert (everything.start, everything.end, everything.is_done) == (0, len(log), True)
+    assert whole_log(store) == log
+    assert repair(store, RepairOrder("a/1")).ranges == ()
+
+
+def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.REPAIR_BYTES", 20_000)
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
+    store = store_of(Machine(random.Random(1)))
+    at, calls = None, 0
+
+    while True:
+        report = repair(store, RepairOrder("a/1", at))
+        at, calls = report.end, calls + 1
+        if report.is_done:
+            break
+
+    assert at == store.flushed
+    assert calls > 1
+
+
+def test_a_repair_of_another_node_or_outside_the_log_is_refused() -> None:
+    store = store_of(Machine(random.Random(1)))
+
+    with pytest.raises(InvalidField, match="this is a/1"):
+        repair(store, RepairOrder("a/2"))
+    with pytest.raises(InvalidField, match="end_offset"):
+        repair(store, RepairOrder("a/1", PhysicalOffset(9), PhysicalOffset(9)))
+    with pytest.raises(OffsetOutOfRange):
+        repair(store, RepairOrder("a/1", PhysicalOffset(store.end + 1)))
+    with pytest.raises(OffsetOutOfRange):
+        repair(store, RepairOrder("a/1", PhysicalOffset(-1)))

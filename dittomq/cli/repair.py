@@ -1,0 +1,124 @@
+"""`dittomq repair`: lets nodes verify their logs and fetch what is damaged from other copies."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
+from dittomq.cli.examples import example
+from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.output import hint, printable, say, say_json
+from dittomq.copies import RangeOutcome
+from dittomq.errors import DittoError
+
+if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
+    from dittomq.client import Client
+
+_PROGRESS_BYTES = 1024 * 1024 * 1024
+
+
+class NodeRepair:
+    """What became of one node: how much was verified, what of it was damaged, and the error that ended it, None when nothing did."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.verified_bytes = 0
+        self.ranges: list[RangeOutcome] = []
+        self.error: DittoError | None = None
+
+    @property
+    def left(self) -> list[RangeOutcome]:
+        """Ranges that nobody could mend."""
+        return [each for each in self.ranges if not each.source]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("repair", epilog=example("repair a/1", "repair a/1 --bytes 0..1000000", "repair --broker a"))(repair)
+
+
+def repair(
+    node: Annotated[str | None, typer.Argument(help="The node whose log is to be made whole, for instance a/1.")] = None,
+    broker: Annotated[str | None, typer.Option("--broker", help="Instead of one node: every node of this broker group.")] = None,
+    bytes_: Annotated[str | None, typer.Option("--bytes", metavar="A..B", help="Only the records that have a byte in [A, B).")] = None,
+    json: JsonFlag = False,
+    nameserver: Nameserver = None,
+) -> int:
+    """Verify a node's log where it lies and fetch what is damaged from any copy that has it whole, while all of them run.
+
+    Exit code 3 when something stays damaged or a node did not answer, 5 when none did.
+    """
+    from dittomq.client import Client
+
+    if (node is None) == (broker is None):
+        raise typer.BadParameter("name one node, or a group with --broker", param_hint="NODE")
+    start, end = _range(bytes_)
+    with Client(nameserver_address(nameserver)) as mq:
+        names = [node] if node is not None else [each.name for each in mq.admin.list_brokers() if each.broker == broker]
+        if not names:
+            raise typer.BadParameter(f'"{broker}" is not registered with any nameserver; list them: dittomq cluster', param_hint="--broker")
+        repairs = [_repair(mq, name, start, end) for name in names]
+    if len(repairs) == 1 and repairs[0].error is not None and not repairs[0].verified_bytes:
+        raise repairs[0].error
+    _show(repairs, json=json)
+    return _exit(repairs)
+
+
+def _repair(mq: "Client", node: str, start: int | None, end: int | None) -> NodeRepair:
+    done, told = NodeRepair(node), 0
+    try:
+        while True:
+            report = mq.admin.repair(node, start, end)
+            done.verified_bytes += report.end - report.start
+            done.ranges += report.ranges
+            if report.is_done:
+                return done
+            start = report.end
+            if done.verified_bytes - told >= _PROGRESS_BYTES:
+                told = done.verified_bytes
+                hint(f"{node}: {told:,} bytes verified, {len(done.ranges)} ranges damaged")
+    except DittoError as error:
+        done.error = error
+    return done
+
+
+def _show(repairs: Sequence[NodeRepair], *, json: bool) -> None:
+    if json:
+        say_json({"nodes": [_document(each) for each in repairs]})
+        return
+    for each in repairs:
+        for found in each.ranges:
+            became = f"mended from {found.source}" if found.source else f"NOT MENDED: {found.problem}"
+            say(printable(f"{each.node}  bytes {found.start:,} to {found.end:,}  {became}"))
+        if each.error is not None:
+            say(printable(f"{each.node}  FAILED  {each.error}"))
+        damaged = f"{len(each.ranges)} ranges were damaged, {len(each.left)} still are" if each.ranges else "nothing is damaged"
+        say(f"{each.node}  {each.verified_bytes:,} bytes verified, {damaged}")
+
+
+def _document(done: NodeRepair) -> dict[str, object]:
+    return {
+        "node": done.node,
+        "verified_bytes": done.verified_bytes,
+        "error": None if done.error is None else str(done.error),
+        "ranges": [
+            {"start": each.start, "end": each.end, "source": each.source or None, "problem": each.problem or None} for each in done.ranges
+        ],
+    }
+
+
+def _exit(repairs: Sequence[NodeRepair]) -> Exit:
+    errors = [each.error for each in repairs if each.error is not None]
+    if len(errors) == len(repairs) and not any(each.verified_bytes for each in repairs):
+        return exit_of(errors[0])
+    return Exit.PARTLY if errors or any(each.left for each in repairs) else Exit.DONE
+
+
+def _range(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, dots, last = text.replace(",", "").partition("..")
+    if not dots or not first.isdigit() or not last.isdigit() or int(first) >= int(last):
+        raise typer.BadParameter(f'"{text}" is no range of bytes; write 31457292812..31457293900', param_hint="--bytes")
+    return int(first), int(last)
