@@ -153,6 +153,7 @@ def test_bits_that_flip_in_the_last_segment_before_a_start_are_named_and_mended_
         group.cluster.kill(name)
     for victim, field in zip(victims, FIELDS.values(), strict=True):
         flip(root, victim.physical_offset + field)
+    (root / "dittomq" / "checkpoint").unlink(missing_ok=True)  # the start reads what a checkpoint would spare it
 
     group.cluster.start_node("a/1")
     eventually(lambda: group.status("a/1").readable == end, "a/1 serves all it has")
