@@ -118,6 +118,11 @@ class Follower:
         """Up to here this copy was proven equal to its master's."""
         return self._own.verified
 
+    @property
+    def newest(self) -> Replica:
+        """What this node stands with among its peers: the store that its hello describes, whose acks count."""
+        return self.resync.replica or self._own
+
     def stores(self) -> tuple[Store, ...]:
         """What this node holds; the store that its hello describes comes first."""
         copy = self.resync.replica

@@ -117,16 +117,16 @@ class SlaveNode:
 
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted."""
-        parts, grant = self._parts, self._parts.grant
+        parts, grant, newest = self._parts, self._parts.grant, self._follower.newest
         return Standing(
             node=self._config.name,
             node_id=self._config.node.broker_id,
             wire_id=self._config.node.broker_id if grant is None else grant.wire_id,
             replica_uuid=parts.store.replica_uuid,
             stance=Stance.FOLLOWING,
-            lineage=parts.store.lineage,
-            end=self._follower.copy.received,
-            confirmed=self._follower.known_confirmed(),
+            lineage=newest.store.lineage,
+            end=newest.copy.received,
+            confirmed=newest.known_confirmed,
             granted=Epoch(0) if grant is None else grant.epoch,
             stepped_down_at=None if grant is None else grant.end,
             rules=self._config.replication.group_rules,

@@ -1,5 +1,6 @@
 """Slaves that are added, go and come back with old disks while writes go on; slaves that are too slow for what retention keeps."""
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import PutStatus
+from dittomq.errors import OutOfReach
 from tests.support.history import History
 from tests.support.linked_group import QUICK, LinkedGroup, linked_group
 from tests.support.proxy import Way
@@ -65,6 +67,12 @@ def linked(tmp_path: Path) -> Iterator[LinkedGroup]:
         yield running
 
 
+def is_in_sync(group: RealGroup, slave: str) -> bool:
+    with contextlib.suppress(OutOfReach):
+        return group.status(slave).min_offset > 0 and group.slave_state(slave) == "in sync"
+    return False
+
+
 def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_copies_the_log_anew(linked: LinkedGroup) -> None:
     group, link, history, slave = linked.group, linked.link, linked.history, "a/1"
     with history.reading(group.mq, slave), group.mq.producer(timeout_s=0.5, on_weak="return") as producer:
@@ -77,9 +85,11 @@ def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_cop
         assert group.status().end - group.status().min_offset >= HOLD_BYTES - SEGMENT_BYTES
         assert group.status(slave).end == end
         link.heal()
-        in_sync(group, slave)
+        eventually(lambda: group.events(slave, "copied_anew"), "the slave has copied what there is")
+        eventually(lambda: is_in_sync(group, slave), "the slave is back with its copy")
         [told] = group.events(slave, "copying_anew")
         assert "this log begins at" in told["reason"]
+        assert f"bytes 0 to {end:,}, which the master does not have any more" in told["kept_until_then"]
         history.publish(producer, SOME, size=2_000)
         end = group.wait_equal()
         eventually(lambda: group.status().min_offset > end - 2 * SEGMENT_BYTES, "retention has dropped all that is old")

@@ -11,6 +11,7 @@ from dittomq.client.copies import CopyReader
 from dittomq.errors import OutOfReach
 from dittomq.ha_status import HaStatus
 from dittomq.rpc.channel import Channels
+from dittomq.rpc.replicas import RemoteReplicas
 from services.master import config as master_config
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
@@ -29,10 +30,11 @@ OLD_S = 40.0
 class Group:
     """A nameserver, a master that keeps 20 s of its log, a slave that keeps all of its own; and a client."""
 
-    def __init__(self, world: World, mq: AsyncClient, copies: CopyReader) -> None:
+    def __init__(self, world: World, mq: AsyncClient, channels: Channels) -> None:
         self.world = world
         self.mq = mq
-        self.copies = copies
+        self.copies = CopyReader(channels, 5.0)
+        self.replicas = RemoteReplicas(channels, "dittomq", "a")
         self.sent = 0
 
     async def publish(self, segments: int) -> None:
@@ -68,7 +70,7 @@ def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: R
                 AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq,
                 Channels(doors.transport) as channels,
             ):
-                group = Group(world, mq, CopyReader(channels, 5.0))
+                group = Group(world, mq, channels)
                 await asyncio.sleep(5)
                 await mq.admin.create_topic("orders", 1)
                 await group.publish(1)

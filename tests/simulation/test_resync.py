@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dittomq.errors import NotReady
 from tests.simulation.cluster import log_into
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
@@ -197,5 +198,22 @@ def test_a_master_that_loses_its_disk_before_the_copy_holds_anything_takes_what_
         leading = await group.status("a0")
         assert (leading.min_offset, leading.end) == (0, old)
         await group.equal()
+
+    play(world, story)
+
+
+def test_a_slave_that_copies_anew_stands_with_its_copy_and_is_not_promoted_with_its_old_store(world: World) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        copy = await half_made(group)
+        world.nodes["a0"].crash(Power.KILL)
+
+        assert (await group.replicas.standing("a1:10912")).end == copy.end > (await group.status("a1")).end
+        with pytest.raises(NotReady, match="it copies its master's whole log anew"):
+            await group.mq.admin.change_role("a/1", accept_loss=True, old_master_is_stopped=True)
+
+        await world.buried()
+        world.nodes["a0"].start()
+        await copied(group)
 
     play(world, story)
