@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
+import structlog
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
@@ -31,7 +32,10 @@ from services.master.replication import Replication
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+log = structlog.get_logger()
+
 FRAMES_IN_FLIGHT = 64
+_UNREAD_S = 10.0
 
 
 class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
@@ -55,17 +59,24 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
         answers = _Answers(context)
-        async with asyncio.TaskGroup() as tasks:
-            async for request in request_iterator:
-                await answers.room.acquire()
-                try:
-                    ticket = await self._appends.begin(wire.publish_frame(request, self._topics()))
-                except wire.MessageRefused as refused:
-                    tasks.create_task(self._answer_refused(request, refused, answers))
-                except DittoError as refused:
-                    await answers.give(_refused(request.frame_id, refused))
-                else:
-                    tasks.create_task(self._answer(request.frame_id, ticket, answers))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._take_frames(request_iterator, answers, tasks)
+        except* _UnreadError:
+            log.info("client_let_go", peer=context.peer(), unread_s=_UNREAD_S)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {_UNREAD_S:.0f} s")
+
+    async def _take_frames(self, frames: AsyncIterator[pb.PublishStreamRequest], answers: "_Answers", tasks: asyncio.TaskGroup) -> None:
+        async for request in frames:
+            await answers.room.acquire()
+            try:
+                ticket = await self._appends.begin(wire.publish_frame(request, self._topics()))
+            except wire.MessageRefused as refused:
+                tasks.create_task(self._answer_refused(request, refused, answers))
+            except DittoError as refused:
+                await answers.give(_refused(request.frame_id, refused))
+            else:
+                tasks.create_task(self._answer(request.frame_id, ticket, answers))
 
     async def _answer_refused(self, request: pb.PublishStreamRequest, refused: wire.MessageRefused, answers: "_Answers") -> None:
         """What cannot be stored now, because its topic is gone, may have been stored before: then that is the answer.
@@ -93,18 +104,33 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
         return wire_messaging.pull_response(await self._reading.pull(order), prefer_text=order.prefer_text)
 
 
+class _UnreadError(Exception):
+    """The client reads no answers."""
+
+
 class _Answers:
-    """The answers of one stream: written one after the other, for a bounded number of frames under way."""
+    """The answers of one stream: written one after the other, for a bounded number of frames under way.
+
+    A client that reads none of them for 10 s, with all windows full, is let go: its frames would be kept for ever.
+    """
 
     def __init__(self, context: Context) -> None:
         self.room = asyncio.Semaphore(FRAMES_IN_FLIGHT)
         self._context = context
         self._writing = asyncio.Lock()
+        self._unread = False
 
     async def give(self, response: pb.PublishStreamResponse) -> None:
-        """Answer one frame and make room for another."""
+        """Answer one frame and make room for another; _UnreadError when the client does not read."""
         async with self._writing:
-            await self._context.write(response)
+            if self._unread:
+                raise _UnreadError
+            try:
+                async with asyncio.timeout(_UNREAD_S):
+                    await self._context.write(response)
+            except TimeoutError:
+                self._unread = True
+                raise _UnreadError from None
         self.room.release()
 
 
