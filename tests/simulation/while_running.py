@@ -1,6 +1,7 @@
 """Checks that need not wait for the end: each thing a client or a replica is told is held against the disks at that moment."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ TABLES = ("config/topics.json",)  # groups, offsets and delays have no rows yet
 MOST_TASKS = 250
 MOST_OPEN_FILES = StoreOptions().open_files + 16
 MOST_CONNECTIONS = 60
+_BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
 
 
 class RunningChecks:
@@ -187,5 +189,6 @@ def machine_of(node: str) -> str:
 
 
 def _loads(content: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(content)
+    """A table's file; integer keys stand without quotes in it."""
+    found: dict[str, Any] = json.loads(_BARE_KEY.sub(rb'\1"\2":', content))
     return found
