@@ -230,10 +230,10 @@ class Place:
 
     def check(self) -> None:
         """Raise Superseded or ComeBack. For the end, when the node has drained and closed: whoever runs it must know what to do next."""
+        if self._next_life is not None:  # it leaves this place of its own will
+            raise self._next_life
         if self._lost:
             raise Superseded(self._node)
-        if self._next_life is not None:
-            raise self._next_life
 
 
 def _report(options: StoreOptions, store: Store) -> None:

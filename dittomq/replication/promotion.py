@@ -221,9 +221,7 @@ class _Promotion:
         slaves = 1 + len(self._others)
         needed = rules.replicas_expected - rules.in_sync_replicas + 2
         if needed > rules.replicas_expected:
-            alone = (
-                f"with {rules.in_sync_replicas} copies asked for, what was confirmed is surely on the disk of {old or 'the master'} only"
-            )
+            alone = f"with one copy asked for, what was confirmed is surely on the disk of {old or 'the master'} only"
             yield _Missing(alone, "Start that one again")
         elif slaves < needed:
             few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"

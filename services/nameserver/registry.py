@@ -4,7 +4,8 @@ Who may take a node id, when another session holds it:
 
     same replica uuid            at once: it restarted, or moved to another address
     same uuid, back and forth    refused at both addresses: one store was copied
-    another uuid, higher epoch   at once; the old one's next heartbeat is told that it was superseded
+    another uuid, higher epoch   at once, the master's id or that of the same configured node; the old one's next heartbeat is told that
+                                 it was superseded
     another uuid                 refused while the holder lives
 """
 
@@ -180,7 +181,8 @@ class Registry:
         holder = self._members.get(key)
         if holder is None or holder.registration.replica_uuid == registration.replica_uuid:
             return
-        if registration.epoch <= holder.registration.epoch:
+        is_rightful = key[1] == 0 or registration.node == holder.registration.node
+        if registration.epoch <= holder.registration.epoch or not is_rightful:
             silent_ms = now.monotonic_ms - holder.seen.monotonic_ms
             newest = self._newest(registration.broker, registration.opening)
             address, opener_id = holder.registration.addresses[DEFAULT_NETWORK], newest.opener_id

@@ -30,6 +30,7 @@ from dittomq.wire.admin import BrokerDescription, Setting
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower
 
+_SPARE_IDS: Final = 1_000_001  # above every configured id
 _OLD_TOPICS_S: Final = 3.0  # longer than a pull for unknown topics is waited for: the master did not answer it
 
 
@@ -82,6 +83,8 @@ class SlaveNode:
         self._follower = follower
         self.in_sync: tuple[str, ...] = ()  # slaves that were in sync when this node was promoted
         self._addresses = addresses
+        self._id_is_taken = False
+        self._registered_as = self.wire_id
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
     @property
@@ -112,8 +115,29 @@ class SlaveNode:
     def registration(self, identity: Identity) -> Registration:
         """What nameservers are told."""
         version = self._parts.metadata.table(TOPICS).version
+        self._registered_as = identity.broker_id
         opening = Opening(self.epoch, newest_opener(self._parts.store.lineage))
         return registration(identity, opening, NodeState.SERVING, Table(version, self._all_topics()))
+
+    @property
+    def wire_id(self) -> int:
+        """Its broker id in routes: as configured, or what a role change gave it.
+
+        That is the id of the node it made room for, and free once that one has opened an epoch. Until then, and where somebody else has
+        it after all, it is one that no other node can have.
+        """
+        grant, own = self._parts.grant, self._config.node.broker_id
+        if grant is None:
+            return own
+        other, newest = int(grant.other.rpartition("/")[2]), self._addresses.newest
+        told = newest.opener_id == other and newest.epoch >= grant.epoch
+        is_free = told or any(entry.opener_id == other and entry.epoch >= grant.epoch for entry in self._parts.store.lineage)
+        return grant.wire_id if is_free and not self._id_is_taken else _SPARE_IDS + own
+
+    def heard(self, news: NameserverNews) -> bool:
+        """The nameservers answered; whether this node must register anew, under another id."""
+        self._id_is_taken = self._id_is_taken or news.taken
+        return self.wire_id != self._registered_as
 
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted."""
@@ -121,7 +145,7 @@ class SlaveNode:
         return Standing(
             node=self._config.name,
             node_id=self._config.node.broker_id,
-            wire_id=self._config.node.broker_id if grant is None else grant.wire_id,
+            wire_id=self._config.node.broker_id if grant is None else grant.wire_id,  # to be given up: never a spare one
             replica_uuid=parts.store.replica_uuid,
             stance=Stance.FOLLOWING,
             lineage=newest.store.lineage,

@@ -84,11 +84,9 @@ class Slave:
         store, place = opened.store, opened.place
         doors, clock, config, changes = self._doors, self._doors.clock, self._config, Changes()
         metadata = await self._metadata(lanes, changes)
-        await lanes.store.call(store.sync)
-        await lanes.store.call(store.stamp_boot)
+        await _stamp(store, lanes)
         addresses = MasterAddresses(config.replication.master_address)
-        pins = Pins(PinParts(config.name, doors.storage, store, lanes.files, clock, doors.chance))
-        await pins.load()
+        pins = await self._pins(store, lanes)
         parts = self._parts(opened, lanes, _Tables(metadata, RemoteMetadata(channels, lambda: addresses.clients), pins))
         callers = Callers(lambda: addresses.replication, parts.puller.topics_at, lambda why: place.come_back(BrokerService.SLAVE, why))
         follower = self._follower(parts, lanes, channels, callers)
@@ -102,11 +100,13 @@ class Slave:
         def heard(news: NameserverNews) -> None:
             if addresses.heard(news):
                 follower.master_is_named()
+            if node.heard(news):
+                changes.changed()
             place.heard(news)
 
         registrar = Registrar(
             config.node.nameservers,
-            lambda: node.registration(self._identity(opened, clients, ranges)),
+            lambda: node.registration(self._identity(opened, node.wire_id, clients, ranges)),
             *(heard, channels, clock, doors.chance),
             patient=opened.grant is not None,
         )
@@ -130,6 +130,11 @@ class Slave:
         await follower.copy.flush()
         await keeper.keep()
         await lanes.store.call(store.checkpoint)
+
+    async def _pins(self, store: Store, lanes: Lanes) -> Pins:
+        pins = Pins(PinParts(self._config.name, self._doors.storage, store, lanes.files, self._doors.clock, self._doors.chance))
+        await pins.load()
+        return pins
 
     async def _metadata(self, lanes: Lanes, changes: Changes) -> Metadata:
         metadata = Metadata(ConfigFiles(self._doors.storage, self._config.name), lanes.files, self._doors.clock, changes.table_changed)
@@ -222,12 +227,12 @@ class Slave:
     def _replication_address(self, server: RpcServer) -> str:
         return advertised(self._config.advertise_replication, self._config.listen.replication, server.port)[DEFAULT_NETWORK]
 
-    def _identity(self, opened: "_Opened", clients: RpcServer, replicas: RpcServer) -> Identity:
+    def _identity(self, opened: "_Opened", wire_id: int, clients: RpcServer, replicas: RpcServer) -> Identity:
         config = self._config
         return Identity(
             cluster=config.node.cluster,
             broker=config.node.broker,
-            broker_id=config.node.broker_id if opened.grant is None else opened.grant.wire_id,
+            broker_id=wire_id,
             configured_id=config.node.broker_id,
             replica_uuid=opened.store.replica_uuid,
             role=Role.SLAVE,
@@ -265,6 +270,12 @@ class _Tables:
     own: Metadata
     of_master: RemoteMetadata
     pins: Pins
+
+
+async def _stamp(store: Store, lanes: Lanes) -> None:
+    """What the store holds is synced, and from here on in use under this boot."""
+    await lanes.store.call(store.sync)
+    await lanes.store.call(store.stamp_boot)
 
 
 async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

@@ -16,7 +16,7 @@ TIMEOUT_S = 0.5
 
 @pytest.fixture
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
-    with real_group(tmp_path_factory.mktemp("degraded")) as running:
+    with real_group(tmp_path_factory.mktemp("degraded"), shape(nameserver={"registry.broker_expiry_ms": 5_000})) as running:
         yield running
 
 

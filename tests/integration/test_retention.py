@@ -23,7 +23,10 @@ R = TypeVar("R")
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[RealGroup]:
-    with real_group(tmp_path, shape(1, master={**RULES, "replication.hold_max_bytes": HOLD_BYTES}, slave=RULES)) as running:
+    with real_group(
+        tmp_path,
+        shape(1, master={**RULES, "replication.hold_max_bytes": HOLD_BYTES}, slave=RULES, nameserver={"registry.broker_expiry_ms": 5_000}),
+    ) as running:
         yield running
 
 

@@ -59,9 +59,9 @@ class Group:
         self.node(name).start()
 
 
-def play(story: Story, shape: Shape = SYNC) -> None:
+def play(story: Story, shape: Shape = SYNC, seed: int = 1) -> None:
     """Let a client live the story; what it raises, raises here."""
-    world = World(seed=1)
+    world = World(seed)
     log_into(world)
     group = Group(world, shape)
     failed: list[BaseException] = []

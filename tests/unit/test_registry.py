@@ -376,3 +376,22 @@ class TestLimits:
 
         registry.register(master(), "s3", at(1))
         assert registry.nodes == 1
+
+
+def test_a_slave_whose_id_a_role_change_gave_to_another_node_is_not_superseded_by_it(registry: Registry) -> None:
+    registry.register(slave(UUID_B, broker_id=1, epoch=7), "s1", at(0))
+    moved = replace(slave(UUID_A, host="a-0", broker_id=1, epoch=9), configured_id=0)
+
+    with pytest.raises(NodeIdTaken):
+        registry.register(moved, "s2", at(1))
+
+    assert registry.heartbeat(beat("s1"), at(2)).master == ""  # its session goes on
+
+
+def test_whoever_is_refused_hears_of_the_newest_epoch_and_who_opened_it(registry: Registry) -> None:
+    registry.register(replace(master(UUID_B, epoch=9), configured_id=1, opener_id=1), "s1", at(0))
+
+    with pytest.raises(NodeIdTaken) as refused:
+        registry.register(master(UUID_A, epoch=7), "s2", at(1))
+
+    assert (refused.value.group_epoch, refused.value.opener_id) == (9, 1)

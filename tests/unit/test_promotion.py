@@ -1,0 +1,181 @@
+"""Who may be promoted: each row of the rules in `dittomq.replication.promotion`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from dittomq.lineage import Lineage, LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.promotion import (
+    AskToStepDown,
+    GroupRules,
+    Promote,
+    PromotionDecision,
+    PromotionOrder,
+    RefusePromotion,
+    Stance,
+    Standing,
+    decide_promotion,
+)
+from dittomq.routes import NO_OPENING, DataVersion, Opening
+
+RULES = GroupRules("SYNC_MASTER", replicas_expected=2, in_sync_replicas=2)
+ONE: Lineage = (LineageEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
+TWO: Lineage = (*ONE, LineageEntry(Epoch(2), 0, 22, PhysicalOffset(500)))
+BY_A2: Lineage = (*ONE, LineageEntry(Epoch(5), 2, 55, PhysicalOffset(500)))
+SAID = PromotionOrder()
+STOPPED = PromotionOrder(old_master_is_stopped=True)
+ACCEPTED = PromotionOrder(accept_loss=True)
+
+
+def standing(node_id: int, stance: Stance = Stance.FOLLOWING, *, end: int = 900, lineage: Lineage = ONE, **more: object) -> Standing:
+    known = Standing(
+        node=f"a/{node_id}",
+        node_id=node_id,
+        wire_id=node_id,
+        replica_uuid=f"u{node_id}",
+        stance=stance,
+        lineage=lineage,
+        end=PhysicalOffset(end),
+        confirmed=PhysicalOffset(0),
+        granted=Epoch(0),
+        stepped_down_at=None,
+        rules=RULES,
+        topics=DataVersion(),
+    )
+    return replace(known, **more)  # type: ignore[arg-type]  # named by each test
+
+
+def decided(target: Standing, *others: Standing, order: PromotionOrder = SAID, known: Opening = NO_OPENING) -> PromotionDecision:
+    heard: Mapping[str, Standing] = {other.node: other for other in others}
+    return decide_promotion(target, heard, known, order)
+
+
+def refused(decision: PromotionDecision) -> str:
+    assert isinstance(decision, RefusePromotion)
+    return decision.why
+
+
+def promoted(decision: PromotionDecision) -> Promote:
+    assert isinstance(decision, Promote)
+    return decision
+
+
+def test_a_master_that_leads_is_asked_to_step_down_whatever_the_operator_says() -> None:
+    for order in (SAID, STOPPED, ACCEPTED):
+        assert decided(standing(1), standing(0, Stance.LEADING), standing(2), order=order) == AskToStepDown("a/0")
+
+
+def test_a_target_that_holds_all_of_a_master_that_stepped_down_is_enough() -> None:
+    old = standing(0, stepped_down_at=PhysicalOffset(900))
+
+    decision = decided(standing(1), old)
+
+    assert promoted(decision) == Promote(Epoch(2), "a/0", ("a/0",), "")
+
+
+def test_a_target_that_lacks_something_of_a_master_that_stepped_down_is_refused_and_told_how_much() -> None:
+    old = standing(0, stepped_down_at=PhysicalOffset(900))
+
+    assert "a/0 stepped down at 900 and a/1 holds its log up to 800" in refused(decided(standing(1, end=800), old))
+    accepted = promoted(decided(standing(1, end=800), old, order=ACCEPTED))
+    assert accepted.may_be_lost == "a/0 stepped down at 900 and a/1 holds its log up to 800"
+
+
+def test_a_master_that_stepped_down_and_was_followed_by_nobody_may_be_promoted_again() -> None:
+    again = standing(0, stepped_down_at=PhysicalOffset(900))
+
+    assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/0", ("a/1",), "")
+
+
+def test_a_step_down_of_long_ago_is_no_word_of_the_master_that_came_after() -> None:
+    old = standing(0, lineage=BY_A2, stepped_down_at=PhysicalOffset(500))
+
+    assert "a/2 has not confirmed its demotion" in refused(decided(standing(1, lineage=BY_A2), old))
+
+
+def test_a_silent_master_is_not_replaced_before_the_operator_says_that_it_is_stopped() -> None:
+    silence, remedy, lacks = refused(decided(standing(1), standing(2))).split(". ")
+
+    assert silence == "a/0 has not confirmed its demotion and may still be writing"
+    assert remedy == "Stop it, then add --old-master-is-stopped"
+    assert lacks == "a/1 lacks nothing confirmed"
+    assert promoted(decided(standing(1), standing(2), order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "")
+
+
+def test_fewer_slaves_than_hold_all_that_was_confirmed_are_not_enough() -> None:
+    why = refused(decided(standing(1), order=STOPPED))
+
+    assert why == "1 of the 2 slaves answer that together hold all that was confirmed. Start 1 more"
+    both = PromotionOrder(accept_loss=True, old_master_is_stopped=True)
+    assert promoted(decided(standing(1), order=both)).may_be_lost == "1 of the 2 slaves answer that together hold all that was confirmed"
+
+
+def test_with_every_copy_asked_for_two_of_three_slaves_are_not_asked_for() -> None:
+    all_copies = GroupRules("SYNC_MASTER", replicas_expected=2, in_sync_replicas=3)
+
+    assert promoted(decided(standing(1, rules=all_copies), order=STOPPED)).may_be_lost == ""
+
+
+def test_what_one_copy_confirmed_is_not_promised_by_any_slave() -> None:
+    alone = GroupRules("ASYNC_MASTER", replicas_expected=2, in_sync_replicas=1)
+
+    why = refused(decided(standing(1, rules=alone), standing(2, rules=alone), order=STOPPED))
+
+    assert "with one copy asked for, what was confirmed is surely on the disk of a/0 only" in why
+
+
+@pytest.mark.parametrize(
+    ("other", "more"), [(standing(2, end=950), "50 bytes"), (standing(2, end=600, lineage=TWO), "100 bytes")], ids=["longer", "newer"]
+)
+def test_a_slave_that_another_one_outranks_is_refused_in_its_favour(other: Standing, more: str) -> None:
+    why = refused(decided(standing(1), other, order=STOPPED))
+
+    assert why == f"a/2 has {more} that a/1 lacks. Promote it: dittomq role lead a/2"
+
+
+def test_confirmed_bytes_on_an_older_lineage_are_not_passed_over_in_silence() -> None:
+    other = standing(2, end=700, lineage=ONE, confirmed=PhysicalOffset(700))
+
+    assert "a/2 knows 700 bytes to be confirmed, a/1 agrees with it only up to 500" in refused(
+        decided(standing(1, lineage=TWO), other, order=STOPPED)
+    )
+
+
+def test_an_epoch_that_only_nameservers_know_of_is_missing_here() -> None:
+    why = refused(decided(standing(1), standing(2), known=Opening(Epoch(5), 2), order=STOPPED))
+
+    assert "nameservers know of epoch 5, opened by a/2, and the newest of a/1 is 1" in why
+
+
+def test_the_granted_epoch_is_above_all_that_anybody_knows_also_of_grants_that_were_never_opened() -> None:
+    decision = decided(standing(1), standing(2, granted=Epoch(8)), known=Opening(Epoch(1), 0), order=STOPPED)
+
+    assert promoted(decision).epoch == 9
+
+
+def test_two_masters_or_one_that_recovers_are_in_the_way_of_every_promotion() -> None:
+    both = PromotionOrder(accept_loss=True, old_master_is_stopped=True)
+
+    two = decided(standing(1), standing(0, Stance.LEADING), standing(2, Stance.LEADING), order=both)
+    recovering = decided(standing(1), standing(0, Stance.RECOVERING), order=both)
+
+    assert "a/0 and a/2 both lead" in refused(two)
+    assert "a/0 is there as a master and recovers" in refused(recovering)
+
+
+def test_a_node_that_would_lead_another_kind_of_group_is_refused() -> None:
+    alone = replace(standing(1), rules=GroupRules("ASYNC_MASTER", 0, 1))
+    other = replace(standing(1), rules=GroupRules("SYNC_MASTER", 2, 3))
+
+    assert "a/1 is configured for a group without slaves" in refused(decided(alone, standing(0, Stance.LEADING)))
+    assert "a/1 would lead as SYNC_MASTER, 2 slaves, 3 copies and a/0 says SYNC_MASTER, 2 slaves, 2 copies" in refused(
+        decided(other, standing(0, Stance.LEADING))
+    )
+
+
+def test_only_slaves_that_hold_as_much_count_as_in_sync_at_first() -> None:
+    decision = decided(standing(1), standing(2, end=800), standing(0, stepped_down_at=PhysicalOffset(900)))
+
+    assert promoted(decision).in_sync == ("a/0",)
