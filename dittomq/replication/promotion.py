@@ -42,8 +42,8 @@ class GroupRules:
 class Standing:
     """What one replica says of itself. `node_id` is its configured id, `wire_id` the one that it has, or gives up, on the wire.
 
-    `granted` is the newest epoch that a role change told it of, 0 for none. `stepped_down_at` is where its log ended when it gave up
-    its place, None when it never did or has led again since.
+    `granted` is the newest epoch that a role change or a master told it of, 0 for none. `stepped_down_at` is where its log ended when it
+    gave up its place, None when it never did or has led again since.
     """
 
     node: str

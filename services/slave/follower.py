@@ -114,6 +114,11 @@ class Follower:
         return self._own.applied
 
     @property
+    def newest_heard(self) -> Epoch:
+        """Newest epoch in which a master took this slave, 0 for none; its lineage may not have come so far."""
+        return self._heard
+
+    @property
     def verified(self) -> PhysicalOffset:
         """Up to here this copy was proven equal to its master's."""
         return self._own.verified

@@ -151,7 +151,7 @@ class SlaveNode:
             lineage=newest.store.lineage,
             end=newest.copy.received,
             confirmed=newest.known_confirmed,
-            granted=Epoch(0) if grant is None else grant.epoch,
+            granted=max(self._follower.newest_heard, Epoch(0) if grant is None else grant.epoch),
             stepped_down_at=None if grant is None else grant.end,
             rules=self._config.replication.group_rules,
             topics=parts.metadata.table(TOPICS).version,

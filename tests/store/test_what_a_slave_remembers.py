@@ -54,8 +54,8 @@ def chunk(epoch: int, start: int, end: int, confirmed: int) -> Chunk:
 
 
 @asynccontextmanager
-async def following(machine: Machine) -> AsyncIterator[ScriptedMaster]:
-    """A slave on the machine's disk that follows while the block runs."""
+async def following(machine: Machine) -> AsyncIterator[tuple[ScriptedMaster, Follower]]:
+    """A slave on the machine's disk that follows while the block runs, and its master."""
     master = ScriptedMaster()
     storage = machine.storage()
     store = Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000)
@@ -64,9 +64,10 @@ async def following(machine: Machine) -> AsyncIterator[ScriptedMaster]:
     doors = BrokerDoors(GrpcTransport(), storage, LoopClock(), machine.chance, ThreadWorkers())
     resync = ResyncParts(CONFIG, doors, Lanes(*[lane] * len(fields(Lanes))), store)
     callers = Callers(lambda: "a-0:10912", lambda _: None, lambda _: None)
-    task = asyncio.create_task(Follower(FollowerParts(CONFIG, own, resync, master, doors.clock, machine.chance), callers).run())
+    slave = Follower(FollowerParts(CONFIG, own, resync, master, doors.clock, machine.chance), callers)
+    task = asyncio.create_task(slave.run())
     try:
-        yield master
+        yield master, slave
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -97,26 +98,26 @@ def next_border(position: int) -> int:
 
 
 def test_a_slave_tells_the_epoch_in_which_it_was_taken_though_it_has_none_of_its_bytes_also_after_a_restart() -> None:
-    async def story() -> tuple[Epoch, Epoch, Epoch]:
+    async def story() -> tuple[Epoch, ...]:
         machine = Machine(random.Random(2))
-        async with following(machine) as master:
+        async with following(machine) as (master, _):
             first = await hello(master)
             master.say(stream((entry(1, 0), entry(5, 1_000_000)), 0))
             master.leave()
             second = await hello(master)
         machine.kill()
-        async with following(machine) as master:
+        async with following(machine) as (master, slave):
             third = await hello(master)
-        return first.heard, second.heard, third.heard
+        return first.heard, second.heard, third.heard, slave.newest_heard  # the last one is what a promotion is told
 
-    assert run(story()) == (0, 5, 5)
+    assert run(story()) == (0, 5, 5, 5)
 
 
 def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_masters_bytes() -> None:
     async def story() -> tuple[int, int]:
         one = next_border(0)
         two = next_border(one)
-        async with following(Machine(random.Random(3))) as master:
+        async with following(Machine(random.Random(3))) as (master, _):
             await hello(master)
             master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=1_000_000))
             await flushed(master, one)
@@ -136,7 +137,7 @@ def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log(
     async def story() -> list[tuple[int, str]]:
         size = SMALL.segment_bytes
         told: list[tuple[int, str]] = []
-        async with following(Machine(random.Random(4))) as master:
+        async with following(Machine(random.Random(4))) as (master, _):
             await hello(master)
             master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0), chunk(1, size, 2 * size, 0))
             await flushed(master, 2 * size)
