@@ -19,7 +19,7 @@ from tests.simulation.checkers import check_crashed_copy
 from tests.simulation.copies import Copy, Files
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.simulation.faults import Fault, FaultKind
-from tests.simulation.happened import Witness
+from tests.simulation.happened import SAVED_TAIL, Witness
 from tests.simulation.history import Harm, History, Incident, Publish, Read
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape
@@ -32,6 +32,7 @@ _RESTART_S = 0.5
 _STOP_S = 60.0
 _TOLD_S = 5.0
 _SENT_S = 0.02
+_SLOW_CUT = 200.0  # so that clients publish while slaves cut what they had more than their master
 _ALONE_S = 6.0  # longer than a recovering master waits for those that it need not hear
 
 
@@ -51,6 +52,7 @@ class Cluster:
         self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), self)
         self.subscriber.nodes = tuple(map(name_of, self.brokers))
         self._down: dict[str, int] = {}
+        self._to_die_in_a_cut: dict[str, Fault] = {}
         Wiretap(world.network, self)
         self._build()
         self._inhabitants = tuple(self.world.nodes)
@@ -81,12 +83,13 @@ class Cluster:
                 await self._disturb_link(fault)
             case FaultKind.KILL | FaultKind.CLIENT_CRASH:
                 await self._crash([node], Power.KILL, fault.lasts_s)
-            case FaultKind.POWER_LOSS:
-                await self._crash([node], Power.LOSS, fault.lasts_s)
-            case FaultKind.POWER_LOSS_OF_ALL:
-                await self._crash([self.world.nodes[name] for name in self.brokers], Power.LOSS, fault.lasts_s)
+            case FaultKind.POWER_LOSS | FaultKind.POWER_LOSS_OF_ALL:
+                all_of_them = fault.kind is FaultKind.POWER_LOSS_OF_ALL
+                await self._crash([self.world.nodes[name] for name in self.brokers] if all_of_them else [node], Power.LOSS, fault.lasts_s)
             case FaultKind.CRASH_INSIDE:
                 node.crash_within(fault.amount, _power(fault))
+            case FaultKind.CRASH_IN_A_CUT:
+                self._to_die_in_a_cut[node.name] = fault
             case FaultKind.CRASH_WHILE_STARTING:
                 await self._crash([node], Power.KILL, fault.lasts_s)
                 node.crash_within(fault.amount, _power(fault))
@@ -97,7 +100,7 @@ class Cluster:
             case FaultKind.RESTART:
                 await self._restart(node, fault.lasts_s)
             case FaultKind.DISK_LOSS:
-                await self._lose_disk(node, fault.lasts_s)
+                await self._lose_disk(node, fault)
             case FaultKind.FAILED_SYNC:
                 node.faults.failing_syncs = 1
             case FaultKind.FULL_DISK:
@@ -118,6 +121,7 @@ class Cluster:
             node.disk.capacity_bytes = BOUNDLESS
             node.faults.operations_to_live = None
         self._down.clear()
+        self._to_die_in_a_cut.clear()
         self.world.transcript.note("FAULT", "everything is healed")
 
     def lose_all_power(self) -> None:
@@ -189,8 +193,8 @@ class Cluster:
         node.faults.slowness = 1.0
         await self._crash([node], _power(fault), fault.lasts_s)
 
-    async def _leave_behind(self, node: Node, fault: Fault) -> None:
-        """Others may have got what this machine loses, and cannot tell it for a while."""
+    async def _caught_writing(self, node: Node, fault: Fault) -> None:
+        """Return when a slow disk has something in its cache that others may have got."""
         node.faults.slowness = float(fault.amount)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TOLD_S):
@@ -198,6 +202,10 @@ class Cluster:
                     await asyncio.sleep(0.01)
         await asyncio.sleep(_SENT_S)
         node.faults.slowness = 1.0
+
+    async def _leave_behind(self, node: Node, fault: Fault) -> None:
+        """Others may have got what this machine loses, and cannot tell it for a while."""
+        await self._caught_writing(node, fault)
         others = [name for name in self.brokers if name != node.name]
         for other in others:
             self.world.network.cut(node.name, other)
@@ -205,6 +213,10 @@ class Cluster:
         await asyncio.sleep(_ALONE_S + fault.lasts_s)
         for other in others:
             self.world.network.heal(node.name, other)
+            self.world.nodes[other].faults.slowness = _SLOW_CUT
+        await asyncio.sleep(_TOLD_S)
+        for other in others:
+            self.world.nodes[other].faults.slowness = 1.0
 
     async def _restart(self, node: Node, down_s: float) -> None:
         self._down[node.name] = self._down.get(node.name, 0) + 1
@@ -212,14 +224,15 @@ class Cluster:
         await asyncio.sleep(down_s)
         self._up(node)
 
-    async def _lose_disk(self, node: Node, down_s: float) -> None:
+    async def _lose_disk(self, node: Node, fault: Fault) -> None:
+        await self._caught_writing(node, fault)
         self._down[node.name] = self._down.get(node.name, 0) + 1
         node.crash(Power.LOSS)
         node.lose_disk()
         node.disk.capacity_bytes = BOUNDLESS
         self.checks.disk_lost(node.name)
         self._harm(node, Harm.DISK_LOST)
-        await asyncio.sleep(down_s)
+        await asyncio.sleep(fault.lasts_s)
         self._up(node)
 
     async def _fill_disk(self, node: Node, fault: Fault) -> None:
@@ -279,6 +292,8 @@ class Cluster:
             self.witness.sync_failed()
 
         def renamed(operation: Operation) -> None:
+            if operation.path.startswith(SAVED_TAIL) and (fault := self._to_die_in_a_cut.pop(node.name, None)):
+                node.crash_within(fault.amount, _power(fault))
             self.checks.renamed(node.name, operation)
             self.witness.renamed(node.name, operation)
 

@@ -279,7 +279,7 @@ class Disk:
 
     def has_unsynced(self, path: str) -> bool:
         """Whether a power loss could take bytes of a file below a folder."""
-        return any(inode.dirty for inode in self.inodes_below(path))
+        return any(inode.pages[number] != old for inode in self.inodes_below(path) for number, old in inode.dirty.items())
 
     def inodes(self) -> list[Inode]:
         """Every file that has a name or may get its name back, once."""

@@ -15,6 +15,7 @@ class FaultKind(Enum):
     CRASH_WHILE_STARTING = "crash again while starting"
     CRASH_WHEN_TOLD = "crash, slow, at an acknowledgement"
     LEFT_BEHIND = "power loss before a slow sync ends, then cut off from the group"
+    CRASH_IN_A_CUT = "crash inside the next cut"
     RESTART = "clean restart"
     DISK_LOSS = "disk loss"
     FAILED_SYNC = "failed sync"
@@ -95,8 +96,10 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
     amounts = {
         FaultKind.CRASH_INSIDE: chance.choice((3, 30, 300)),
         FaultKind.CRASH_WHILE_STARTING: 120,
+        FaultKind.CRASH_IN_A_CUT: 60,
         FaultKind.CRASH_WHEN_TOLD: 400,
         FaultKind.LEFT_BEHIND: 4_000,
+        FaultKind.DISK_LOSS: 400,
         FaultKind.SLOW_DISK: chance.choice((40, 400, 4_000)),
         FaultKind.FULL_DISK: 512,
         FaultKind.SLOW_LINK: 300,

@@ -12,7 +12,7 @@ from tests.simulation.shapes import RESERVE_BYTES, Shape
 from tests.simulation.while_running import machine_of
 
 _SLOW_SYNC_S = 0.1
-_TAIL = "dittomq/tail-"
+SAVED_TAIL = "dittomq/tail-"
 _SEGMENT = "commitlog/"
 
 
@@ -100,8 +100,8 @@ class Witness:
 
     def renamed(self, machine: str, operation: Operation) -> None:
         """A name on a disk changed."""
-        if operation.deed is Deed.MADE and operation.path.startswith(_TAIL):
-            self._cutting_to[machine] = int(operation.path.removeprefix(_TAIL).partition("-")[0])
+        if operation.deed is Deed.MADE and operation.path.startswith(SAVED_TAIL):
+            self._cutting_to[machine] = int(operation.path.removeprefix(SAVED_TAIL).partition("-")[0])
         elif operation.deed is Deed.REMOVED and operation.path.startswith(_SEGMENT):
             cut_to = self._cutting_to.get(machine)
             if cut_to is not None and int(operation.path.removeprefix(_SEGMENT)) >= cut_to:

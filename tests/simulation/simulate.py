@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -51,8 +53,8 @@ class Run:
         return (*map(str, self.broken), *self.failures)
 
 
-def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Run:
-    """Run one seed. `sabotage` breaks the cluster on purpose before it starts."""
+def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[None]] | None = None) -> Run:
+    """Run one seed. What `sabotage` opens is closed again after the run: it breaks the cluster on purpose."""
     world = World(seed)
     wanted = shape(world.chance("shape"))
     faults = plan(world.chance("faults"), wanted.machines, _FAULTS_S)
@@ -62,15 +64,8 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
         wanted = wanted.undegraded()
     cluster = Cluster(world, wanted)
     log_into(world, cluster.logged)
-    if sabotage is not None:
-        sabotage(cluster)
-    try:
-        with _cpu_limit():
-            world.run(_story(cluster, faults))
-    except (Exception, Deadlock, Livelock) as stuck:  # noqa: BLE001  # whatever it is, the seed is to be told
-        world.unexpected("simulation", "in its story", stuck)
-    finally:
-        structlog.reset_defaults()
+    with sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
+        _live(world, _story(cluster, faults))
     world.close()
     return Run(
         seed=seed,
@@ -84,6 +79,17 @@ def simulate(seed: int, sabotage: Callable[[Cluster], None] | None = None) -> Ru
         publishes=len(cluster.history.publishes),
         reads=len(cluster.history.reads),
     )
+
+
+def _live(world: World, story: Coroutine[Any, Any, None]) -> None:
+    """Let it happen; what comes out of it is a finding."""
+    try:
+        with _cpu_limit():
+            world.run(story)
+    except (Exception, Deadlock, Livelock) as stuck:  # noqa: BLE001  # whatever it is, the seed is to be told
+        world.unexpected("simulation", "in its story", stuck)
+    finally:
+        structlog.reset_defaults()
 
 
 @contextlib.contextmanager

@@ -57,8 +57,10 @@ class Publisher:
             AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq,
             AsyncExitStack() as stack,
         ):
+            retry_s = self._chance.choice((0.3, 4.0))  # the shorter, the more outcomes are unknown
             producers = [
-                await stack.enter_async_context(mq.producer(ack=level, timeout_s=2.0, retry_s=4.0, on_weak="return")) for level in _LEVELS
+                await stack.enter_async_context(mq.producer(ack=level, timeout_s=2.0, retry_s=retry_s, on_weak="return"))
+                for level in _LEVELS
             ]
             await self._create_topics(mq)
             while not self._phases.calm.is_set():

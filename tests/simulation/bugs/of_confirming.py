@@ -1,0 +1,87 @@
+"""Bugs in what counts as confirmed, and in who may lead."""
+
+from dataclasses import replace
+from typing import Any
+
+from dittomq.broker.acks import Acks
+from dittomq.broker.reading import Readable
+from dittomq.message import PutStatus
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication import leadership
+from dittomq.replication.confirm import Confirm
+from dittomq.replication.leadership import Leadership
+from services.master import node
+from services.master.term import Term
+from services.slave.follower import Follower
+from tests.simulation.bugs.patches import Patches, always
+from tests.simulation.cluster import Cluster
+
+
+def count_a_connection_twice(patches: Patches, _: Cluster) -> None:
+    def make(_: Any) -> Any:
+        def held_by(confirm: Confirm, copies: int, *, flushed: bool) -> PhysicalOffset:
+            own = confirm._flushed if flushed else confirm._written
+            heard = [slave.flushed if flushed else slave.received for slave in confirm._slaves.values() if slave.heard]
+            ends = sorted(heard * 2, reverse=True)
+            if copies <= 1:
+                return own
+            return min(own, ends[copies - 2]) if len(ends) >= copies - 1 else PhysicalOffset(0)
+
+        return held_by
+
+    patches.put(Confirm, "_held_by", make)
+
+
+def confirmed_goes_back(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def advance(confirm: Confirm) -> None:
+            confirm._confirmed = PhysicalOffset(0)
+            honest(confirm)
+
+        return advance
+
+    patches.put(Confirm, "_advance", make)
+
+
+def dispatch_past_confirmed(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def moved(term: Term) -> None:
+            honest(term)
+            term._dispatcher.readable_to(term.written)
+
+        return moved
+
+    patches.put(Term, "_moved", make)
+    patches.put(node.MasterNode, "readable", lambda honest: lambda self: _readable_to_the_end(honest, self))
+
+
+def _readable_to_the_end(honest: Any, master: node.MasterNode) -> Any:
+    return honest(master) if master.term is None else Readable(master.term.written, master.term.written)
+
+
+def slave_serves_past_confirmed(patches: Patches, _: Cluster) -> None:
+    patches.put(Follower, "readable", lambda _: lambda follower: Readable(follower.copy.received, follower.copy.received))
+
+
+def ignore_the_floor(patches: Patches, _: Cluster) -> None:
+    patches.put(node, "confirm_rules", lambda honest: lambda table: replace(honest(table), min_in_sync_replicas=1))
+
+
+def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:
+    patches.put(Confirm, "copies", lambda honest: lambda confirm, end: tuple((name, True) for name, _ in honest(confirm, end)))
+
+
+def timeout_reported_as_ok(patches: Patches, _: Cluster) -> None:
+    patches.put(Acks, "_give_up", always(PutStatus.PUT_OK))
+
+
+def lead_without_hearing_the_slaves(patches: Patches, _: Cluster) -> None:
+    patches.put(Leadership, "_waits_for", always(""))
+
+
+def take_the_shortest_tail(patches: Patches, _: Cluster) -> None:
+    patches.put(Leadership, "_best", always(None))
+
+
+def epoch_not_raised(patches: Patches, _: Cluster) -> None:
+    patches.put(leadership, "Lead", lambda honest: lambda epoch, loss: honest(max(1, epoch - 1), loss))

@@ -1,0 +1,103 @@
+"""Bugs between a store and its disk."""
+
+from typing import Any
+
+from dittomq.commitlog import cut
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.state import boot, lineage_file
+from dittomq.commitlog.store import Store
+from dittomq.errors import StoreFailed
+from tests.simulation.bugs.patches import Patches, always
+from tests.simulation.cluster import Cluster
+from tests.simulation.copies import Files
+from tests.simulation.parser import parse_log
+from tests.simulation.storage import SimulatedStorage
+
+
+def skip_fsync_of_master(_: Patches, cluster: Cluster) -> None:
+    cluster.world.nodes["a0"].faults.skips_syncs = True
+
+
+def skip_fsync_of_slaves(_: Patches, cluster: Cluster) -> None:
+    for name in cluster.brokers[1:]:
+        cluster.world.nodes[name].faults.skips_syncs = True
+
+
+def retry_failed_fsync(patches: Patches, _: Cluster) -> None:
+    def again(honest: Any) -> Any:
+        def sync(log: Log) -> None:
+            starts = list(log._unsynced)
+            try:
+                honest(log)
+            except StoreFailed:
+                log._unsynced.update(dict.fromkeys(starts))
+                honest(log)
+
+        return sync
+
+    patches.put(Log, "sync", again)
+
+
+def _without_syncs(honest: Any) -> Any:
+    def work(storage: SimulatedStorage, *args: object) -> Any:
+        before, storage.faults.skips_syncs = storage.faults.skips_syncs, True
+        try:
+            return honest(storage, *args)
+        finally:
+            storage.finish()
+            storage.faults.skips_syncs = before
+
+    return work
+
+
+def lineage_not_fsynced(patches: Patches, _: Cluster) -> None:
+    patches.put(lineage_file, "save", _without_syncs)
+
+
+def cut_not_fsynced(patches: Patches, _: Cluster) -> None:
+    patches.put(cut, "finish", _without_syncs)
+
+
+def cut_without_intent(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def begin(storage: Any, *args: object) -> Any:
+            answer = honest(storage, *args)
+            storage.unlink("dittomq/cut-intent")
+            return answer
+
+        return begin
+
+    patches.put(cut, "begin", make)
+    patches.put(side_file, "remove", lambda honest: lambda storage, name: storage.exists(f"dittomq/{name}") and honest(storage, name))
+
+
+def watermark_above_flushed(patches: Patches, _: Cluster) -> None:
+    def make(_: Any) -> Any:
+        def persist(store: Store, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
+            with store._gate.filing, store._gate.guard("persist_watermark"):
+                store._save_mark(store.end, min(confirmed, store.end), in_sync)
+
+        return persist
+
+    patches.put(Store, "persist_watermark", make)
+
+
+def boot_id_not_compared(patches: Patches, _: Cluster) -> None:
+    patches.put(SimulatedStorage, "boot_id", always("the same for ever"))
+
+
+def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def recover(store: Store, chance: Any) -> None:
+            honest(store, chance)
+            if store.stopped is boot.StopKind.POWER_LOSS:
+                storage = store._storage
+                assert isinstance(storage, SimulatedStorage)
+                records = parse_log(Files(storage.disk)).records
+                if records:
+                    store.cut(records[-1].physical_offset)
+
+        return recover
+
+    patches.put(Store, "_recover", make)

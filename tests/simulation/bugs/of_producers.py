@@ -1,0 +1,102 @@
+"""Bugs in what producers are told, in queues and in tables."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dittomq.broker.config_files import ConfigFiles
+from dittomq.client.outcomes import Unknown
+from dittomq.client.producer import Producer
+from dittomq.client.unknowns import Unknowns
+from dittomq.commitlog import recovery
+from dittomq.commitlog.queues.queue_index import QueueIndex
+from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.store import Store
+from dittomq.errors import NotStored
+from dittomq.metadata.formats import TOPICS
+from tests.simulation.bugs.patches import Patches, always
+from tests.simulation.cluster import Cluster
+
+
+def forget_sequences_at_restart(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def recover(*args: object, **named: object) -> Any:
+            found = honest(*args, **named)
+            found.derived.producers._producers.clear()
+            return found
+
+        return recover
+
+    patches.put(recovery, "recover", make)
+
+
+def no_sequences_of_copied_records(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def write(receiver: Receiver, offset: int, data: bytes) -> Any:
+            derived: Any = receiver._derived
+            derived.absorb = partial(derived.absorb, producers_from=1 << 62)
+            try:
+                return honest(receiver, offset, data)
+            finally:
+                del derived.absorb
+
+        return write
+
+    patches.put(Receiver, "write", make)
+
+
+def unknown_reported_as_not_stored(patches: Patches, _: Cluster) -> None:
+    patches.put(Unknown, "item", lambda _: lambda self, position, index: NotStored(self.topics[position], self.problem, index))
+
+
+def not_in_the_log_taken_as_proof(patches: Patches, _: Cluster) -> None:
+    patches.put(Unknowns, "is_proof", always(True))
+
+
+def sent_again_as_a_new_message(patches: Patches, _: Cluster) -> None:
+    def make(_: Any) -> Any:
+        async def send_again(producer: Producer, handle: Any, message: Any) -> Any:
+            return await producer.publish_message(message)
+
+        return send_again
+
+    patches.put(Producer, "send_again", make)
+
+
+def a_queue_offset_skipped_at_restart(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def recover(*args: object, **named: object) -> Any:
+            found = honest(*args, **named)
+            index: QueueIndex = found.derived.index
+            for queue in index.queues.values():
+                queue.next += 1
+            return found
+
+        return recover
+
+    patches.put(recovery, "recover", make)
+
+
+def table_written_in_two_steps(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def save(files: ConfigFiles, kind: Any, table: Any) -> Any:
+            if kind is TOPICS and table.rows:
+                yield from honest(files, kind, replace(table, rows=dict(list(table.rows.items())[:-1])))
+                yield
+            yield from honest(files, kind, table)
+
+        return save
+
+    patches.put(ConfigFiles, "save", make)
+
+
+def a_wrong_byte_is_served(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def read_queue(store: Store, *wanted: Any) -> Any:
+            found = honest(store, *wanted)
+            wrong = [replace(each, body=bytes([each.body[0] ^ 1]) + each.body[1:]) for each in found.messages]
+            return replace(found, messages=wrong)
+
+        return read_queue
+
+    patches.put(Store, "read_queue", make)

@@ -1,0 +1,103 @@
+"""Bugs between a master and a slave."""
+
+from dataclasses import replace
+from typing import Any
+
+from dittomq.commitlog.receiving import Receiver
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication import master_session
+from dittomq.replication.events import Chunk, Hello, SlaveAck
+from dittomq.replication.master_events import CountAck, DigestsCompared
+from dittomq.replication.master_session import MasterSession
+from dittomq.replication.slave_events import SendAck, WriteChunk
+from dittomq.replication.slave_session import SlaveSession
+from services.master.replicate import SlaveStream
+from services.slave.line import ReplicationLine
+from tests.simulation.bugs.patches import Patches
+from tests.simulation.cluster import Cluster
+
+_EVERY = 40  # chunks
+
+
+def acknowledge_before_writing(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def handle(session: SlaveSession, event: Any, now: float) -> Any:
+            commands = honest(session, event, now)
+            ends = [PhysicalOffset(write.offset + len(write.data)) for write in commands if isinstance(write, WriteChunk)]
+            return [*(SendAck(SlaveAck(session.epoch, end, end, PhysicalOffset(0))) for end in ends), *commands]
+
+        return handle
+
+    patches.put(SlaveSession, "handle", make)
+
+
+def say_flushed_when_received(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def handle(session: SlaveSession, event: Any, now: float) -> Any:
+            commands = honest(session, event, now)
+            return [SendAck(replace(each.ack, flushed=each.ack.received)) if isinstance(each, SendAck) else each for each in commands]
+
+        return handle
+
+    patches.put(SlaveSession, "handle", make)
+
+
+def write_behind_a_gap(patches: Patches, _: Cluster) -> None:
+    """A chunk is lost now and then, and the slave writes the next one where it belongs."""
+    heard = 0
+
+    def losing(honest: Any) -> Any:
+        async def read(line: ReplicationLine) -> Any:
+            nonlocal heard
+            while isinstance(said := await honest(line), Chunk) and said.data:
+                heard += 1
+                if heard % _EVERY:
+                    break
+            return said
+
+        return read
+
+    def taking(honest: Any) -> Any:
+        def write(session: SlaveSession, chunk: Chunk) -> Any:
+            session._end = max(session._end, chunk.offset)
+            return honest(session, chunk)
+
+        return write
+
+    def writing(honest: Any) -> Any:
+        def write(receiver: Receiver, offset: int, data: bytes) -> Any:
+            if offset > receiver._log.end and offset < receiver._log.segment_of(receiver._log.end)[1]:
+                receiver._log.end = receiver.end = offset
+            return honest(receiver, offset, data)
+
+        return write
+
+    patches.put(ReplicationLine, "read", losing)
+    patches.put(SlaveSession, "_write", taking)
+    patches.put(Receiver, "write", writing)
+
+
+def trust_equal_length(patches: Patches, _: Cluster) -> None:
+    def shorter(*, ours: Any, our_end: int, theirs: Any, their_end: int) -> int:
+        return min(our_end, their_end)
+
+    async def equal(stream: SlaveStream, digests: Any) -> DigestsCompared:
+        return DigestsCompared(PhysicalOffset(0), None)
+
+    async def nothing(stream: SlaveStream, proven: int, flushed: int) -> None:
+        return None
+
+    patches.put(master_session, "common_end", lambda _: shorter)
+    patches.put(SlaveStream, "_compare", lambda _: equal)
+    patches.put(SlaveStream, "_digest_from", lambda _: nothing)
+
+
+def count_ack_of_unverified_hello(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def handle(session: MasterSession, event: Any, now: float) -> Any:
+            counted = [CountAck(event.end, event.flushed, None)] if isinstance(event, Hello) else []
+            return [*counted, *honest(session, event, now)]
+
+        return handle
+
+    patches.put(MasterSession, "handle", make)

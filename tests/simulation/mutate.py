@@ -1,0 +1,50 @@
+"""Hunts deliberate bugs from the command line and prints the table: `python -m tests.simulation.mutate --seeds 40`."""
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.mutants import MUTANTS, Killed, hunt
+
+_BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+
+
+def main() -> int:
+    """Print one row for each bug. 1 when one that is known to be found survives."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutate", description="Let the checkers hunt deliberate bugs.")
+    parser.add_argument("--seeds", type=int, default=40, help="how many seeds to try for each bug (default %(default)s)")
+    parser.add_argument("--only", help="this bug alone")
+    arguments = parser.parse_args()
+    names = [arguments.only] if arguments.only else list(_BY_NAME)
+    print(f"{'BUG':<20} {'SEEDS':>5}  {'FOUND BY':<22} WHAT IT DOES")
+    escaped = 0
+    for name, killed in _hunt_all(names, arguments.seeds):
+        mutant = _BY_NAME[name]
+        tries = f"{killed.tries:,}" if killed else f">{arguments.seeds:,}"
+        by = ", ".join(sorted({each.invariant.name for each in killed.broken}, key=_number)) if killed else "survives"
+        print(f"{name:<20} {tries:>5}  {by:<22} {mutant.what}", flush=True)
+        escaped += killed is None and mutant.seed is not None
+    return 1 if escaped else 0
+
+
+def _hunt_all(names: list[str], seeds: int) -> Iterator[tuple[str, Killed | None]]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
+        found = [pool.submit(_hunt, name, seeds) for name in names]
+        for name, future in zip(names, found, strict=True):
+            yield name, future.result()
+
+
+def _hunt(name: str, seeds: int) -> Killed | None:
+    return hunt(_BY_NAME[name], range(seeds))
+
+
+def _number(invariant: str) -> int:
+    return int(invariant[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
