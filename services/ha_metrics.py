@@ -1,6 +1,7 @@
 """Replication as metrics, read from the node's status when they are scraped. What is unknown has no sample."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
@@ -27,8 +28,9 @@ _LAGS_S: dict[str, Callable[[NodeView], float | None]] = {
     "applied": lambda view: view.applied_lag_s,
 }
 
-
 _LOOP_ANSWERS_S = 2.0
+_NUMBER = re.compile(r"\d[\d,.]*")
+_LONGEST_LABEL = 80
 
 
 class HaCollector(Collector):
@@ -98,9 +100,9 @@ class HaCollector(Collector):
         drop = GaugeMetricFamily("dittomq_replica_last_drop_timestamp_seconds", "Its last drop, and why.", labels=["node", "reason"])
         for view in status.nodes:
             if view.since_ms is not None:
-                since.add_metric([view.node, view.state], view.since_ms / 1000)
+                since.add_metric([view.node, _label(view.state)], view.since_ms / 1000)
             if view.last_drop_ms is not None:
-                drop.add_metric([view.node, view.last_drop_reason], view.last_drop_ms / 1000)
+                drop.add_metric([view.node, _label(view.last_drop_reason)], view.last_drop_ms / 1000)
             if view.role == "slave" and view.node != status.node:
                 in_sync.add_metric([view.node], int(view.state == "in sync"))
                 rate.add_metric([view.node], view.transfer_bytes_per_s)
@@ -111,3 +113,8 @@ class HaCollector(Collector):
         own = next((view for view in status.nodes if view.node == status.node), None)
         if own is not None and own.damaged_bytes is not None:
             yield GaugeMetricFamily("dittomq_damaged_bytes", "Bytes of this node's log that are not whole.", value=own.damaged_bytes)
+
+
+def _label(words: str) -> str:
+    """What is said, without its numbers: each value of a label is a series of its own, and kept."""
+    return _NUMBER.sub("N", words)[:_LONGEST_LABEL]

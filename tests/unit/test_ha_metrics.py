@@ -78,7 +78,7 @@ def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unkno
         'dittomq_replica_in_sync{node="a/2"} 0.0',
         'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="in sync"} 7.0',
         'dittomq_replica_sent_bytes_per_second{node="a/1"} 50.0',
-        'dittomq_replica_last_drop_timestamp_seconds{node="a/2",reason="silent for 20 s"} 8.5',
+        'dittomq_replica_last_drop_timestamp_seconds{node="a/2",reason="silent for N s"} 8.5',
         "dittomq_audit_pins 1.0",
     }
     assert not [line for line in lines if line.startswith(("dittomq_replica_lag", "dittomq_replica_proven")) and "a/2" in line]
