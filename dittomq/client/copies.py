@@ -18,7 +18,7 @@ PAGE_SIZE = 1_000
 
 
 class NodeAddress(NamedTuple):
-    """A registered broker node; `address` is where clients reach it."""
+    """A registered broker node; `broker_id` is the one in its name, whatever a role change made of it, `address` where clients reach it."""
 
     broker: str
     broker_id: int
@@ -46,7 +46,7 @@ class CopyReader:
         while True:
             request = naming_pb2.ListBrokersRequest(page_size=PAGE_SIZE, page_token=token)
             page = await call(stub.ListBrokers, request, who=f"nameserver {nameserver}", deadline_s=self._deadline_s)
-            found += [NodeAddress(node.broker, node.broker_id, node.cluster, node.address) for node in page.nodes]
+            found += [NodeAddress(node.broker, _configured(node), node.cluster, node.address) for node in page.nodes]
             token = page.next_page_token
             if not token:
                 return found
@@ -108,3 +108,7 @@ class CopyReader:
             raise typed(error, node.name) from error
         if at != end:
             raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")
+
+
+def _configured(node: naming_pb2.Node) -> int:
+    return node.configured_id if node.HasField("configured_id") else node.broker_id

@@ -12,7 +12,10 @@ from dittomq.testing import LocalCluster, Shape
 from tests.support.command_line import CommandLine
 
 LAST = ("local down", "local down --delete")
-JUST_BEFORE = {"audit compare master.dmd slave.dmd": "log digest .dittomq/a-1 -o slave.dmd"}
+JUST_BEFORE = {
+    "audit compare master.dmd slave.dmd": "log digest .dittomq/a-1 -o slave.dmd",
+    "role follow a/0": "role lead a/1",
+}
 LONG = ("demo",)  # run by test_demo.py
 
 
