@@ -53,6 +53,8 @@ class MasterLog:
     confirmed: PhysicalOffset
     lineage: Lineage
     replica_uuid: str
+    loss_accepted: bool = False
+    """Whether the operator let this master lead without what is missing here: then slaves that have it are cut too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class MasterSession:
             self._proven = begin
             return [CompareDigests((), begin)]
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
-        if hello.confirmed > common:
+        if hello.confirmed > common and not self._log.loss_accepted:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
             return self._stop(f"{known}; stop this node and empty its data_dir to copy its slaves, or {hello.node}'s to give these up")
         if common < begin:

@@ -167,7 +167,7 @@ class MasterNode:
         if decision.accepted_loss:
             log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
         log.info("epoch_opened", node=self._config.name, epoch=decision.epoch, start=store.end)
-        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded))
+        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded, bool(decision.accepted_loss)))
         self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)
         self._on_change()
         return self.term

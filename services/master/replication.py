@@ -151,6 +151,7 @@ class Replication:
             confirmed=term.confirm.confirmed,
             lineage=term.opened.lineage,
             replica_uuid=self._store.replica_uuid,
+            loss_accepted=term.opened.loss_accepted,
         )
 
     def _limits(self) -> SessionLimits:

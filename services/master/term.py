@@ -27,12 +27,16 @@ _COUNT_KEPT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The epoch a term opened. `start` is where its first byte lies; `degraded` is what earlier terms recorded."""
+    """The epoch a term opened. `start` is where its first byte lies; `degraded` is what earlier terms recorded.
+
+    `loss_accepted`: the operator let it begin without what only others may have.
+    """
 
     epoch: Epoch
     start: PhysicalOffset
     lineage: Lineage
     degraded: DegradedRanges
+    loss_accepted: bool = False
 
 
 class Term:

@@ -48,12 +48,13 @@ _UNTOLD: dict[str, Any] = {
 
 
 class Master:
-    """A master's session. Opened with end, lineage, confirmed, min, window_bytes."""
+    """A master's session. Opened with end, lineage, confirmed, min, window_bytes, loss_accepted."""
 
     ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
         log = MasterLog("c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"], "u0")
+        log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False))
         limits = SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)
 
