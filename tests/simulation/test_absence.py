@@ -34,7 +34,7 @@ def test_a_master_that_leads_alone_does_not_vouch_for_what_it_lacks_until_its_sl
             await orders.publish("orders", b"before", queue=0)
             unknown = await send_what_only_the_slave_keeps(group, orders)
             group.node("a0").start()
-            await asyncio.sleep(12)
+            await asyncio.sleep(45)  # the nameserver has not been up for long: it cannot deny at once that another node leads
 
             assert (await mq.admin.ha_status("a0:10911")).writable
             with pytest.raises(OutcomeUnknown, match="1 of 2 copies have joined"):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer
-from dittomq.errors import DittoError, SequenceGap
+from dittomq.errors import DittoError, ProducerExpired, SequenceGap
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
 from tests.simulation.shapes import NAMESERVER
@@ -110,14 +110,15 @@ class Publisher:
         """Ask what became of the oldest unknown message, or send it again; whether it is known now, or never will be.
 
         Behind a message that was acknowledged weakly and then lost, a broker refuses for good what follows it, and its client cannot tell
-        whether an earlier try is still on its way: that one stays unknown, which is the truth.
+        whether an earlier try is still on its way: that one stays unknown, which is the truth. So does one whose sequence the broker no
+        longer remembers.
         """
         producer, publish, unknown, message = self._unknown[0]
         asks = self._chance.random() < 0.5
         try:
             receipt = await (producer.resolve(unknown.handle) if asks else producer.send_again(unknown.handle, message))
         except OutcomeUnknown as still:
-            if not (self._phases.calm.is_set() and isinstance(still.__cause__, SequenceGap)):
+            if not (self._phases.calm.is_set() and isinstance(still.__cause__, SequenceGap | ProducerExpired)):
                 return False
         except NotStored:
             publish.not_stored()
