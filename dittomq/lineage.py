@@ -84,6 +84,11 @@ def entry_at(lineage: Sequence[LineageEntry], position: PhysicalOffset) -> Linea
     return next((entry for entry in reversed(lineage) if entry.start <= position), None)
 
 
+def stretch_end(lineage: Sequence[LineageEntry], position: PhysicalOffset, limit: int) -> PhysicalOffset:
+    """Where the bytes of one entry end, from `position` on; at most `limit`."""
+    return PhysicalOffset(min([limit, *(entry.start for entry in lineage if entry.start > position)]))
+
+
 def epoch_at(lineage: Sequence[LineageEntry], position: PhysicalOffset) -> Epoch:
     """Epoch of the byte at `position`; 0 when no entry covers it."""
     entry = entry_at(lineage, position)

@@ -75,9 +75,14 @@ class Node:
     configured_id: int | None = None  # None: its broker id
 
     @property
+    def named_id(self) -> int:
+        """The id in the node's name."""
+        return _named_id(self.broker_id, self.configured_id)
+
+    @property
     def name(self) -> str:
         """ "broker/id" as configured: a role change does not rename a node."""
-        return _name(self.broker, self.broker_id, self.configured_id)
+        return f"{self.broker}/{self.named_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,7 @@ class Registration:
     @property
     def node(self) -> str:
         """ "broker/id" as configured."""
-        return _name(self.broker, self.broker_id, self.configured_id)
+        return f"{self.broker}/{_named_id(self.broker_id, self.configured_id)}"
 
     @property
     def opening(self) -> Opening:
@@ -186,5 +191,5 @@ class NodePage:
     next_page_token: str
 
 
-def _name(broker: str, broker_id: int, configured_id: int | None) -> str:
-    return f"{broker}/{broker_id if configured_id is None else configured_id}"
+def _named_id(broker_id: int, configured_id: int | None) -> int:
+    return broker_id if configured_id is None else configured_id

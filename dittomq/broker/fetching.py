@@ -8,7 +8,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, OffsetOutOfRange, WrongCluster
-from dittomq.lineage import entry_at
+from dittomq.lineage import entry_at, stretch_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 
@@ -56,7 +56,7 @@ class RangeServing:
         while at < end:
             lineage = store.lineage
             entry = entry_at(lineage, at)
-            border = min([end, *(each.start for each in lineage if each.start > at)])
+            border = stretch_end(lineage, at, end)
             try:
                 data = await self._lane.call(lambda at=at, border=border: store.read_records(at, border, PIECE_BYTES))  # type: ignore[misc]
             except CorruptRecord as problem:

@@ -13,6 +13,7 @@ from dittomq.errors import OutOfReach
 from dittomq.offsets import PhysicalOffset
 from dittomq.rpc.channel import Channels, call, typed
 from dittomq.wire import audit as wire
+from dittomq.wire.naming import node_page
 
 PAGE_SIZE = 1_000
 
@@ -45,8 +46,8 @@ class CopyReader:
         token = ""
         while True:
             request = naming_pb2.ListBrokersRequest(page_size=PAGE_SIZE, page_token=token)
-            page = await call(stub.ListBrokers, request, who=f"nameserver {nameserver}", deadline_s=self._deadline_s)
-            found += [NodeAddress(node.broker, _configured(node), node.cluster, node.address) for node in page.nodes]
+            page = node_page(await call(stub.ListBrokers, request, who=f"nameserver {nameserver}", deadline_s=self._deadline_s))
+            found += [NodeAddress(node.broker, node.named_id, node.cluster, node.address) for node in page.nodes]
             token = page.next_page_token
             if not token:
                 return found
@@ -108,7 +109,3 @@ class CopyReader:
             raise typed(error, node.name) from error
         if at != end:
             raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")
-
-
-def _configured(node: naming_pb2.Node) -> int:
-    return node.configured_id if node.HasField("configured_id") else node.broker_id

@@ -36,7 +36,7 @@ from dittomq.commitlog.state import boot, damaged, identity, lineage_file, water
 from dittomq.commitlog.state.boot import StopKind
 from dittomq.commitlog.state.damaged import Damage
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
-from dittomq.lineage import Lineage, LineageEntry, grows, newest_epoch
+from dittomq.lineage import Lineage, LineageEntry, cut_lineage, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import PlacedRun
 
@@ -222,7 +222,7 @@ class Store(Front, Mending):
         with self._gate.writing("begin_epoch"):
             assert entry.start == self.end == self.flushed == self.written_raw, "an epoch begins at a durable end"
             assert entry.epoch > newest_epoch(self.lineage), "epochs grow"
-            self._save_lineage((*(each for each in self.lineage if each.start < entry.start), entry))
+            self._save_lineage((*cut_lineage(self.lineage, entry.start), entry))
 
     def adopt_lineage(self, lineage: Lineage) -> None:
         """Durably take the master's lineage for ours, before bytes of its newest epoch are written."""

@@ -9,7 +9,7 @@ A position counts as an ack only in STREAMING, and only inside [what was acked, 
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch
+from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
 from dittomq.replication.events import Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
@@ -254,9 +254,7 @@ class MasterSession:
     def _next_border(self, position: PhysicalOffset) -> PhysicalOffset:
         """The next end of a segment or of an epoch: no chunk crosses either."""
         size = self._log.segment_bytes
-        border = (position // size + 1) * size
-        starts = [entry.start for entry in self._log.lineage if entry.start > position]
-        return PhysicalOffset(min([border, *starts]))
+        return stretch_end(self._log.lineage, position, (position // size + 1) * size)
 
     def _tick(self, now: float) -> list[Command]:
         if now - self._heard_at > self._limits.silence_s:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.lineage import Lineage, common_end, newest_epoch
+from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.running import RunningTime
@@ -118,7 +118,7 @@ class SlaveSession:
                     return self._reconnect(f"told to cut to {verdict.start:,} with an end of {self._end:,}")
                 self.state = State.CUTTING
                 self._end = verdict.start
-                self._lineage = tuple(entry for entry in self._lineage if entry.start < verdict.start)
+                self._lineage = cut_lineage(self._lineage, verdict.start)
                 return [*self._hear(verdict.epoch), CutLog(verdict.start, verdict.reason)]
             case VerdictAction.RESYNC:
                 return self._copy_anew(verdict)
