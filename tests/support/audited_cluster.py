@@ -162,7 +162,10 @@ class _Names(naming_pb2_grpc.NameServerServiceServicer):
         nodes = []
         for copy in self._copies:
             broker, _, number = copy.description.node.partition("/")
-            nodes.append(naming_pb2.Node(cluster="test", broker=broker, broker_id=int(number), address=copy.address))
+            role = naming_pb2.BROKER_ROLE_SLAVE if int(number) else naming_pb2.BROKER_ROLE_SYNC_MASTER
+            node = naming_pb2.Node(cluster="test", broker=broker, broker_id=int(number), address=copy.address)
+            node.role, node.state = role, naming_pb2.BROKER_STATE_SERVING
+            nodes.append(node)
         return naming_pb2.ListBrokersResponse(nodes=nodes)
 
 
