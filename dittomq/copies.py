@@ -1,6 +1,7 @@
-"""What a copy says of itself to an auditor, and how ranges of it are digested. Values only."""
+"""What a copy says of itself to an auditor or another copy, and how ranges of it are digested. Values only."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dittomq.lineage import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -37,6 +38,19 @@ class CopyDescription:
     def epoch(self) -> Epoch:
         """Newest epoch of the copy."""
         return newest_epoch(self.lineage)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a log and its queues begin, which the bytes of a log that begins late do not tell.
+
+    By (topic, queue): `lows` are the offsets of the first messages that do not lie below `offset`, or that come next; `hidden` are the
+    minimums of deleted topics, whose records may lie behind `offset`. What is in neither begins at 0.
+    """
+
+    offset: PhysicalOffset
+    lows: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    hidden: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

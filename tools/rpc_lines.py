@@ -116,6 +116,11 @@ LINES: Final = {
         "The first record of the cluster above. Both offsets are borders of records: a receipt's `physical_offset`, and that plus "
         "its `record_bytes`.",
     ),
+    f"{_REPLICATION}/FetchBeginning": Line(
+        _REPLICAS,
+        '{"cluster":"local-5f2a","broker":"a"}',
+        "Slaves ask this when their log begins where their master's does now. Nothing was dropped from the log of the cluster above.",
+    ),
     f"{_REPLICATION}/DescribeReplica": Line(
         _REPLICAS, '{"cluster":"local-5f2a","broker":"a"}', "What a slave that is to lead asks every other node of its group."
     ),

@@ -6,6 +6,7 @@ from typing import Protocol
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, OffsetOutOfRange, WrongCluster
 from dittomq.lineage import entry_at, stretch_end
@@ -21,6 +22,14 @@ class RangeSource(Protocol):
 
     def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
         """Whole records of [start, end) in order."""
+        ...
+
+
+class LogSource(RangeSource, Protocol):
+    """One whose log can be copied from where it begins."""
+
+    async def beginning(self) -> Beginning:
+        """Where its log and its queues begin."""
         ...
 
 
@@ -68,6 +77,10 @@ class RangeServing:
             epoch, incarnation = (entry.epoch, entry.incarnation) if entry is not None else (Epoch(0), 0)
             yield RangePiece(at, crc32(data), data, epoch, incarnation)
             at = PhysicalOffset(at + len(data))
+
+    async def beginning(self) -> Beginning:
+        """Where the log and the queues of the store begin that the node's hello describes."""
+        return await self._lane.call(self._stores()[0].beginning)
 
 
 def _nobody(_: int) -> None:

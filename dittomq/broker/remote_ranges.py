@@ -6,12 +6,15 @@ import grpc.aio
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
+from dittomq.copies import Beginning
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from dittomq.rpc.channel import Channels, typed
 from dittomq.wire import replication as wire
+from dittomq.wire.beginning import beginning_from_pb
 
 _DEADLINE_S = 600.0
+_BEGINNING_S = 10.0
 
 
 class RemoteRanges:
@@ -30,5 +33,14 @@ class RemoteRanges:
         try:
             async for piece in stub.FetchRange(request, timeout=_DEADLINE_S):
                 yield wire.range_piece_from_pb(piece)
+        except grpc.aio.AioRpcError as error:
+            raise typed(error, self._address) from error
+
+    async def beginning(self) -> Beginning:
+        """Where its log and its queues begin; the other side's typed error, or OutOfReach, within 10 s."""
+        stub = self._channels.stub(ReplicationServiceStub, self._address)
+        request = pb.FetchBeginningRequest(cluster=self._cluster, broker=self._broker)
+        try:
+            return await beginning_from_pb(stub.FetchBeginning(request, timeout=_BEGINNING_S))
         except grpc.aio.AioRpcError as error:
             raise typed(error, self._address) from error

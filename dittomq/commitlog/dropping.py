@@ -31,10 +31,14 @@ _UNITS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Nothing below `min_offset` is held; queues begin at `lows`, those that are not named at 0."""
+    """Nothing below `min_offset` is held; queues begin at `lows`, those that are not named at 0.
+
+    `noted`: `lows` know what somebody else dropped below it. Should such segments come back, they are no rest of a drop of ours.
+    """
 
     min_offset: int = 0
     lows: Mapping[QueueKey, int] = field(default_factory=dict)
+    noted: int = 0
 
 
 def load(storage: Storage) -> Dropped:
@@ -42,13 +46,14 @@ def load(storage: Storage) -> Dropped:
     value = side_file.load_json(storage, _NAME, _KIND)
     if value is None:
         return Dropped()
-    return Dropped(value["min_offset"], {(topic, queue): low for topic, queue, low in value["queues"]})
+    lows = {(topic, queue): low for topic, queue, low in value["queues"]}
+    return Dropped(value["min_offset"], lows, value.get("noted", 0))
 
 
 def save(storage: Storage, dropped: Dropped) -> None:
     """Durably say that the log begins there."""
     rows = [[topic, queue, low] for (topic, queue), low in dropped.lows.items()]
-    side_file.save_json(storage, _NAME, _KIND, {"min_offset": dropped.min_offset, "queues": rows})
+    side_file.save_json(storage, _NAME, _KIND, {"min_offset": dropped.min_offset, "queues": rows, "noted": dropped.noted})
 
 
 def lows_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
@@ -84,13 +89,13 @@ def unlink(storage: Storage, files: OpenFiles, paths: Sequence[str]) -> None:
         storage.sync_folder(FOLDER)
 
 
-def empty_from(storage: Storage, files: OpenFiles, offset: int) -> None:
-    """Durably make a log that holds nothing begin at `offset`; may be repeated from any point."""
+def empty_from(storage: Storage, files: OpenFiles, dropped: Dropped) -> None:
+    """Durably make a log that holds nothing begin there, and its queues too; may be repeated from any point."""
     checkpoint.remove(storage)
     producers.remove(storage)
     watermark.reset(storage, watermark.Watermark(1, 0, 0, ()))
     unlink(storage, files, [path_of(int(name)) for name in storage.list_folder(FOLDER)])
-    save(storage, Dropped(offset))
+    save(storage, dropped)
 
 
 def survey(storage: Storage, log: Log, start: int) -> Segment:

@@ -13,6 +13,7 @@ from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.queue_index import Queue
 from dittomq.commitlog.retention import DiskUse, Segment
 from dittomq.commitlog.state.watermark import Watermark
+from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
 
@@ -103,13 +104,24 @@ class Front(ABC):
                 index.raise_minimum(index.queues[key], low)
             self._checkpointed = None
 
-    def begin_at(self, offset: int) -> None:
-        """Durably let a log that holds nothing begin at `offset`, where a segment begins: what lies before it cannot be had any more."""
-        gate = self._gate
+    def beginning(self) -> Beginning:
+        """Where this log and its queues begin, for a copy that is to begin there: without it, it would count anew in empty queues."""
+        with self._gate.filing:
+            minimums = checkpoint.load_minimums(self._storage)
+            lasting = {key: each.low for key, each in minimums.items() if not each.anew and each.end <= self._mark.confirmed}
+            return Beginning(self.min_offset, dropping.load(self._storage).lows, lasting)
+
+    def begin_at(self, beginning: Beginning) -> None:
+        """Durably let a log that holds nothing begin there, where a segment begins: what lies before cannot be had any more."""
+        gate, offset = self._gate, beginning.offset
         with gate.filing, gate.dispatching, gate.syncing, gate.writing("begin_at"):
             if self._log.end > self._log.min_offset or offset % self._log.segment_bytes:
                 raise InvalidField("offset", f"a log that ends at {self._log.end:,} cannot begin at {offset:,}")
-            dropping.empty_from(self._storage, self._files, offset)
+            if beginning.hidden:
+                kept = checkpoint.load_minimums(self._storage)
+                hidden = {key: checkpoint.Minimum(low, offset) for key, low in beginning.hidden.items()}
+                checkpoint.save_minimums(self._storage, kept | hidden)
+            dropping.empty_from(self._storage, self._files, dropping.Dropped(offset, beginning.lows))
             self._reload()
 
     def _note_begun_anew(self) -> None:

@@ -17,7 +17,7 @@ from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.queues import checkpoint, key_index, producers
+from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers
 from dittomq.commitlog.queues.checkpoint import Checkpoint
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Dispatch
@@ -84,16 +84,16 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     mark = replace(mark, flushed=flushed)
     visits = Visits(layout.storage, log, mark)
     index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=log.min_offset > 0)
+    for (topic, queue), (low, high) in (held.ranges if held else {}).items():
+        index.queues[topic, queue] = Queue(topic, queue, low, high)
+    _begin_queues(layout, index, log.min_offset)
     if held is None:
         checkpoint.remove(layout.storage)
         remove_all(layout.storage, keys_on_disk(layout.storage))
         held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes))
-    for (topic, queue), (low, high) in held.ranges.items():
-        index.queues[topic, queue] = Queue(topic, queue, low, high)
     keys = key_index.recover(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
     found = Recovered(log, derived, mark, visits.seals, _load_damage(layout.storage, notes), notes)
-    _begin_queues(layout, index, log.min_offset)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
         end = _absorb(found, visits, _Known(held.end, covered, readable))
@@ -222,11 +222,18 @@ def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
 
 
 def _begin_queues(layout: Layout, index: QueueIndex, begin: int) -> None:
-    """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too."""
+    """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too.
+
+    Then what only queue files tell, where a queue without messages goes on, is durable before any of them goes.
+    """
     dropped = dropping.load(layout.storage)
     doomed = dropping.hide(index, dropped.lows)
-    if dropped.min_offset < begin:
-        doomed += dropping.hide(index, dropping.lows_at(index, begin))
+    if max(dropped.min_offset, dropped.noted) < begin:
+        lows = dropping.lows_at(index, begin)
+        for key, low in leftovers.emptied(layout.storage, begin).items():
+            lows[key] = max(low, lows.get(key, 0))
+        dropping.save(layout.storage, replace(dropped, lows={**dropped.lows, **lows}, noted=begin))
+        doomed += dropping.hide(index, lows)
     dropping.unlink(layout.storage, layout.files, doomed)
 
 

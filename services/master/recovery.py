@@ -10,11 +10,11 @@ import structlog
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.dispatching import Dispatcher
-from dittomq.broker.fetching import RangeSource
+from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, OutOfReach
+from dittomq.errors import CorruptRecord, OffsetOutOfRange, OutOfReach
 from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
@@ -40,7 +40,7 @@ class RecoveryParts:
 class Peers:
     """Slaves, by the address of their replication port. `take_tables` raises OutOfReach unless all tables came."""
 
-    ranges: Callable[[str], RangeSource]
+    ranges: Callable[[str], LogSource]
     take_tables: Callable[[str], Awaitable[None]]
 
 
@@ -133,24 +133,29 @@ class Recovery:
         try:
             await peers.take_tables(plan.address)
             if plan.start != self._store.end:
-                async with self._dispatcher.cutting(plan.start):
-                    await self._lane.call(lambda: self._start_at(plan.start))
+                plan = await self._start(plan, source)
             for start, end in _by_epoch(plan):
                 await self._lane.call(lambda start=start: self._store.adopt_lineage(_lineage_upto(plan.lineage, start)))  # type: ignore[misc]
                 await self._copy(source.fetch(start, end))
             await self._lane.call(self._store.sync)
-        except (OutOfReach, CorruptRecord) as problem:
+        except (OutOfReach, CorruptRecord, OffsetOutOfRange) as problem:
             log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
             self.slave_gone(plan.source)
             return
         self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
         self._leadership.took_over(self._own)
 
-    def _start_at(self, offset: PhysicalOffset) -> None:
-        if self._store.end > self._store.min_offset:
-            self._store.cut(offset)
-        else:
-            self._store.begin_at(offset)
+    async def _start(self, plan: TakeOver, source: LogSource) -> TakeOver:
+        """Cut the own log, durably; one that holds nothing begins where the slave's does now, with its queues."""
+        store = self._store
+        if store.end > store.min_offset:
+            async with self._dispatcher.cutting(plan.start):
+                await self._lane.call(lambda: store.cut(plan.start))
+            return plan
+        beginning = await source.beginning()
+        async with self._dispatcher.cutting(beginning.offset):
+            await self._lane.call(lambda: store.begin_at(beginning))
+        return replace(plan, start=beginning.offset)
 
     async def _copy(self, pieces: AsyncIterator[RangePiece]) -> None:
         async for piece in pieces:

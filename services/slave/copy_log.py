@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 
 from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.lineage import Lineage
 from dittomq.offsets import PhysicalOffset
@@ -77,9 +78,9 @@ class CopyLog:
         await self._lane.call(lambda: self._store.cut(to))
         self.received, self.flushed = self._store.end, self._store.flushed
 
-    async def begin(self, at: PhysicalOffset) -> None:
+    async def begin(self, beginning: Beginning) -> None:
         """Let the log, which holds nothing, begin elsewhere, durably."""
-        await self._lane.call(lambda: self._store.begin_at(at))
+        await self._lane.call(lambda: self._store.begin_at(beginning))
         self.received, self.flushed = self._store.end, self._store.flushed
 
     @property

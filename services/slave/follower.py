@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import structlog
 
+from dittomq.broker.fetching import LogSource
 from dittomq.broker.heard import load_heard, save_heard
 from dittomq.broker.reading import Readable
+from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, StoreFailed
@@ -65,6 +67,7 @@ class Follower:
         self._left_at = self._heard_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
         self.resync = Resync(parts.resync, self.heard, callers.topics_at)
+        self._silence_s = parts.config.replication.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
         self._retired = False
         self._between_streams = asyncio.Event()
@@ -193,10 +196,10 @@ class Follower:
         """One stream, from hello to its end."""
         parts = self._parts
         line = ReplicationLine(parts.channels, address)
-        silence_s = parts.config.replication.silence_ms / 1000
+        source = RemoteRanges(parts.channels, address, parts.config.node.cluster, parts.config.node.broker)
         self._heard_at = parts.clock.monotonic()
         try:
-            await self._stream(line, silence_s)
+            await self._stream(line, source)
         except StoreFailed:
             raise
         except CopyComplete:
@@ -210,7 +213,7 @@ class Follower:
         finally:
             line.hang_up()
             self._become("waiting")
-            useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= silence_s
+            useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= self._silence_s
             if self._streaming:
                 self._streaming = False
                 self._left_at = parts.clock.monotonic()
@@ -222,7 +225,7 @@ class Follower:
         if state != self.state:
             self.state, self.since_ms = state, self._parts.clock.wall_ms()
 
-    async def _stream(self, line: ReplicationLine, silence_s: float) -> None:
+    async def _stream(self, line: ReplicationLine, source: LogSource) -> None:
         """Sessions of the copy, or of the own store until it is told to be copied anew; ends by raising."""
         ears: Follower | Resync = self
         replica = self._own
@@ -230,23 +233,26 @@ class Follower:
             ears, replica = self.resync, self.resync.replica
         while True:
             try:
-                await self._session(line, replica, ears, silence_s)
+                await self._session(line, source, replica, ears)
             except ToldToCopyAnew as told:
                 self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
                 self._own.learn(told.order.agreed)
                 await self._own.keep_confirmed()
                 ears, replica = self.resync, await self.resync.begin(told.order)
 
-    async def _session(self, line: ReplicationLine, replica: Replica, ears: "Follower | Resync", silence_s: float) -> None:
+    async def _session(self, line: ReplicationLine, source: LogSource, replica: Replica, ears: "Follower | Resync") -> None:
         clock = self._parts.clock
 
         async def describe() -> Hello:
             return await replica.describe(self._own_address, self._heard)
 
+        async def begin(at: PhysicalOffset) -> None:
+            await replica.begin(at, source)
+
         hello = await describe()
         held = SlaveLog(hello.lineage, hello.min_offset, Stored(hello.end, hello.flushed, replica.applied), hello.heard)
-        core = SlaveSession(held, silence_s=silence_s, now=clock.monotonic())
-        parts = StreamParts(replica.store, replica.copy, replica.parts.reads, clock, ears, describe, replica.cut, replica.begin, self._hear)
+        core = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
+        parts = StreamParts(replica.store, replica.copy, replica.parts.reads, clock, ears, describe, replica.cut, begin, self._hear)
         self._become("following")
         await MasterStream(parts, core, line).run(hello)
 

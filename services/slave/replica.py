@@ -5,13 +5,16 @@ from dataclasses import dataclass, replace
 import structlog
 
 from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
+from services.slave.stream import StreamEnded
 from services.slave.verified import Verified, load_verified, save_verified
 
 log = structlog.get_logger()
@@ -129,11 +132,17 @@ class Replica:
         self.confirmed = min(self.confirmed, to)
         self._verified = replace(self._verified, end=min(self._verified.end, to))
 
-    async def begin(self, at: PhysicalOffset) -> None:
-        """What the master no longer has is not to be had: a log that holds nothing begins where the master's does."""
+    async def begin(self, at: PhysicalOffset, master: LogSource) -> None:
+        """What the master no longer has is not to be had: a log that holds nothing begins where the master's does, and its queues too.
+
+        Raises StreamEnded when the master's log has moved on meanwhile.
+        """
+        beginning = await master.beginning() if at else Beginning(at)
+        if beginning.offset != at:
+            raise StreamEnded(f"the master's log begins at {beginning.offset:,} by now, and not at {at:,}")
         log.info("log_begins", node=self.parts.config.name, at=at)
         async with self.parts.dispatcher.cutting(at):
-            await self.copy.begin(at)
+            await self.copy.begin(beginning)
 
 
 def _digests(store: Store, verified: PhysicalOffset) -> tuple[RangeDigest, ...]:

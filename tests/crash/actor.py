@@ -7,6 +7,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import swap
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
+from dittomq.copies import Beginning
 from dittomq.errors import StoreFailed
 from dittomq.lineage import Lineage, LineageEntry, cut_lineage, newest_epoch
 from dittomq.message import Draft
@@ -210,7 +211,8 @@ class Actor:
         """Fill a copy beside the store with the log from `start` on, and close it."""
         swap.make(self.door)
         copy = self._open_copy()
-        copy.begin_at(start)
+        lows = {key: sum(at < start for _, at in entries) for key, entries in queues_of(log, SMALL.segment_bytes).items()}
+        copy.begin_at(Beginning(PhysicalOffset(start), {key: low for key, low in lows.items() if low}))
         copy.adopt_lineage(lineage)
         for at in range(start, len(log), _COPY_BYTES):
             copy.write_chunk(at, log[at : at + _COPY_BYTES])

@@ -32,10 +32,11 @@ def in_use(actor: Actor) -> None:
 
 
 def master_log() -> bytes:
-    """What a master streams: three segments."""
+    """What a master streams: three segments. One queue ends in the first."""
     master = Actor(Machine(random.Random(0)))
     master.open()
     master.epoch()
+    master.append(1, topic="early")
     for at in range(6):
         master.append(7, producer=at % 2 == 1, tag="b")
     return master.promises.log

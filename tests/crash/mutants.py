@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dittomq.commitlog import cut, swap
+from dittomq.commitlog import cut, dropping, swap
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
@@ -255,6 +255,12 @@ def swap_leaves_the_lineage(patch: Patch) -> None:
     patch.setattr(swap, "_FILES", tuple(path for path in swap._FILES if path != "dittomq/lineage"))  # noqa: SLF001
 
 
+def queues_of_a_copy_forgotten(patch: Patch) -> None:
+    """A log that begins late keeps where it does, and not where its queues do."""
+    real = dropping.empty_from
+    patch.setattr(dropping, "empty_from", lambda storage, files, dropped: real(storage, files, replace(dropped, lows={})))
+
+
 def minimums_forgotten(patch: Patch) -> None:
     patch.setattr(checkpoint, "save_minimums", _nothing)
 
@@ -306,6 +312,7 @@ MUTANTS = {
     "swap without intent": Mutant(swap_without_intent, ("swap",)),
     "swap keeps its generation": Mutant(swap_keeps_its_generation, ("swap",)),
     "swap leaves the lineage": Mutant(swap_leaves_the_lineage, ("swap",)),
+    "queues of a copy forgotten": Mutant(queues_of_a_copy_forgotten, ("swap",)),
     "register not written down": Mutant(register_not_written_down, ("holes",)),
     "mended bytes not synced": Mutant(mended_bytes_not_synced, ("mend",)),
     "mended before the queues are": Mutant(mended_before_the_queues_are, ("recover-rot",), step=3),

@@ -1,7 +1,8 @@
 """A group whose master keeps 20 s of its log, in a simulated world without faults but those of the story."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from dittomq.broker.config import RetentionTable, StoreTable
 from dittomq.broker.doors import BrokerDoors
@@ -12,14 +13,14 @@ from dittomq.errors import OutOfReach
 from dittomq.ha_status import HaStatus
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.replicas import RemoteReplicas
-from services.master import config as master_config
 from services.master import wiring as master
+from services.master.config import MasterConfig, Mode, NodeTable, ReplicationTable
 from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
-from services.slave import config as slave_config
 from services.slave import wiring as slave
+from services.slave.config import SlaveConfig
 from tests.simulation.shapes import NAMESERVER
-from tests.simulation.world import World
+from tests.simulation.world import Serve, World
 
 SEGMENT = 65_536
 RETENTION = RetentionTable(max_age_ms=20_000, check_period_ms=1_000)
@@ -84,25 +85,26 @@ def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: R
             node.start()
         await done.wait()
 
+    def services(number: int, retention: RetentionTable) -> Mapping[BrokerService, Serve]:
+        """Of the machine with that broker id, whichever role it has."""
+        tables: dict[str, Any] = {
+            "node": NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
+            "advertise": {"default": f"a{number}:10911"},
+            "advertise_replication": {"default": f"a{number}:10912"},
+            "store": StoreTable(segment_bytes=SEGMENT, reserve_bytes=0),
+            "retention": retention,
+            "replication": ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, hold_max_bytes=HOLD_BYTES),
+        }
+        leading, following = MasterConfig(**tables), SlaveConfig(**tables)
+        return {
+            BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop),
+            BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop),
+        }
+
     done = asyncio.Event()
     world.node("ns", lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop))
-    leading = master_config.MasterConfig(
-        node=master_config.NodeTable(nameservers=(NAMESERVER,)),
-        advertise={"default": "a0:10911"},
-        advertise_replication={"default": "a0:10912"},
-        store=StoreTable(segment_bytes=SEGMENT, reserve_bytes=0),
-        retention=RETENTION,
-        replication=master_config.ReplicationTable(mode=master_config.Mode.SYNC_MASTER, replicas_expected=1, hold_max_bytes=HOLD_BYTES),
-    )
-    following = slave_config.SlaveConfig(
-        node=slave_config.NodeTable(broker_id=1, nameservers=(NAMESERVER,)),
-        advertise={"default": "a1:10911"},
-        advertise_replication={"default": "a1:10912"},
-        store=StoreTable(segment_bytes=SEGMENT, reserve_bytes=0),
-        retention=on_slave,
-    )
-    world.node("a0", lambda doors, stop: master.serve(leading, doors, stop))
-    copying = world.node("a1", lambda doors, stop: slave.serve(following, doors, stop))
-    copying.services = {BrokerService.SLAVE: copying.serve}
+    for number, retention in enumerate((RETENTION, on_slave)):
+        offered = services(number, retention)
+        world.node(f"a{number}", offered[BrokerService.SLAVE if number else BrokerService.MASTER]).services = offered
     world.node("client", serve)
     world.run(whole())

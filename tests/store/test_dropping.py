@@ -7,6 +7,7 @@ import pytest
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
 from dittomq.errors import InvalidField, OffsetOutOfRange, ProducerExpired, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.failing_storage import CrashingStorage, Harm
@@ -268,7 +269,7 @@ def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Mac
     log = whole_log(source)
     store = machine.open()
 
-    store.begin_at(2 * SEGMENT)
+    store.begin_at(Beginning(PhysicalOffset(2 * SEGMENT)))
 
     assert (store.min_offset, store.end, store.flushed, store.applied, store.written_raw) == (2 * SEGMENT,) * 5
     store.adopt_lineage(source.lineage)
@@ -281,7 +282,7 @@ def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Mac
     again = machine.open()
     assert (again.min_offset, log_from(again, 2 * SEGMENT)) == (2 * SEGMENT, log[2 * SEGMENT :])
     with pytest.raises(InvalidField):
-        again.begin_at(0)
+        again.begin_at(Beginning(PhysicalOffset(0)))
 
 
 def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Machine) -> None:
@@ -289,7 +290,7 @@ def test_a_log_that_was_cut_to_nothing_can_begin_before_and_behind(machine: Mach
     store.cut(0)
 
     for begin in (3 * SEGMENT, SEGMENT):
-        store.begin_at(begin)
+        store.begin_at(Beginning(PhysicalOffset(begin)))
         assert (store.min_offset, store.end) == (begin, begin)
         store.close(clean=False)
         store = machine.open()
@@ -303,7 +304,7 @@ def test_an_empty_log_that_dies_anywhere_while_it_moves_begins_at_the_old_place_
         store = settled(machine)
         store.cut(0)
         machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.begin_at(SEGMENT))  # type: ignore[misc]
+        done = dies(lambda store=store: store.begin_at(Beginning(PhysicalOffset(SEGMENT))))  # type: ignore[misc]
         (machine.lose_power if power else machine.kill)()
 
         again = machine.open()

@@ -14,8 +14,10 @@ from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
 from dittomq.doors.chance import os_chance
 from dittomq.errors import StoreFailed
+from dittomq.offsets import PhysicalOffset
 from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, frame, open_epoch, queues_of, whole_log
 
@@ -170,7 +172,7 @@ def test_a_log_that_begins_elsewhere_goes_on_in_it(machine: Machine) -> None:
     store = machine.open()
     store.ahead.prepare_segment()
 
-    store.begin_at(5 * SIZE)
+    store.begin_at(Beginning(PhysicalOffset(5 * SIZE)))
     open_epoch(store)
     roll(store)
 

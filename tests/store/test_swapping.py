@@ -8,6 +8,7 @@ from dittomq.commitlog import swap
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.commitlog.swap import Swap
+from dittomq.copies import Beginning
 from dittomq.errors import UnreadableStore
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -28,7 +29,7 @@ def machine() -> Machine:
     storage = store._storage  # noqa: SLF001 - the door that this store was opened by
     swap.make(storage)
     copy = Store.open(swap.copy_of(storage), SMALL, chance=machine.chance, wall_ms=1_000)
-    copy.begin_at(SMALL.segment_bytes)
+    copy.begin_at(Beginning(PhysicalOffset(SMALL.segment_bytes)))
     copy.adopt_lineage(LINEAGE)
     for at in range(SMALL.segment_bytes, len(log), SMALL.segment_bytes):
         copy.write_chunk(at, log[at : at + SMALL.segment_bytes])

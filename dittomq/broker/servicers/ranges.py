@@ -13,6 +13,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.promotion import Standing
 from dittomq.wire import replication as wire
 from dittomq.wire import standing as wire_standing
+from dittomq.wire.beginning import beginning_to_pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -32,3 +33,8 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
         self._ranges.check_caller(request.cluster, request.broker)
         async for piece in self._ranges.fetch(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)):
             yield wire.range_piece_to_pb(piece)
+
+    async def FetchBeginning(self, request: pb.FetchBeginningRequest, context: Context) -> AsyncIterator[pb.FetchBeginningResponse]:
+        self._ranges.check_caller(request.cluster, request.broker)
+        for part in beginning_to_pb(await self._ranges.beginning()):
+            yield part

@@ -153,9 +153,9 @@ class QueueIndex:
 
         Its newest file is not among them: it tells RocketMQ at which offset the queue goes on.
         """
-        before = queue.min
-        queue.min, queue.next = max(before, low), max(queue.next, low)
-        first = name_of(min(low, max(0, queue.max - 1)) // self.file_units * self.file_units * UNIT_BYTES)
+        before, newest = queue.min, max(0, queue.max - 1)
+        queue.min, queue.max, queue.next = max(before, low), max(queue.max, low), max(queue.next, low)
+        first = name_of(min(low, newest) // self.file_units * self.file_units * UNIT_BYTES)
         if before // self.file_units == low // self.file_units:
             return []
         return [f"{queue.folder}/{name}" for name in self._storage.list_folder(queue.folder) if name < first]

@@ -1,0 +1,242 @@
+"""A copy that begins where its master's log does now: its queues go on where the master's do, whatever the log no longer tells."""
+
+import random
+import struct
+
+import pytest
+
+from dittomq.commitlog.records.format import UNIT_BYTES
+from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
+from dittomq.offsets import PhysicalOffset
+from tests.store.test_dropping import SEGMENT, log_from, read_all, settled
+from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log
+from tests.support.stores import Machine, dies, draft, frame, open_epoch, places
+
+EARLY = ("early", 0)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(5))
+
+
+def dropped(segments: int = 1) -> Store:
+    """A master's store without its first segments: of one queue nothing is left."""
+    source = settled(Machine(random.Random(6)))
+    source.drop_before(segments * SEGMENT)
+    assert source.queue_range(*EARLY) == (1, 1)
+    return source
+
+
+def copy_of(source: Store, machine: Machine) -> Store:
+    """A slave's store that began when its master's already began late."""
+    copy = machine.open()
+    copy.begin_at(source.beginning())
+    fill(copy, source)
+    return copy
+
+
+def fill(copy: Store, source: Store) -> None:
+    """Copy what the master has and the copy has not."""
+    copy.adopt_lineage(source.lineage)
+    log = log_from(source, source.min_offset)
+    for at in range(copy.end, source.end, 4_096):
+        copy.write_chunk(at, log[at - source.min_offset : min(at + 4_096, source.end) - source.min_offset])
+    copy.persist_watermark(copy.sync(), copy.end, ())
+    copy.dispatch(copy.end)
+
+
+def ranges(store: Store) -> dict[tuple[str, int], tuple[int, int]]:
+    return {key: store.queue_range(*key) for key in store.queues()}
+
+
+def next_offset(store: Store, topic: str) -> int:
+    """The offset that a message gets which is stored now."""
+    open_epoch(store)
+    [placed] = store.append([frame(b"later", topic=topic)], 1_000).placed
+    return places(placed)[0].queue_offset
+
+
+def test_a_queue_of_which_nothing_is_left_goes_on_in_a_copy_that_never_held_any_of_it(machine: Machine) -> None:
+    source = dropped()
+    copy = copy_of(source, machine)
+
+    assert ranges(copy) == ranges(source)
+    assert read_all(copy) == read_all(source)
+    assert next_offset(copy, "early") == 1
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+@pytest.mark.parametrize(
+    "lost", [(), ("dittomq/checkpoint",), ("dittomq/checkpoint", "consumequeue/")], ids=["nothing", "checkpoint", "queues"]
+)
+def test_it_goes_on_after_a_restart_also_when_queues_are_built_again(machine: Machine, power: bool, lost: tuple[str, ...]) -> None:
+    source = dropped()
+    copy_of(source, machine).checkpoint()
+    (machine.lose_power if power else machine.kill)()
+    for path in [path for path in machine.disk.names.files if path.startswith(lost)] if lost else []:
+        del machine.disk.names.files[path]
+
+    again = machine.open()
+
+    again.dispatch(again.end)
+    assert ranges(again) == ranges(source)
+    assert next_offset(again, "early") == 1
+
+
+def test_a_copy_of_a_copy_and_one_that_drops_at_another_time_know_it_too(machine: Machine) -> None:
+    source = dropped()
+    copy = copy_of(source, machine)
+    copy.drop_before(2 * SEGMENT)
+
+    third = copy_of(copy, Machine(random.Random(8)))
+
+    assert (copy.min_offset, third.min_offset) == (2 * SEGMENT, 2 * SEGMENT)
+    assert ranges(third) == ranges(copy)
+    assert {key: high for key, (_, high) in ranges(third).items()} == {key: high for key, (_, high) in ranges(source).items()}
+    assert next_offset(third, "early") == 1
+
+
+def test_what_a_deleted_topic_held_is_hidden_in_a_copy_that_has_not_heard_of_the_deletion(machine: Machine) -> None:
+    source = settled(Machine(random.Random(6)))
+    source.hide({**source.next_offsets("orders"), **source.next_offsets("early")})
+    source.drop_before(SEGMENT)
+
+    copy = copy_of(source, machine)
+
+    assert ranges(copy) == ranges(source)
+    assert all(low == high > 0 for low, high in ranges(copy).values())
+    assert copy.minimums() == source.minimums()
+    copy.checkpoint()
+    machine.kill()
+    again = machine.open()
+    assert ranges(again) == ranges(source)
+    assert next_offset(again, "early") == 1
+
+
+def test_a_deletion_that_may_still_be_undone_is_not_told(machine: Machine) -> None:
+    source = dropped()
+    source.append([frame(b"not confirmed")], 1_000)
+    source.hide(source.next_offsets("orders"))
+
+    assert source.beginning().hidden == {}
+    assert source.beginning().lows[EARLY] == 1
+
+
+def test_an_empty_log_that_dies_anywhere_while_it_moves_knows_its_queues_as_soon_as_it_has_moved() -> None:
+    beginning = dropped().beginning()
+    for operations in range(400):
+        machine = Machine(random.Random(operations))
+        store = machine.open()
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store: store.begin_at(beginning))  # type: ignore[misc]
+        machine.lose_power()
+
+        again = machine.open()
+
+        assert (again.min_offset, again.queue_range(*EARLY)) in {(0, (0, 0)), (SEGMENT, (1, 1))}
+        if done:
+            break
+    else:
+        pytest.fail("it never came to its end")
+
+
+def test_an_empty_log_that_begins_elsewhere_again_forgets_what_it_was_told_before(machine: Machine) -> None:
+    store = machine.open()
+    store.begin_at(dropped().beginning())
+
+    store.begin_at(Beginning(PhysicalOffset(2 * SEGMENT), {("other", 3): 7}))
+
+    assert (store.queue_range(*EARLY), store.queue_range("other", 3)) == ((0, 0), (7, 7))
+
+
+def test_a_topic_that_rocketmq_makes_again_counts_from_0_in_the_copy_too(machine: Machine) -> None:
+    """Its broker knows no minimum: what it appends counts anew, and is read."""
+    source = dropped()
+    copy = copy_of(source, machine)
+    copy.close(clean=True)
+    put_log(machine, foreign_log([draft("early", body=b"anew")], copy.end, SEGMENT), copy.end)
+
+    again = machine.open()
+
+    again.dispatch(again.end)
+    assert again.queue_range(*EARLY) == (0, 1)
+    assert again.read_queue("early", 0, 0, 1, 1_000).messages[0].body == b"anew"
+
+
+def queue_file(*units: tuple[int, int]) -> bytes:
+    """A file of a queue as RocketMQ leaves it, with room for more."""
+    return b"".join(struct.pack(">qiq", position, size, 0) for position, size in units).ljust(40 * UNIT_BYTES, b"\0")
+
+
+def rocketmqs(machine: Machine) -> None:
+    """A store of RocketMQ that has dropped its first segment. `early` had its last message there, `orders` goes on behind it."""
+    held = foreign_log([draft(body=b"x" * 900)] * 5, SEGMENT, SEGMENT, {("orders", 0): 3})
+    put_log(machine, held, SEGMENT)
+    size = len(foreign_record(draft(body=b"x" * 900), 3, SEGMENT))
+    storage = machine.storage()
+    for folder in ("consumequeue/early/0", "consumequeue/orders/0", "consumequeue/never/0"):
+        storage.make_folder(folder)
+    put_file(machine, f"consumequeue/early/0/{0:020d}", queue_file(*((at * 200, 200) for at in range(40))))
+    put_file(machine, f"consumequeue/early/0/{40 * UNIT_BYTES:020d}", queue_file((9_000, 200), (9_200, 200)))
+    put_file(machine, f"consumequeue/orders/0/{0:020d}", queue_file((0, 0x7FFFFFFF), (1_000, size), (2_000, size), (SEGMENT, size)))
+    put_file(machine, f"consumequeue/never/0/{0:020d}", queue_file())
+    for folder in ("", "consumequeue", "consumequeue/early", "consumequeue/orders", "consumequeue/never"):
+        machine.storage().sync_folder(folder)
+
+
+def test_a_queue_of_which_rocketmq_has_dropped_everything_goes_on_where_its_file_says(machine: Machine) -> None:
+    rocketmqs(machine)
+
+    store = machine.open()
+
+    store.dispatch(store.end)
+    assert ranges(store) == {EARLY: (42, 42), ("orders", 0): (3, 8)}
+    store.persist_watermark(store.end, store.end, ())
+    assert ranges(copy_of(store, Machine(random.Random(9)))) == ranges(store)
+    store.close(clean=True)
+    for path in [path for path in machine.disk.names.files if path.startswith(("consumequeue/", "dittomq/checkpoint"))]:
+        del machine.disk.names.files[path]
+    again = machine.open()
+    again.dispatch(again.end)
+    assert ranges(again) == {EARLY: (42, 42), ("orders", 0): (3, 8)}
+    assert next_offset(again, "early") == 42
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_first_start_on_it_that_dies_anywhere_is_repeated_and_knows_it(power: bool) -> None:
+    for operations in range(400):
+        machine = Machine(random.Random(operations))
+        rocketmqs(machine)
+        machine.life.end()
+        storage = machine.storage()
+        machine.faults.operations_to_live = operations
+        done = dies(lambda: Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000))  # noqa: B023 - called here
+        (machine.lose_power if power else machine.kill)()
+
+        again = machine.open()
+
+        again.dispatch(again.end)
+        assert ranges(again) == {EARLY: (42, 42), ("orders", 0): (3, 8)}
+        if done:
+            break
+    else:
+        pytest.fail("the start never ran to its end")
+
+
+def test_segments_that_come_back_after_a_start_without_them_are_held_again(machine: Machine) -> None:
+    """They were not dropped by us: a disk, or somebody, has put them away for a while."""
+    store = settled(machine)
+    log = log_from(store, 0)
+    store.close(clean=True)
+    path = f"commitlog/{0:020d}"
+    away = machine.disk.names.files.pop(path)
+    store = machine.open()
+    assert store.min_offset == SEGMENT
+    store.close(clean=True)
+    machine.disk.names.files[path] = away
+
+    again = machine.open()
+
+    assert (again.min_offset, log_from(again, 0)) == (0, log)
