@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from dittomq.lineage import Lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.degraded import Degraded
 from dittomq.routes import DataVersion
 
 PROTOCOL_VERSION = 1
@@ -117,6 +118,14 @@ class Heartbeat:
     confirmed: PhysicalOffset
     digest: RangeDigest | None
     topics: DataVersion | None
+
+
+@dataclass(frozen=True, slots=True)
+class DegradedRanges:
+    """All that the master knows of ranges that fewer copies confirmed than asked; said before anything new in them is called confirmed."""
+
+    epoch: Epoch
+    ranges: Degraded
 
 
 @dataclass(frozen=True, slots=True)

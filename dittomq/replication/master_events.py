@@ -6,18 +6,20 @@ What the slave itself says (Hello, SlaveAck, LeafDigests) is in `dittomq.replica
 from dataclasses import dataclass
 
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.routes import DataVersion
 
 
 # Events: what the driver reports.
 @dataclass(frozen=True, slots=True)
 class LogMoved:
-    """The log grew, confirmed moved, or the topics have another version."""
+    """The log grew, confirmed moved, the topics have another version, or a degraded range has begun or ended, durably."""
 
     end: PhysicalOffset
     confirmed: PhysicalOffset
     topics: DataVersion | None
+    degraded: Degraded = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,13 @@ class SendHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class SendDegraded:
+    """Send them, before any chunk that calls more confirmed than the last one did."""
+
+    degraded: DegradedRanges
+
+
+@dataclass(frozen=True, slots=True)
 class CountAck:
     """Tell Confirm what this slave holds; `applied` None: not said yet."""
 
@@ -174,6 +183,7 @@ Command = (
     | SendHole
     | PrepareHeartbeat
     | SendHeartbeat
+    | SendDegraded
     | CountAck
     | NoteEqual
     | StopWriting

@@ -12,7 +12,19 @@ from typing import assert_never
 from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.events import Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import (
+    DegradedRanges,
+    Heartbeat,
+    Hello,
+    Hole,
+    LeafDigests,
+    LeafProbe,
+    RangeDigest,
+    SlaveAck,
+    Verdict,
+    VerdictAction,
+)
 from dittomq.replication.master_events import (
     BytesDamaged,
     ChunkSent,
@@ -29,6 +41,7 @@ from dittomq.replication.master_events import (
     NoteEqual,
     PrepareHeartbeat,
     SendChunk,
+    SendDegraded,
     SendHeartbeat,
     SendHole,
     SendProbe,
@@ -55,6 +68,8 @@ class MasterLog:
     replica_uuid: str
     loss_accepted: bool = False
     """Whether the operator let this master lead without what is missing here: then slaves that have it are cut too."""
+    degraded: Degraded = ()
+    """Ranges that fewer copies confirmed than asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,8 @@ class MasterSession:
         self._digest_sent: RangeDigest | None = None
         self._topics: DataVersion | None = None
         self._topics_told: DataVersion | None = None
+        self._degraded = log.degraded
+        self._degraded_told: Degraded = ()
         self._time = RunningTime(now)
         self._heard_at = self._beat_at = 0.0
 
@@ -118,8 +135,8 @@ class MasterSession:
                 self._heard_at = now
                 return self._acked(event) + self._pump()
             case LogMoved():
-                self._end, self._confirmed, self._topics = event.end, event.confirmed, event.topics
-                return self._pump() + self._tell_topics()
+                self._end, self._confirmed, self._topics, self._degraded = event.end, event.confirmed, event.topics, event.degraded
+                return self._tell_degraded() + self._pump() + self._tell_topics()
             case ChunkSent():
                 self._sending = False
                 self._sent = max(self._sent, event.end)
@@ -186,7 +203,8 @@ class MasterSession:
         self._flushed = hello.flushed
         verdict = self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")
         self._proven = event.equal_end
-        return [verdict, NoteEqual(self._proven), CountAck(hello.end, hello.flushed, None), *self._pump()]
+        counted = CountAck(hello.end, hello.flushed, None)
+        return [verdict, *self._tell_degraded(), NoteEqual(self._proven), counted, *self._pump()]
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
         if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
@@ -276,6 +294,13 @@ class MasterSession:
             return []
         self._topics_told = self._topics
         return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, None, self._topics))]
+
+    def _tell_degraded(self) -> list[Command]:
+        """What is confirmed in a degraded range is told behind it: whoever is promoted then knows what it was confirmed on."""
+        if self.state is not State.STREAMING or self._degraded is self._degraded_told or self._degraded == self._degraded_told:
+            return []
+        self._degraded_told = self._degraded
+        return [SendDegraded(DegradedRanges(self._epoch, self._degraded))]
 
     def _verdict(self, action: VerdictAction, start: PhysicalOffset, reason: str) -> Command:
         heartbeat_ms = int(self._limits.heartbeat_s * 1000)

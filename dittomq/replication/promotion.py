@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from dittomq.lineage import FOREIGN, Lineage, common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.degraded import Degraded
 from dittomq.routes import DataVersion, Opening
 
 
@@ -58,6 +59,8 @@ class Standing:
     stepped_down_at: PhysicalOffset | None
     rules: GroupRules
     topics: DataVersion
+    degraded: Degraded = ()
+    """What it knows of ranges that fewer copies confirmed than asked."""
 
     @property
     def newest(self) -> Opening:

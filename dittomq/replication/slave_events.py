@@ -1,13 +1,14 @@
 """⑤ What a slave's session hears, and what it has its driver do.
 
-What the master itself says (Verdict, Chunk, Hole, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
+What the master itself says (Verdict, Chunk, Hole, Heartbeat, LeafProbe, DegradedRanges) is in `dittomq.replication.events`.
 """
 
 from dataclasses import dataclass
 
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.routes import DataVersion
 
 
@@ -59,7 +60,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | DamageFound | Tick
+Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges | CutDone | Stored | DigestReady | DamageFound | Tick
 
 
 # Commands: what the driver does.
@@ -129,6 +130,14 @@ class LearnTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnDegraded:
+    """Write down, durably before any later command is obeyed, which ranges the master calls degraded; its term began at `term_start`."""
+
+    ranges: Degraded
+    term_start: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
 class SendAck:
     """Send it."""
 
@@ -188,6 +197,7 @@ Command = (
     | LeaveHole
     | LearnConfirmed
     | LearnTopics
+    | LearnDegraded
     | SendAck
     | DigestRange
     | AnswerProbe

@@ -12,7 +12,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
     AdoptLineage,
@@ -28,6 +28,7 @@ from dittomq.replication.slave_events import (
     Event,
     HearEpoch,
     LearnConfirmed,
+    LearnDegraded,
     LearnTopics,
     LeaveHole,
     NoteEqual,
@@ -88,13 +89,13 @@ class SlaveSession:
                 if now - self._heard_at > self._silence_s:
                     return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
                 return []
-            case Verdict() | Chunk() | Hole() | Heartbeat() | LeafProbe():
+            case Verdict() | Chunk() | Hole() | Heartbeat() | LeafProbe() | DegradedRanges():
                 self._heard_at = now
                 return self._heard(event)
             case _:
                 assert_never(event)
 
-    def _heard(self, event: Verdict | Chunk | Hole | Heartbeat | LeafProbe) -> list[Command]:
+    def _heard(self, event: Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges) -> list[Command]:
         match event:
             case Verdict():
                 return self._obey(event)
@@ -106,6 +107,8 @@ class SlaveSession:
                 return self._beat(event)
             case LeafProbe():
                 return [AnswerProbe(event)]
+            case DegradedRanges():
+                return self._learn_degraded(event)
 
     def _obey(self, verdict: Verdict) -> list[Command]:
         if verdict.action is not VerdictAction.WAIT and (older := self._older(verdict)):
@@ -207,6 +210,12 @@ class SlaveSession:
         if beat.digest is not None and self._begin <= beat.digest.start and beat.digest.end <= self._stored.flushed:
             return [*learn, DigestRange(beat.digest)]
         return [*learn, SendAck(self._ack(None))]
+
+    def _learn_degraded(self, told: DegradedRanges) -> list[Command]:
+        if told.epoch != self.epoch:
+            return self._reconnect(f"degraded ranges of epoch {told.epoch} in epoch {self.epoch}")
+        term_start = self._target[-1].start if self._target else PhysicalOffset(0)
+        return [LearnDegraded(told.ranges, term_start)]
 
     def _digest_ready(self, event: DigestReady) -> list[Command]:
         commands: list[Command] = [SendAck(self._ack(event.ours))]

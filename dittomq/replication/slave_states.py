@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, VerdictAction
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, VerdictAction
 from dittomq.replication.moves import Moves
 from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Stored, Tick
 
@@ -19,7 +19,7 @@ class State(Enum):
 MOVES = Moves(
     title="SlaveSession",
     first=State.GREETING,
-    said=(*VerdictAction, Chunk, Hole, Heartbeat, LeafProbe),
+    said=(*VerdictAction, Chunk, Hole, Heartbeat, LeafProbe, DegradedRanges),
     rows={
         State.GREETING: {
             VerdictAction.WAIT: (State.GREETING,),
@@ -40,6 +40,7 @@ MOVES = Moves(
             Chunk: (State.FOLLOWING, State.ENDED),
             Hole: (State.FOLLOWING, State.ENDED),
             Heartbeat: (State.FOLLOWING, State.ENDED),
+            DegradedRanges: (State.FOLLOWING, State.ENDED),
             Stored: (State.FOLLOWING,),
             DigestReady: (State.FOLLOWING,),
             Tick: (State.FOLLOWING, State.ENDED),

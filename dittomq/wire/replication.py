@@ -1,14 +1,16 @@
 """Frames of the replication stream, both ways."""
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.lineage import Lineage, LineageEntry, grows
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.degraded import MAX_RANGES, Degraded, DegradedRange
 from dittomq.replication.events import (
     Chunk,
+    DegradedRanges,
     Heartbeat,
     Hello,
     Hole,
@@ -107,6 +109,33 @@ def leaves_to_pb(leaves: LeafDigests) -> pb.ReplicateRequest:
     return pb.ReplicateRequest(leaves=pb.LeafDigests(start_offset=leaves.start, end_offset=leaves.end, digests=b"".join(leaves.digests)))
 
 
+def degraded_to_pb(ranges: Degraded) -> list[pb.DegradedRange]:
+    """As they are."""
+    return [
+        pb.DegradedRange(start_offset=each.start, end_offset=each.end, since_ms=each.since_ms, messages=each.messages) for each in ranges
+    ]
+
+
+def degraded_from_pb(ranges: Sequence[pb.DegradedRange]) -> Degraded:
+    """Checked: at most 1,001, in order, without overlaps; only the last one may go on."""
+    if len(ranges) > MAX_RANGES + 1:
+        raise InvalidField("ranges", f"{len(ranges):,} degraded ranges, the limit is {MAX_RANGES + 1:,}")
+    found = tuple(
+        DegradedRange(
+            PhysicalOffset(each.start_offset),
+            PhysicalOffset(each.end_offset) if each.HasField("end_offset") else None,
+            each.since_ms if each.HasField("since_ms") else None,
+            each.messages if each.HasField("messages") else None,
+        )
+        for each in ranges
+    )
+    borders = [border for each in found for border in (each.start, each.end) if border is not None]
+    goes_on = any(each.end is None for each in found[:-1])
+    if goes_on or any(low > high for low, high in pairwise((0, *borders))):
+        raise InvalidField("ranges", "degraded ranges do not follow one another")
+    return found
+
+
 async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Hello | SlaveAck | LeafDigests]:
     """What a slave says, as it says it."""
     async for frame in frames:
@@ -124,7 +153,7 @@ def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
             return leaves_to_pb(message)
 
 
-def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
+def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges, wall_ms: int) -> pb.ReplicateResponse:
     """What a master says, as a frame."""
     match message:
         case Chunk():
@@ -137,6 +166,8 @@ def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe, wall_m
             return probe_to_pb(message)
         case Hole():
             return hole_to_pb(message)
+        case DegradedRanges():
+            return pb.ReplicateResponse(degraded=pb.DegradedRanges(epoch=message.epoch, ranges=degraded_to_pb(message.ranges)))
 
 
 def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDigests:
@@ -244,7 +275,7 @@ def hole_to_pb(hole: Hole) -> pb.ReplicateResponse:
     )
 
 
-def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole | Heartbeat | LeafProbe:
+def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges:
     """What a master said; InvalidField for a frame that says nothing."""
     match frame.WhichOneof("event"):
         case "chunk":
@@ -272,6 +303,8 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole 
             return LeafProbe(PhysicalOffset(frame.probe.start_offset), PhysicalOffset(frame.probe.end_offset))
         case "hole":
             return _hole_from_pb(frame.hole)
+        case "degraded":
+            return DegradedRanges(Epoch(frame.degraded.epoch), degraded_from_pb(frame.degraded.ranges))
         case _:
             raise InvalidField("event", "a frame must say something")
 

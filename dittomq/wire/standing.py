@@ -5,7 +5,7 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.promotion import GroupRules, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.wire.metadata import version_from_pb, version_to_pb
-from dittomq.wire.replication import lineage_from_pb, lineage_to_pb
+from dittomq.wire.replication import degraded_from_pb, degraded_to_pb, lineage_from_pb, lineage_to_pb
 
 MAX_TIMEOUT_MS = 60_000
 
@@ -33,11 +33,12 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         stepped_down_offset=standing.stepped_down_at,
         rules=pb.GroupRules(mode=rules.mode, replicas_expected=rules.replicas_expected, in_sync_replicas=rules.in_sync_replicas),
         topics=version_to_pb(standing.topics),
+        degraded=degraded_to_pb(standing.degraded),
     )
 
 
 def standing(response: pb.DescribeReplicaResponse) -> Standing:
-    """Checked as a lineage is."""
+    """Checked as a lineage and degraded ranges are."""
     if response.stance not in _STANCE:
         raise InvalidField("stance", f"{response.stance} is none; the other node is of another version")
     rules = response.rules
@@ -54,6 +55,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         stepped_down_at=PhysicalOffset(response.stepped_down_offset) if response.HasField("stepped_down_offset") else None,
         rules=GroupRules(rules.mode, rules.replicas_expected, rules.in_sync_replicas),
         topics=version_from_pb(response.topics),
+        degraded=degraded_from_pb(response.degraded),
     )
 
 

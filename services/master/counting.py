@@ -33,8 +33,8 @@ class MessageCount:
 
 
 def count_messages(store: Store, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
-    """Messages in [start, end), which are borders of records, one by one; None for more than 256 MiB, or damaged ones. Blocks."""
-    if end - start > MAX_COUNTED_BYTES:
+    """Messages in [start, end), which are borders of records, one by one; None for more than 256 MiB, damaged or dropped ones. Blocks."""
+    if end - start > MAX_COUNTED_BYTES or start < store.min_offset:
         return None
     count = 0
     while start < end:

@@ -1,35 +1,21 @@
-"""Ranges of the log that were confirmed by fewer copies than asked. Kept in `dittomq/degraded`, durable before the confirming.
+"""Ranges of the log that were confirmed by fewer copies than asked, as their master records them: durable before the confirming.
 
 Messages are counted while a range is open and written down with it, at least once a second. After a kill the few that came later are
 counted in the log; where that cannot be done their number is unknown, and stays so.
 """
 
-import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
-from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
-from dittomq.errors import UnreadableStore
+from dittomq.broker import degraded_file
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
-
-PATH = "dittomq/degraded"
-_MAX_RANGES: Final = 1_000
+from dittomq.replication.degraded import Degraded, DegradedRange, bounded, clipped, total_bytes, united
 
 CountMessages = Callable[[PhysicalOffset, PhysicalOffset], int | None]
 """How many messages lie in [start, end) of the log; None when that cannot be said."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Bytes [start, end). `since_ms` is wall time. `messages` None: unknown."""
-
-    start: int
-    end: int
-    since_ms: int | None = None
-    messages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +29,17 @@ class _Open:
 
 
 class DegradedRanges:
-    """Closed ranges, oldest first, and the open one. Beyond 1,000 the two oldest neighbours become one."""
+    """Closed ranges, oldest first, and the open one. Beyond 1,000 the two oldest neighbours become one.
 
-    def __init__(self, closed: list[_Range] | None = None, *, interrupted: bool = False) -> None:
+    `told` is what slaves are to know: durable, and the same object until it changes.
+    """
+
+    def __init__(self, closed: Degraded = (), *, interrupted: bool = False) -> None:
         """`interrupted`: the newest range was open when the last run ended, and goes on if the group still is degraded."""
-        self._closed = closed if closed is not None else []
+        self._closed = list(closed)
         self._open: _Open | None = None
         self._interrupted = interrupted
+        self.told = closed
 
     @property
     def is_open(self) -> bool:
@@ -66,19 +56,16 @@ class DegradedRanges:
         if self._open is not None:
             return
         self._open = _Open(at, now_ms, 0, counted)
-        if self._interrupted and at <= self._closed[-1].end:
-            before = self._closed.pop()
-            self._open = _Open(PhysicalOffset(before.start), before.since_ms, before.messages, counted)
+        newest = self._closed[-1] if self._closed else None
+        if self._interrupted and newest is not None and newest.end is not None and at <= newest.end:
+            self._closed.pop()
+            self._open = _Open(newest.start, newest.since_ms, newest.messages, counted)
         self._interrupted = False
 
     def end(self, at: PhysicalOffset, counted: int) -> None:
         """From `at` on enough copies confirm again."""
         if self._open is not None and self._open.start < at:
-            self._closed.append(_Range(self._open.start, at, self._open.since_ms, self.messages(counted)))
-            if len(self._closed) > _MAX_RANGES:
-                first, second = self._closed[:2]
-                both = None if first.messages is None or second.messages is None else first.messages + second.messages
-                self._closed[:2] = [_Range(first.start, second.end, first.since_ms, both)]
+            self._closed = bounded([*self._closed, DegradedRange(self._open.start, at, self._open.since_ms, self.messages(counted))])
         self._open = None
         self._interrupted = False
 
@@ -88,8 +75,13 @@ class DegradedRanges:
 
     def total_bytes(self, confirmed: PhysicalOffset) -> int:
         """Bytes in all ranges."""
-        open_bytes = 0 if self._open is None else max(0, confirmed - self._open.start)
-        return sum(closed.end - closed.start for closed in self._closed) + open_bytes
+        return total_bytes(self._all(None), confirmed)
+
+    def tell(self) -> None:
+        """Slaves are to know the ranges as they are now; they are durable."""
+        ranges = self._all(None)
+        if ranges != self.told:
+            self.told = ranges
 
     def messages(self, counted: int) -> int | None:
         """Messages in the open range when `counted` of this term are confirmed; None when there is none, or when it is unknown."""
@@ -99,14 +91,12 @@ class DegradedRanges:
 
     def document(self, confirmed: PhysicalOffset, counted: int) -> bytes:
         """All of it, to be written down."""
-        rows = [[closed.start, closed.end, closed.since_ms, closed.messages] for closed in self._closed]
-        is_open = {
-            "open": None if self._open is None else self._open.start,
-            "since_ms": self.since_ms,
-            "counted_to": confirmed,
-            "messages": self.messages(counted),
-        }
-        return json.dumps({"closed": rows} | is_open).encode()
+        return degraded_file.document(self._all(self.messages(counted)), confirmed)
+
+    def _all(self, messages: int | None) -> Degraded:
+        """With the open range, in which there are so many messages. It may begin before others ended, where confirmed was last known."""
+        going_on = () if self._open is None else (DegradedRange(self._open.start, None, self._open.since_ms, messages),)
+        return united(self._closed, going_on)
 
 
 async def write_down(
@@ -122,40 +112,32 @@ async def write_down(
     elif degrade is Degrade.NO:
         ranges.end(confirmed, counted)
     await persist(ranges.document(confirmed, counted))
+    ranges.tell()
     if degrade is Degrade.RECORDING:  # what the group became meanwhile is not written down yet
         confirm.range_recorded()
 
 
-def save_degraded(storage: Storage, document: bytes) -> None:
-    """Write the ranges down, durably."""
-    replace_file(storage, PATH, document)
+def add_degraded(storage: Storage, others: Degraded) -> None:
+    """Durably add what another copy of the log knows of it."""
+    written = degraded_file.load(storage)
+    both = united(written.ranges, others)
+    if both != written.ranges:
+        degraded_file.save(storage, degraded_file.document(both, None))
 
 
 def load_degraded(storage: Storage, end: PhysicalOffset, count: CountMessages) -> DegradedRanges:
     """What was written down; a range that was open when the last run ended is closed at the log's `end`."""
-    if not storage.exists(PATH):
-        return DegradedRanges()
-    try:
-        kept = json.loads(read_file(storage, PATH))
-        closed = [_closed(*row) for row in kept["closed"]]
-        start, messages, counted_to = kept["open"], kept.get("messages"), kept.get("counted_to")
-        if start is None or int(start) >= end:
-            return DegradedRanges(closed)
-        later = None if messages is None or counted_to is None else _later(PhysicalOffset(counted_to), end, count)
-        total = None if later is None else int(messages) + later
-        return DegradedRanges([*closed, _Range(int(start), end, kept.get("since_ms"), total)], interrupted=True)
-    except (ValueError, KeyError, TypeError) as problem:
-        raise UnreadableStore(
-            PATH, f"the record of degraded ranges is damaged ({problem}); move the file away to go on without it"
-        ) from problem
+    written = degraded_file.load(storage)
+    ranges = clipped(written.ranges, end)
+    if not ranges or ranges[-1].end is not None:
+        return DegradedRanges(ranges)
+    newest, counted_to = ranges[-1], written.counted_to
+    later = None if newest.messages is None or counted_to is None else _later(counted_to, end, count)
+    total = None if later is None or newest.messages is None else newest.messages + later
+    return DegradedRanges((*ranges[:-1], replace(newest, end=end, messages=total)), interrupted=True)
 
 
 def _later(counted_to: PhysicalOffset, end: PhysicalOffset, count: CountMessages) -> int | None:
     if counted_to > end:  # the log was cut: what was counted is no longer all there
         return None
     return count(counted_to, end)
-
-
-def _closed(start: int, end: int, since_ms: int | None = None, messages: int | None = None) -> _Range:
-    """A range as it was written down; the first versions of this program wrote only where it lies."""
-    return _Range(int(start), int(end), since_ms, messages)

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from dittomq.broker import degraded_file
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
@@ -32,6 +33,7 @@ from dittomq.metadata.topics import TopicConfig, topics_of_queues
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
+from dittomq.replication.degraded import Degraded
 from dittomq.replication.leadership import Lead
 from dittomq.replication.promotion import Stance, Standing
 from dittomq.routes import NodeState, Opening, Registration
@@ -40,7 +42,7 @@ from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
 from services.master.config import FlushMode, MasterConfig, confirm_rules
 from services.master.counting import count_messages
-from services.master.degraded import load_degraded, save_degraded
+from services.master.degraded import add_degraded, load_degraded
 from services.master.recovery import Recovery
 from services.master.replication import Replication
 from services.master.status import StatusBoard
@@ -123,6 +125,7 @@ class MasterNode:
             stepped_down_at=None,
             rules=self._config.replication.group_rules,
             topics=self._parts.metadata.table(TOPICS).version,
+            degraded=() if self.term is None else self.term.degraded.told,
         )
 
     @property
@@ -207,7 +210,11 @@ class MasterNode:
 
     async def save_degraded(self, document: bytes) -> None:
         """Write the degraded ranges down, durably."""
-        await self._parts.store_lane.call(lambda: save_degraded(self._parts.storage, document))
+        await self._parts.store_lane.call(lambda: degraded_file.save(self._parts.storage, document))
+
+    async def add_degraded(self, others: Degraded) -> None:
+        """Durably add what a copy knows whose log is taken over; before this master leads."""
+        await self._parts.store_lane.call(lambda: add_degraded(self._parts.storage, others))
 
     async def prepare_log(self) -> bool:
         """Zero a piece of the log's next bytes and sync it, so that no append pays for it; False when enough is done."""

@@ -15,7 +15,8 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, NeedsOperator, Refused
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
-from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import MOST_CHUNK_BYTES, SlavePace, chunk_bytes
 from dittomq.routes import DataVersion
@@ -23,7 +24,7 @@ from services.master.slaves import SlaveRecord
 from services.master.term import Term
 
 SlaveSaid = Hello | SlaveAck | LeafDigests
-MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe
+MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
 
 _INBOX_EVENTS = 256
 _CONFIRMED_WAITS_S = 0.005
@@ -69,6 +70,7 @@ class SlaveStream:
         self._late: asyncio.TimerHandle | None = None
         self._ticked = False
         self._held: _Held | None = None
+        self._degraded: Degraded = ()
         self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
         self._room = asyncio.Event()
@@ -146,7 +148,8 @@ class SlaveStream:
                 await self._let_go(self._held)
 
     def _log_now(self) -> master_events.LogMoved:
-        return master_events.LogMoved(self._parts.term.written, self._parts.term.confirm.confirmed, self._parts.topics())
+        term = self._parts.term
+        return master_events.LogMoved(term.written, term.confirm.confirmed, self._parts.topics(), term.degraded.told)
 
     async def _handle(self, event: master_events.Event) -> None:
         pending: deque[master_events.Event] = deque([event])
@@ -175,6 +178,9 @@ class SlaveStream:
                 await self._send(command.heartbeat)
             case master_events.SendProbe():
                 await self._send(command.probe)
+            case master_events.SendDegraded():
+                self._degraded = command.degraded.ranges
+                await self._send(command.degraded)
             case master_events.PrepareHeartbeat():
                 return master_events.HeartbeatReady(await self._digest_from(command.proven, command.flushed))
             case master_events.CompareDigests():
@@ -227,7 +233,8 @@ class SlaveStream:
 
     async def _send_bytes(self, command: master_events.SendChunk, data: bytes) -> master_events.ChunkSent:
         now = self._log_now()
-        await self._send(Chunk(command.epoch, command.start, crc32(data), data, now.confirmed, now.end))
+        confirmed = now.confirmed if now.degraded is self._degraded else command.confirmed  # not ahead of the range that it lies in
+        await self._send(Chunk(command.epoch, command.start, crc32(data), data, confirmed, now.end))
         self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 

@@ -152,6 +152,7 @@ class Replication:
             lineage=term.opened.lineage,
             replica_uuid=self._store.replica_uuid,
             loss_accepted=term.opened.loss_accepted,
+            degraded=term.degraded.told,
         )
 
     def _limits(self) -> SessionLimits:

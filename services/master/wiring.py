@@ -178,9 +178,15 @@ class Master:
         """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
         await self.vitals.become(Phase.WAITING, "recovering")
         cluster, broker = self._config.node.cluster, self._config.node.broker
+        replicas = RemoteReplicas(channels, cluster, broker)
+
+        async def take_tables_and_ranges(address: str) -> None:
+            await take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock)
+            await node.add_degraded((await replicas.standing(address)).degraded)
+
         peers = Peers(
             ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
-            take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
+            take_tables=take_tables_and_ranges,
         )
         if self._config.node.nameservers:
             await node.nameserver_answered(within_s=_NAMESERVER_S)

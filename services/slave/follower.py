@@ -24,6 +24,7 @@ from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
 from services.slave.copy_log import CopyLog
+from services.slave.degraded import KnownDegraded
 from services.slave.line import ReplicationLine
 from services.slave.replica import Replica
 from services.slave.resync import CopyComplete, Resync, ResyncParts
@@ -63,6 +64,7 @@ class Follower:
         self._own_address = ""
         self._own = parts.own
         self._heard = Epoch(0)
+        self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
         self._streaming = False
         self._left_at = self._heard_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
@@ -173,6 +175,7 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled, or until a copy is to take the store's place; raises StoreFailed when the disk fails."""
         await self._own.load()
+        await self.degraded.load()
         self._heard = await self._own.parts.files.call(lambda: load_heard(self._own.parts.storage))
         async with self.resync, asyncio.TaskGroup() as tasks:
             await self.resync.take_up(tasks)
@@ -236,6 +239,7 @@ class Follower:
                 await self._session(line, source, replica, ears)
             except ToldToCopyAnew as told:
                 self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
+                await self.degraded.end_at(told.order.agreed)
                 self._own.learn(told.order.agreed)
                 await self._own.keep_confirmed()
                 ears, replica = self.resync, await self.resync.begin(told.order)
@@ -244,6 +248,8 @@ class Follower:
         clock = self._parts.clock
 
         async def describe() -> Hello:
+            if replica.store.end > replica.store.min_offset:
+                await self.degraded.end_at(replica.store.end)
             return await replica.describe(self._own_address, self._heard)
 
         async def begin(at: PhysicalOffset) -> None:
@@ -252,7 +258,10 @@ class Follower:
         hello = await describe()
         held = SlaveLog(hello.lineage, hello.min_offset, Stored(hello.end, hello.flushed, replica.applied), hello.heard)
         core = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
-        parts = StreamParts(replica.store, replica.copy, replica.parts.reads, clock, ears, describe, replica.cut, begin, self._hear)
+        parts = StreamParts(
+            *(replica.store, replica.copy, replica.parts.reads, clock, ears),
+            *(describe, replica.cut, begin, self._hear, self.degraded.learn),
+        )
         self._become("following")
         await MasterStream(parts, core, line).run(hello)
 

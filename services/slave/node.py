@@ -22,6 +22,7 @@ from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, topics_of_queues
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
+from dittomq.replication.degraded import total_bytes
 from dittomq.replication.promotion import Stance, Standing
 from dittomq.routes import NO_OPENING, NodeState, Opening, Registration, Role
 from dittomq.settings import Loaded, settings_of
@@ -155,12 +156,14 @@ class SlaveNode:
             stepped_down_at=None if grant is None else grant.end,
             rules=self._config.replication.group_rules,
             topics=parts.metadata.table(TOPICS).version,
+            degraded=self._follower.degraded.ranges,
         )
 
     def status(self) -> HaStatus:
         """This slave's view of its group."""
         store, follower = self._parts.store, self._follower
-        readable = follower.readable()
+        readable, confirmed, ranges = follower.readable(), follower.known_confirmed(), follower.degraded.ranges
+        going_on = next((each for each in ranges if each.end is None), None) if follower.state == "following" else None
         return HaStatus(
             node=self._config.name,
             cluster=self._config.node.cluster,
@@ -173,12 +176,12 @@ class SlaveNode:
             min_offset=store.min_offset,
             end=follower.copy.received,
             flushed=follower.copy.flushed,
-            confirmed=follower.known_confirmed(),
+            confirmed=confirmed,
             readable=readable.end,
             writable=False,
-            degraded=False,
-            degraded_since_ms=None,
-            degraded_bytes=0,
+            degraded=going_on is not None,
+            degraded_since_ms=None if going_on is None else going_on.since_ms,
+            degraded_bytes=total_bytes(ranges, confirmed),
             degraded_messages=None,
             waiting_for="" if follower.state == "following" else f"the master: {follower.problem}",
             nodes=(self._own_view(),),

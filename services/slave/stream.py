@@ -11,12 +11,13 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import slave_events
-from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 
-MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe
+MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
 SlaveSays = Hello | SlaveAck | LeafDigests
 
 _TICK_S = 1.0
@@ -76,7 +77,7 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
-    `hear` writes down, durably, in which epoch a master took this slave.
+    `hear` writes down, durably, in which epoch a master took this slave, `learn_degraded` what a master tells of degraded ranges.
     """
 
     store: Store
@@ -88,6 +89,7 @@ class StreamParts:
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
     hear: Callable[[Epoch], Awaitable[None]]
+    learn_degraded: Callable[[Degraded, PhysicalOffset], Awaitable[None]]
 
 
 class MasterStream:
@@ -162,6 +164,8 @@ class MasterStream:
                 ears.confirmed(command.confirmed, command.master_end)
             case slave_events.LearnTopics():
                 ears.topics_at(command.version)
+            case slave_events.LearnDegraded():
+                await self._parts.learn_degraded(command.ranges, command.term_start)
             case slave_events.SendAck():
                 await self._say(command.ack)
             case slave_events.SayHello():

@@ -2,6 +2,7 @@
 
 1@0,2@800       a lineage: epoch at start; "2b@800" is the same epoch opened by another, "1f@700" what RocketMQ appended to it
 0-900:x         the digest x of [0, 900)
+100-200,300-    degraded ranges; the last one goes on
 yes, no, 900, 900_000, "words with spaces", unknown (None), none (nothing of several)
 """
 
@@ -13,12 +14,14 @@ from typing import Any
 
 from dittomq.lineage import FOREIGN, Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.degraded import DegradedRange
 from dittomq.replication.events import RangeDigest
 from dittomq.routes import DataVersion
 
 _SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics")
 _SHOWN_ONLY_IF_KNOWN = ("end",)
 _HIDDEN = ("heartbeat_ms", "crc", "replica_uuid")
+_VALUES = (LineageEntry, RangeDigest, DataVersion, DegradedRange)
 _FACT = re.compile(r'(\w+)=("[^"]*"|\S*)')
 _OTHER = 1_000  # incarnations from here on are those of the other opener, "b"
 
@@ -31,7 +34,7 @@ def facts(text: str) -> dict[str, Any]:
 
 def shown(value: Any) -> str:
     """A command or a value in one line."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, (LineageEntry, RangeDigest, DataVersion)):
+    if dataclasses.is_dataclass(value) and not isinstance(value, _VALUES):
         return " ".join([type(value).__name__, *_shown_fields(value)])
     return _shown_value(value)
 
@@ -43,6 +46,8 @@ def _parsed(name: str, text: str) -> Any:
         return _digest(text)
     if name == "digests":
         return tuple(_digest(part) for part in text.split(",")) if text else ()
+    if name in ("degraded", "ranges"):
+        return tuple(_degraded(part) for part in text.split(",")) if text else ()
     if name == "topics":
         return DataVersion(*map(int, text.split(".")))
     if text in ("yes", "no"):
@@ -68,6 +73,11 @@ def _digest(text: str) -> RangeDigest:
     return RangeDigest(PhysicalOffset(int(start)), PhysicalOffset(int(end)), digest.encode())
 
 
+def _degraded(text: str) -> DegradedRange:
+    start, _, end = text.partition("-")
+    return DegradedRange(PhysicalOffset(int(start)), PhysicalOffset(int(end)) if end else None)
+
+
 def _shown_fields(value: Any) -> Iterator[str]:
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
@@ -83,6 +93,8 @@ def _shown_value(value: Any) -> str:
             return f"{value.epoch}{mark}@{value.start}"
         case RangeDigest():
             return f"{value.start}-{value.end}:{value.digest.decode()}"
+        case DegradedRange():
+            return f"{value.start}-{'' if value.end is None else value.end}"
         case DataVersion():
             return f"{value.state_version}.{value.timestamp_ms}.{value.counter}"
         case tuple():

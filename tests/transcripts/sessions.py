@@ -41,6 +41,7 @@ _UNTOLD: dict[str, Any] = {
     "cut_to": None,
     "ours_whole": True,
     "topics": None,
+    "degraded": (),
     "heard": 0,
     "verified_with": "u0",
     "end": None,  # of a verdict; whoever else has one tells it
@@ -48,13 +49,13 @@ _UNTOLD: dict[str, Any] = {
 
 
 class Master:
-    """A master's session. Opened with end, lineage, confirmed, min, window_bytes, loss_accepted."""
+    """A master's session. Opened with end, lineage, confirmed, min, window_bytes, loss_accepted, degraded."""
 
     ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
         log = MasterLog("c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"], "u0")
-        log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False))
+        log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False), degraded=given.get("degraded", ()))
         limits = SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)
 

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.broker.degraded_file import PATH, document
+from dittomq.broker.degraded_file import save as save_degraded
 from dittomq.commitlog.disk.storage import OsStorage, replace_file
 from dittomq.errors import UnreadableStore
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.degraded import DegradedRange
 from services.master.counting import MessageCount
-from services.master.degraded import PATH, DegradedRanges, load_degraded, save_degraded
+from services.master.degraded import DegradedRanges, add_degraded, load_degraded
 from services.master.turns import Turns
 
 
@@ -103,6 +106,46 @@ def test_a_damaged_record_of_ranges_is_refused_by_name(tmp_path: Path, text: byt
 
     with pytest.raises(UnreadableStore, match="degraded ranges is damaged"):
         load_degraded(storage, at(0), no_messages)
+
+
+def test_a_range_that_a_slave_was_told_of_goes_on_when_it_leads_and_the_group_still_is_degraded(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    save_degraded(storage, document([DegradedRange(at(10), at(20), 5, 3), DegradedRange(at(100), None, 7)], None))
+
+    loaded = load_degraded(storage, at(160), lambda _start, _end: 9)
+    loaded.begin(at(150), 99, 0)
+
+    assert (loaded.since_ms, loaded.messages(5)) == (7, None)
+    assert loaded.total_bytes(at(170)) == 10 + 70
+
+
+def test_what_was_said_of_bytes_that_were_cut_is_forgotten(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    save_degraded(storage, document([DegradedRange(at(10), at(20)), DegradedRange(at(40), at(60)), DegradedRange(at(70), None)], None))
+
+    assert load_degraded(storage, at(50), no_messages).total_bytes(at(500)) == 10 + 10
+
+
+def test_what_another_copy_knows_is_added_durably(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    save_degraded(storage, document([DegradedRange(at(10), at(20), 1, 1)], None))
+
+    add_degraded(storage, (DegradedRange(at(40), at(60), 2, 2),))
+
+    assert load_degraded(storage, at(100), no_messages).told == (DegradedRange(at(10), at(20), 1, 1), DegradedRange(at(40), at(60), 2, 2))
+
+
+def test_slaves_are_told_of_a_range_when_it_is_durable_and_of_nothing_twice() -> None:
+    ranges = DegradedRanges()
+    ranges.begin(at(100), 7, 0)
+    before = ranges.told
+
+    ranges.tell()
+    first = ranges.told
+    ranges.tell()
+
+    assert (before, first) == ((), (DegradedRange(at(100), None, 7),))
+    assert ranges.told is first
 
 
 def test_messages_count_when_the_whole_group_they_were_written_in_is_confirmed() -> None:

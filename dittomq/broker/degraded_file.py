@@ -1,0 +1,63 @@
+"""`dittomq/degraded`: what this node knows of ranges that fewer copies confirmed than asked.
+
+A master writes what it records, a slave what its master tells.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
+from dittomq.errors import UnreadableStore
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.degraded import Degraded, DegradedRange, united
+
+PATH = "dittomq/degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is written down. The messages of the range that goes on are those up to `counted_to`; None: that is not known."""
+
+    ranges: Degraded = ()
+    counted_to: PhysicalOffset | None = None
+
+
+def load(storage: Storage) -> Written:
+    """What was written down; nothing when nothing was. Raises UnreadableStore."""
+    if not storage.exists(PATH):
+        return Written()
+    try:
+        kept = json.loads(read_file(storage, PATH))
+        ranges = [_closed(*row) for row in kept["closed"]]
+        if kept["open"] is not None:
+            ranges.append(DegradedRange(PhysicalOffset(int(kept["open"])), None, kept.get("since_ms"), kept.get("messages")))
+        counted_to = kept.get("counted_to")
+        return Written(united((), ranges), None if counted_to is None else PhysicalOffset(int(counted_to)))
+    except (ValueError, KeyError, TypeError) as problem:
+        raise UnreadableStore(
+            PATH, f"the record of degraded ranges is damaged ({problem}); move the file away to go on without it"
+        ) from problem
+
+
+def document(ranges: Iterable[DegradedRange], counted_to: PhysicalOffset | None) -> bytes:
+    """All of it, to be written down."""
+    closed: list[list[int | None]] = []
+    value: dict[str, Any] = {"open": None, "since_ms": None, "counted_to": counted_to, "messages": None}
+    for each in ranges:
+        if each.end is None:
+            value |= {"open": each.start, "since_ms": each.since_ms, "messages": each.messages}
+        else:
+            closed.append([each.start, each.end, each.since_ms, each.messages])
+    return json.dumps({"closed": closed} | value).encode()
+
+
+def save(storage: Storage, document: bytes) -> None:
+    """Write it down, durably."""
+    replace_file(storage, PATH, document)
+
+
+def _closed(start: int, end: int, since_ms: int | None = None, messages: int | None = None) -> DegradedRange:
+    """A range as it was written down; the first versions of this program wrote only where it lies."""
+    return DegradedRange(PhysicalOffset(int(start)), PhysicalOffset(int(end)), since_ms, messages)

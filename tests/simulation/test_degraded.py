@@ -1,0 +1,162 @@
+"""What fewer copies confirmed than asked is known to every replica, so to whoever comes to lead."""
+
+import asyncio
+import json
+
+from dittomq.broker.degraded_file import PATH
+from dittomq.client import AsyncClient, CopyState, Producer, PutStatus, Receipt
+from dittomq.errors import OutcomeHandle
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.disk import Operation
+from tests.simulation.group import Group, play
+from tests.simulation.parser import parse_log
+from tests.simulation.shapes import Shape
+from tests.simulation.world import Power
+
+ALL_THREE = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH)
+
+
+async def degrade(group: Group, mq: AsyncClient, orders: Producer) -> Receipt:
+    """One slave is gone, and producers have waited for it twice; the receipt of what two copies then confirm."""
+    [created] = await mq.admin.create_topic("orders", 1)
+    assert created.error is None
+    assert (await orders.publish("orders", b"on three", queue=0)).status is PutStatus.PUT_OK
+    await asyncio.sleep(1)
+    await group.kill("a2")
+    while (receipt := await orders.publish("orders", b"on two", queue=0)).status is not PutStatus.SLAVE_NOT_AVAILABLE:
+        pass
+    return receipt
+
+
+def written_down(group: Group, name: str) -> list[tuple[int, int]]:
+    """The ranges that have ended, as a machine's disk has them."""
+    inode = group.node(name).disk.names.files[PATH]
+    return ended(inode.read(inode.size, 0))
+
+
+def ended(document: bytes) -> list[tuple[int, int]]:
+    return [(start, end) for start, end, *_ in json.loads(document)["closed"]]
+
+
+def keep_versions(group: Group, name: str) -> list[list[tuple[int, int]]]:
+    """Every version of them that is put in place from now on."""
+    disk, versions = group.node(name).disk, list[list[tuple[int, int]]]()
+    before = disk.watch
+
+    def watch(operation: Operation) -> None:
+        before(operation)
+        if operation.target == PATH and operation.inode is not None:
+            versions.append(ended(operation.inode.read(operation.inode.size, 0)))
+
+    disk.watch = watch
+    return versions
+
+
+def identity_of(group: Group, name: str, queue_offset: int) -> OutcomeHandle:
+    """The producer's identity of a message, from a machine's disk: clients are not shown it."""
+    files = group.node(name).disk.names.files
+    log = parse_log({path: inode.read(inode.size, 0) for path, inode in files.items() if path.startswith("commitlog/")})
+    [raw] = [record.properties for record in log.records if record.queue_offset == queue_offset]
+    properties = dict(pair.split("\x01") for pair in raw.decode().split("\x02") if pair)
+    return OutcomeHandle("a", properties["PID"], int(properties["SEQ"]), "orders", 0)
+
+
+async def promote(group: Group, mq: AsyncClient) -> None:
+    await group.kill("a0")
+    await mq.admin.change_role("a/1", old_master_is_stopped=True)
+
+
+def test_a_promoted_slave_says_since_when_its_group_is_degraded_and_how_much_ever_was() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        async with mq.producer(on_weak="return") as orders:
+            await degrade(group, mq, orders)
+            before = await mq.admin.ha_status("a/0")
+            following = await mq.admin.ha_status("a1:10911")
+            assert before.degraded
+            assert (following.degraded, following.degraded_since_ms) == (True, before.degraded_since_ms)
+            assert following.degraded_bytes == before.degraded_bytes > 0
+
+            await promote(group, mq)
+            while (await orders.publish("orders", b"on one", queue=0)).status is not PutStatus.SLAVE_NOT_AVAILABLE:
+                pass
+            leading = await mq.admin.ha_status("a1:10911")
+            assert (leading.degraded, leading.degraded_since_ms) == (True, before.degraded_since_ms)
+            assert leading.degraded_bytes > before.degraded_bytes
+
+        for name in ("a0", "a2"):
+            group.node(name).start()
+        await group.in_sync(mq, "a/1")
+        whole = await mq.admin.ha_status("a1:10911")
+        assert not whole.degraded
+        assert whole.degraded_bytes >= leading.degraded_bytes
+        await asyncio.sleep(10)
+        for name in ("a0", "a2"):
+            following = await mq.admin.ha_status(f"{name}:10911")
+            assert (following.degraded, following.degraded_bytes) == (False, whole.degraded_bytes)
+
+    play(story, ALL_THREE)
+
+
+def test_a_slave_that_was_away_learns_of_the_range_when_it_is_back_and_so_knows_it_as_master() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        async with mq.producer(on_weak="return") as orders:
+            await degrade(group, mq, orders)
+        group.node("a2").start()
+        await group.in_sync(mq)
+        await asyncio.sleep(1)
+        before = await mq.admin.ha_status("a/0")
+        assert not before.degraded
+
+        await mq.admin.change_role("a/2")
+        await group.in_sync(mq, "a/2")
+
+        assert (await mq.admin.ha_status("a2:10911")).degraded_bytes == before.degraded_bytes > 0
+
+    play(story, ALL_THREE)
+
+
+def test_a_master_that_lost_its_disk_learns_the_ranges_from_whom_it_takes_the_log() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        async with mq.producer(on_weak="return") as orders:
+            await degrade(group, mq, orders)
+        group.node("a2").start()
+        await group.in_sync(mq)
+        await asyncio.sleep(1)
+        [known] = written_down(group, "a1")
+
+        group.node("a0").crash(Power.LOSS)
+        await group.world.buried()
+        group.node("a0").lose_disk()
+        kept = keep_versions(group, "a0")
+        group.node("a0").start()
+        await group.in_sync(mq)
+
+        assert kept[0] == [known]
+        [(start, end)] = written_down(group, "a0")
+        assert start <= known[0] < known[1] <= end
+
+    play(story, ALL_THREE)
+
+
+def test_a_receipt_that_is_asked_for_again_from_the_promoted_one_names_the_copies_that_there_are() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        async with mq.producer(on_weak="return") as orders:
+            weak = await degrade(group, mq, orders)
+            assert {copy.node for copy in weak.copies} == {"a/0", "a/1"}
+            handle = identity_of(group, "a0", weak.queue_offset)
+            await promote(group, mq)
+            while (await orders.publish("orders", b"on one", queue=0)).status is not PutStatus.SLAVE_NOT_AVAILABLE:
+                pass
+
+            again = await orders.resolve(handle)
+            assert (again.queue_offset, again.duplicate, again.status) == (weak.queue_offset, True, PutStatus.SLAVE_NOT_AVAILABLE)
+            assert [(copy.node, copy.state) for copy in again.copies] == [("a/1", CopyState.FLUSHED)]
+
+            for name in ("a0", "a2"):
+                group.node(name).start()
+            await group.in_sync(mq, "a/1")
+            whole = await orders.resolve(handle)
+            assert (whole.status, {copy.node for copy in whole.copies}) == (PutStatus.PUT_OK, {"a/0", "a/1", "a/2"})
+
+    play(story, ALL_THREE)
