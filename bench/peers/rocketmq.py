@@ -18,8 +18,10 @@ from bench.peers.running import NotInstalled, PeerFailed, end, free_ports, liste
 from tests.interop.release import Release, release
 
 NAME = "RocketMQ 5.3.3, SYNC_MASTER, SYNC_FLUSH, inSyncReplicas=2"
+SHORT = "RocketMQ 5.3.3"
 _VERSION = "5.3.3"
 _SEGMENT_BYTES = 1 << 30
+_RECORD_BYTES = 1_150  # 1 KiB and what is around it
 _PATIENCE_S = 180.0
 _OPENED = ("java.lang", "java.nio", "java.util", "jdk.internal.ref", "sun.nio.ch")
 _LOGBACK = Path(__file__).parents[2] / "tests" / "interop" / "rocketmq" / "logback.xml"
@@ -81,8 +83,12 @@ class RocketMq:
         """Messages a second: each of `callers` sends `calls` batches and waits for each."""
         return callers * batch * calls / self._send(callers, batch, calls)[0]
 
+    def fill(self, size: int) -> None:
+        """Send about `size` bytes more. Stay below one segment, with what warmed up: a new slave copies only the last one."""
+        self._send(8, 256, max(1, size // (8 * 256 * _RECORD_BYTES)))
+
     def copy(self) -> Copied:
-        """Empty the slave and start it anew, beside an idle master; it copies the master's last segment."""
+        """Empty the slave and start it anew, beside an idle master."""
         assert self._slave is not None
         end(self._slave)
         shutil.rmtree(self._folder / "slave-store")

@@ -8,7 +8,6 @@ from bench.replication.pairs import Bench, alternate, latency, rate, up
 
 _CALLERS = 8
 _SMALL = 32
-_MIB = 1 << 20
 
 
 async def postgres_pair(bench: Bench) -> list[Figure]:
@@ -46,29 +45,18 @@ async def etcd_three(bench: Bench) -> list[Figure]:
 
 
 async def rocketmq_pair(bench: Bench) -> list[Figure]:
-    """A master that waits for its slave's page cache, with its own client: one caller, batches, and a new slave."""
+    """A master that waits for its slave's page cache, with its own client: one caller, and batches."""
     calls, rounds, large_rounds = bench.sizes.calls, _rounds(bench, _SMALL), _rounds(bench, BATCH)
     async with up(rocketmq.rocketmq_in(bench.folder / "rocketmq")) as peer:
         one = await alternate(bench, "one caller, RocketMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls))
         small = await alternate(bench, "8 × 32, RocketMQ", lambda: _rate(bench, _SMALL), lambda: peer.batches(_CALLERS, _SMALL, rounds))
         large = await alternate(bench, "8 × 256, RocketMQ", lambda: _rate(bench), lambda: peer.batches(_CALLERS, BATCH, large_rounds))
-        await bench.product.fill(bench.sizes.copied)
-        copied = await alternate(bench, "new slave, RocketMQ", bench.product.copy, peer.copy)
-    name = "RocketMQ 5.3.3"
+    name = rocketmq.SHORT
     return [
         latency(f"one caller, {name}", one, 50, None),
         latency(f"one caller, {name}", one, 99, 0.4),
         rate(f"8 × 32, {name}", small, 1.5),
         rate(f"8 × 256, {name}", large, 2.0),
-        Figure(
-            f"new slave, from its first byte to its last, {name}",
-            "MiB/s",
-            [mine.size / _MIB / mine.seconds for mine, _ in copied],
-            [theirs.size / _MIB / theirs.seconds for _, theirs in copied],
-            at_least=1.0,
-        ),
-        Figure("new slave, from its start to its first byte", "s", [mine.first_byte_s for mine, _ in copied], at_most=1.0),
-        Figure(f"  the same, {name}", "s", [theirs.first_byte_s for _, theirs in copied]),
     ]
 
 

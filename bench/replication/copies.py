@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from bench.peers import postgres, redis
+from bench.peers import postgres, redis, rocketmq
 from bench.product import BATCH, BODY_BYTES, SLAVE, TOPIC, Product, product_of
 from bench.ratios import Figure
 from bench.replication.pairs import REST_S, Bench, alternate, up
@@ -22,6 +22,20 @@ from dittomq.testing.state import Settings
 _MIB = 1 << 20
 _CALLERS = 8
 _SHORT_SILENCE: Settings = {"replication.heartbeat_ms": 500, "replication.silence_ms": 1_000}
+
+
+async def new_slave(bench: Bench) -> list[Figure]:
+    """An empty slave, and a new one of RocketMQ: when it has its first byte, and how fast the others come."""
+    async with up(rocketmq.rocketmq_in(bench.folder / "rocketmq")) as peer:
+        await bench.product.fill(bench.sizes.copied)
+        await asyncio.to_thread(peer.fill, bench.sizes.copied * 3 // 4)
+        found = await alternate(bench, "new slave, RocketMQ", bench.product.copy, peer.copy)
+    mine, theirs = ([each.size / _MIB / each.seconds for each in side] for side in zip(*found, strict=True))
+    return [
+        Figure(f"new slave, from its first byte to its last, {rocketmq.SHORT}", "MiB/s", mine, theirs, at_least=1.0),
+        Figure("new slave, from its start to its first byte", "s", [each.first_byte_s for each, _ in found], at_most=1.0),
+        Figure(f"  the same, {rocketmq.SHORT}", "s", [each.first_byte_s for _, each in found]),
+    ]
 
 
 async def gap(bench: Bench) -> list[Figure]:
