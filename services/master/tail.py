@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections import deque
-from itertools import islice
 
 from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset
@@ -32,21 +31,20 @@ class Tail:
         """Whole records from `start` on, below `limit`, at most `max_bytes` or one piece; None when they are no longer here."""
         if not self._pieces or start < self._pieces[0][0]:
             return None
-        back = 0
-        for offset, _ in reversed(self._pieces):
-            back += 1
-            if offset <= start:
-                break
-        first = len(self._pieces) - back
-        if self._pieces[first][0] != start:
+        at = len(self._pieces) - 1
+        while self._pieces[at][0] > start:  # a slave that keeps up asks for the last ones, and a deque is quick at its ends
+            at -= 1
+        if self._pieces[at][0] != start:
             return None
         taken: list[bytes] = []
         size = 0
-        for offset, data in islice(self._pieces, first, None):
+        while at < len(self._pieces):
+            offset, data = self._pieces[at]
             if offset + len(data) > limit or (taken and size + len(data) > max_bytes):
                 break
             taken.append(data)
             size += len(data)
+            at += 1
         if not taken:
             return None
         return taken[0] if len(taken) == 1 else b"".join(taken)
