@@ -28,6 +28,7 @@ from dittomq.client.outbox_events import (
     StreamEnded,
     StreamOpened,
     Ticked,
+    TurnEnded,
 )
 from dittomq.client.queues import master_of
 from dittomq.client.routing import Surroundings, backoff_s
@@ -42,6 +43,8 @@ from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
 _MAX_SESSIONS = 1_024
+_TURNS_OF_AN_ANSWER = 4
+"""Callbacks from an answer to the offer of whoever waited for it: a shield, a task, and those around it."""
 
 Settled = SettleStored | SettleNotStored | SettleUnknown
 Stream = grpc.aio.StreamStreamCall[pb.PublishStreamRequest, pb.PublishStreamResponse]
@@ -75,6 +78,7 @@ class GroupLink:
         self._outgoing_changed = asyncio.Event()
         self._ending: asyncio.Future[DittoError] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._turn_awaited = False
         self._closed = False
 
     def offer(self, batch: Batch) -> None:
@@ -216,6 +220,16 @@ class GroupLink:
         else:
             self._work.clear()
         self._set_timer()
+        if isinstance(event, Offered | FrameStored | FrameRefused) and self._outbox.wants_turn and not self._turn_awaited:
+            self._turn_awaited = True
+            self._await_turn(1 if isinstance(event, Offered) else _TURNS_OF_AN_ANSWER)
+
+    def _await_turn(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._await_turn, turns - 1)
+        else:
+            self._turn_awaited = False
+            self._feed(TurnEnded())
 
     def _send(self, frame: Frame) -> None:
         """The newest epoch is remembered before anything leaves, so that `sent_epoch` is never too low."""

@@ -39,6 +39,7 @@ from dittomq.client.outbox_events import (
     StreamEnded,
     StreamOpened,
     Ticked,
+    TurnEnded,
 )
 from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, ProducerExpired, QueueFull, Refused, SequenceGap, TooFewCopies
 from dittomq.receipts import FrameReceipt
@@ -104,12 +105,18 @@ class Outbox:
         self._problem: DittoError | None = None  # the last thing that went wrong; None after a frame was stored
         self._down_since: float | None = None  # first failure since the last stored frame
         self._failed_at = 0.0
+        self._slot_freed = False  # an answer came since the last new frame
         self._commands: list[Command] = []
 
     @property
     def wants_stream(self) -> bool:
         """There is something to send."""
         return bool(self._waiting or self._frames)
+
+    @property
+    def wants_turn(self) -> bool:
+        """A frame may leave when `TurnEnded` says that nobody else is about to join it; asked after an offer or an answer."""
+        return self._stream is _Stream.OPEN and bool(self._waiting) and (self._slot_freed or not self._frames)
 
     def next_due(self) -> float | None:
         """When `Ticked` is due, on the monotonic clock; None: not at all."""
@@ -137,6 +144,8 @@ class Outbox:
                 self._ended(problem, now)
             case Ticked():
                 self._expire(now)
+            case TurnEnded():
+                pass
             case Abandoned():
                 self._abandon()
             case _:
@@ -144,7 +153,8 @@ class Outbox:
         if self._stream is _Stream.DRAINING and all(frame.state is not FrameState.SENT for frame in self._frames):
             self._regroup()
         if self._stream is _Stream.OPEN:
-            self._send(now, slot_freed=isinstance(event, FrameStored | FrameRefused))
+            self._slot_freed |= isinstance(event, FrameStored | FrameRefused)
+            self._send(now, turn_ended=not isinstance(event, Offered | FrameStored | FrameRefused))
         commands, self._commands = self._commands, []
         return commands
 
@@ -282,7 +292,7 @@ class Outbox:
         while self._waiting and (all_of_them or self._send_by(self._waiting.first) <= now):
             self._commands.append(SettleNotStored(self._waiting.take(), self._problem or self._unsent()))
 
-    def _send(self, now: float, *, slot_freed: bool) -> None:
+    def _send(self, now: float, *, turn_ended: bool) -> None:
         for frame in self._frames:
             if frame.state is FrameState.TO_SEND:
                 self._send_frame(frame, now)
@@ -290,19 +300,23 @@ class Outbox:
             if self._frames:
                 return
             self._session.renew()
-        while self._waiting and len(self._frames) < self._options.max_frames and self._may_leave(now, slot_freed=slot_freed):
+        while self._waiting and len(self._frames) < self._options.max_frames and self._may_leave(now, turn_ended=turn_ended):
             frame = make_frame(self._frame_count, self._session.producer_id, self._session.next, self._waiting.take_frame())
             self._frame_count += 1
             self._session.next = frame.end_sequence
             self._frames.append(frame)
             self._send_frame(frame, now)
-            slot_freed = False
+            self._slot_freed = False
+        self._slot_freed = self._slot_freed and not turn_ended
 
-    def _may_leave(self, now: float, *, slot_freed: bool) -> bool:
-        """A frame leaves when none is in flight, when an answer has freed a slot, or when it is full; linger delays the first two."""
+    def _may_leave(self, now: float, *, turn_ended: bool) -> bool:
+        """A frame leaves when it is full, or, at the end of a turn, when none is in flight or an answer has freed a slot; linger delays that.
+
+        Callers who were answered together offer their next batches in one turn: these go in one frame, not the first of them alone.
+        """
         if self._lingers() and self._waiting.first.offered + self._options.linger_s > now:
             return False
-        return slot_freed or not self._frames or self._waiting.full
+        return self._waiting.full or (turn_ended and (self._slot_freed or not self._frames))
 
     def _lingers(self) -> bool:
         return self._options.linger_s > 0 and not self._waiting.full

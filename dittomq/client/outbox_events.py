@@ -50,11 +50,16 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """Whoever offers a batch in this turn of the loop has done so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Abandoned:
     """The stream is over and there will be no other: everything is settled now."""
 
 
-Event = Offered | StreamOpened | FrameStored | FrameRefused | StreamEnded | Ticked | Abandoned
+Event = Offered | StreamOpened | FrameStored | FrameRefused | StreamEnded | Ticked | TurnEnded | Abandoned
 
 
 @dataclass(frozen=True, slots=True)

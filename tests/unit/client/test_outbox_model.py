@@ -24,6 +24,7 @@ from dittomq.client.outbox_events import (
     StreamEnded,
     StreamOpened,
     Ticked,
+    TurnEnded,
 )
 from dittomq.errors import InvalidField, NotReady, OutOfReach, Refused, SequenceGap, TopicNotFound
 from dittomq.message import Message
@@ -138,6 +139,9 @@ class Run:
             del self.stream.back[at]
             self.feed(event)
 
+    def end_turn(self) -> None:
+        self.feed(TurnEnded())
+
     def wait(self, seconds: float) -> None:
         self.now += seconds
         self.feed(Ticked())
@@ -148,6 +152,7 @@ STEPS = st.one_of(
     st.tuples(st.just("offer"), st.integers(1, 4), st.booleans()),
     st.tuples(st.just("deliver"), REFUSALS, st.one_of(st.none(), st.integers(0, 3))),
     st.tuples(st.just("answer"), st.integers(0, 3)),
+    st.tuples(st.just("end_turn")),
     st.tuples(st.just("open")),
     st.tuples(st.just("break_stream")),
     st.tuples(st.just("fail_to_open")),
@@ -219,8 +224,10 @@ def test_who_is_refused_by_name_fails_alone_and_the_rest_keep_their_order_in_fro
             ("deliver", None),
             ("answer", 0),
             ("answer", 0),
+            ("end_turn",),
             ("deliver", None),
             ("answer", 0),
+            ("end_turn",),
             ("deliver", None),
             ("answer", 0),
         ],
@@ -229,6 +236,27 @@ def test_who_is_refused_by_name_fails_alone_and_the_rest_keep_their_order_in_fro
     assert run.absent == [b"1"]
     assert run.stored == [b"0", b"2", b"3", b"4", b"5"]
     assert run.broker.log == [b"0", b"2", b"3", b"4", b"5"]
+
+
+def test_batches_that_are_offered_in_one_turn_leave_in_one_frame() -> None:
+    run = Run()
+    play(run, [("offer", 1, False), ("open",), ("deliver", None), ("answer", 0)])
+    assert run.stream is not None
+
+    play(run, [("offer", 1, False), ("offer", 1, False), ("end_turn",)])
+
+    assert [len(frame.content()[0]) for frame in run.stream.out] == [2]
+
+
+def test_an_answer_lets_the_next_frame_go_and_not_before_the_turn_has_ended() -> None:
+    run = Run()
+    play(run, [("offer", 1, False), ("open",), ("offer", 1, False), ("end_turn",), ("deliver", None), ("answer", 0)])
+    assert run.stream is not None
+    assert not run.stream.out
+
+    play(run, [("offer", 1, False), ("end_turn",)])
+
+    assert [len(frame.content()[0]) for frame in run.stream.out] == [2]
 
 
 def test_a_frame_that_arrives_late_behind_a_refused_one_is_not_stored_beside_its_second_copy() -> None:
