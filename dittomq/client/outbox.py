@@ -310,7 +310,7 @@ class Outbox:
         self._slot_freed = self._slot_freed and not turn_ended
 
     def _may_leave(self, now: float, *, turn_ended: bool) -> bool:
-        """A frame leaves when it is full, or, at the end of a turn, when none is in flight or an answer has freed a slot; linger delays that.
+        """A frame leaves when it is full, or, at the end of a turn, when none is in flight or an answer freed a slot; linger delays that.
 
         Callers who were answered together offer their next batches in one turn: these go in one frame, not the first of them alone.
         """
