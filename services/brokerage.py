@@ -82,6 +82,7 @@ async def open_node(
         reserve_bytes=config.store.reserve_bytes,
         node=config.name,
         path=config.node.data_dir,
+        refills=service is BrokerService.SLAVE,
     )
     async with open_store(doors, options, lane) as store:
         if await lane.call(grant) != before:  # whoever held the store until now has changed it

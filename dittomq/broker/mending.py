@@ -78,6 +78,10 @@ class Mender:
             self._suspects[position] = None
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Somebody may be there who was not: ask for what is damaged now."""
+        self._wake.set()
+
     async def run(self) -> None:
         """Look and mend until cancelled; raises StoreFailed when the disk fails."""
         pause_s = _FIRST_PAUSE_S

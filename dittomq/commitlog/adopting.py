@@ -14,7 +14,7 @@ import struct
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import scan_at, skip_damage
+from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
 from dittomq.commitlog.disk.storage import Storage, read_file
 from dittomq.commitlog.queues.queue_index import FOLDER as QUEUES_FOLDER
 from dittomq.commitlog.records.foreign import NotRead
@@ -79,14 +79,14 @@ def adopt(layout: Layout) -> StopKind:
 
 def _last_whole_end(log: Log) -> int:
     """The end of the last whole record or mark; looks no further back than the segment that holds it."""
-    foreign = Seals(())
+    foreign, source = Seals(()), LegiblePages(log)
     for start in range(log.stop - log.segment_bytes, log.min_offset - 1, -log.segment_bytes):
         stop = start + log.segment_bytes
         at = found = start
         while at < stop:
-            _, scan = scan_at(log, foreign, at, stop)
+            _, scan = scan_at(source, foreign, at, stop)
             found = max(found, scan.end)
-            at = scan.end if scan.end > at and not scan.problem else skip_damage(log, scan.end, stop)
+            at = scan.end if scan.end > at and not scan.problem else skip_damage(source, scan.end, stop)
         if found > start:
             return found
     return log.min_offset
@@ -98,7 +98,7 @@ def _recovery_start(storage: Storage, log: Log) -> int:
     with contextlib.suppress(FileNotFoundError, struct.error):
         newest_ms = min(_CHECKPOINT_FRONT.unpack_from(read_file(storage, _CHECKPOINT))) - _MARGIN_MS
     for start in range(log.stop - log.segment_bytes, log.min_offset - 1, -log.segment_bytes):
-        head = log.read(start, _HEAD_BYTES, log.stop)
+        head = LegiblePages(log).read(start, _HEAD_BYTES, log.stop)
         if START.unpack_from(head)[1] in {MAGIC_1, MAGIC_2} and 0 < store_ms_of(head) <= newest_ms:
             return start
     return log.min_offset

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.scanning import LegiblePages
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.storage import Storage
@@ -94,12 +95,12 @@ def forget_unfinished(storage: Storage, generation: int) -> None:
 
 def _save_tail(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> str:
     to, tail_end = ends
-    path = f"{side_file.FOLDER}/tail-{to}-{generation}"
+    path, source = f"{side_file.FOLDER}/tail-{to}-{generation}", LegiblePages(log)
     with contextlib.closing(storage.open(path, create=True)) as file:
         file.truncate(0)
         at = to
         while at < tail_end:
-            data = log.read(at, min(_COPY_BYTES, tail_end - at), log.stop)
+            data = source.read(at, min(_COPY_BYTES, tail_end - at), log.stop)
             file.pwrite(data, at - to)
             at += len(data)
         file.fdatasync()
@@ -126,7 +127,7 @@ def _cut_queues(storage: Storage, to: int) -> None:
         _truncate_queue(storage, folder_of(topic, queue), ends.get((topic, queue), 0), held.file_units)
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
     keys = held.keys if held.end <= to else key_index.cut_mark(storage, held.keys, to)
-    checkpoint.save(storage, checkpoint.Checkpoint(min(held.end, to), held.store_ms, held.file_units, ranges, keys))
+    checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys))
 
 
 def _ends_below(storage: Storage, held: checkpoint.Checkpoint, to: int) -> dict[checkpoint.QueueKey, int] | None:

@@ -7,8 +7,10 @@ A crash anywhere leaves the range on the register: to mend it again changes noth
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from dittomq.commitlog import leaping
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
 from dittomq.commitlog.disk.storage import Storage
@@ -21,7 +23,7 @@ from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.state import damaged
-from dittomq.commitlog.state.damaged import Damage, DamagedRange
+from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
 
@@ -35,7 +37,7 @@ class Verified(NamedTuple):
 
 
 class Mending(ABC):
-    """A store's damage. `_mended` is what is whole again and still on the register on disk."""
+    """A store's damage. `_unread` are bytes of `_damage`; `_mended` is what is whole again and still on the register on disk."""
 
     flushed: PhysicalOffset
     _storage: Storage
@@ -46,7 +48,8 @@ class Mending(ABC):
     _derived: Derived
     _receiver: Receiver
     _damage: Damage
-    _mended: Damage
+    _unread: Damage
+    _mended: Register
     _checkpointed: tuple[int, int] | None
 
     @property
@@ -58,6 +61,30 @@ class Mending(ABC):
     def damaged(self) -> list[DamagedRange]:
         """The same as a list of ranges."""
         return list(self.damage.ranges)
+
+    @property
+    def unread(self) -> Damage:
+        """What of it no queue and no producer here knows: which offsets and sequences its messages have, only another copy can tell."""
+        return self._unread.clipped(self._log.min_offset, self._log.end) if self._unread.ranges else self._unread
+
+    def leap(self, others: Iterable[checkpoint.QueueKey]) -> int:
+        """Durably let all numbers go on behind those that unread ranges may hide; returns how many offsets a queue leaps over at most.
+
+        For a master that is to lead without these ranges, which count as read from then on. `others` are queues that may have messages
+        there and nowhere else.
+        """
+        gate = self._gate
+        with gate.filing, gate.dispatching, gate.writing("leap"):
+            unread = self.unread
+            if not unread.ranges:
+                return 0
+            count = leaping.leap(self._log, self._seals, self._derived, unread, others)
+            self._checkpointed = None
+        self.checkpoint()
+        with gate.filing, gate.guard("leap"):
+            self._unread = Damage()
+            self._file(self._damage, self._mended)
+        return count
 
     def verify(self, start: int, end: int) -> Verified:
         """Verify what is flushed of the records that have a byte in [start, end); what is not whole is durably noted.
@@ -99,6 +126,7 @@ class Mending(ABC):
             if not start < end <= self._log.segment_of(start)[1]:
                 raise InvalidField("end", f"a hole from {start:,} to {end:,} does not lie in one segment")
             self.check_room(0)
+            self._unread = self._unread.with_range(start, end, self._log.segment_bytes)
             self._file(self._damage.with_range(start, end, self._log.segment_bytes), self._mended)
             self._receiver.skip(start, end)
             return PhysicalOffset(end)
@@ -121,8 +149,8 @@ class Mending(ABC):
                 self._derived.mend(lasting, log.end)
             for entry in lasting:
                 self._fill(entry, minimums)
-            self._mended = self._mended.with_range(start, end, log.segment_bytes)
-            self._damage = self._damage.without(start, end)
+            self._mended = self._mended.with_range(start, end, log.segment_bytes, unread=self._unread)
+            self._damage, self._unread = self._damage.without(start, end), self._unread.without(start, end)
             self._checkpointed = None
 
     def heal(self, start: int) -> bool:
@@ -140,7 +168,7 @@ class Mending(ABC):
     def file_mended(self) -> None:
         """Durably take off the register all that was mended before this was called; a checkpoint knows it then."""
         mended = self._mended
-        if not mended.ranges:
+        if not mended.damage.ranges:
             return
         self.checkpoint()
         with self._gate.filing, self._gate.guard("file_mended"):
@@ -195,12 +223,12 @@ class Mending(ABC):
             if damage != self._damage:
                 self._file(damage, self._mended)
 
-    def _file(self, damage: Damage, mended: Damage) -> None:
-        """Durably write down both, then let them be in force."""
-        both = damage
-        for start, end in mended.ranges:
-            both = both.with_range(start, end, self._log.segment_bytes)
-        damaged.save(self._storage, both)
+    def _file(self, damage: Damage, mended: Register) -> None:
+        """Durably write down both, then let them be in force. What was unread stays so on disk until the queues there know it."""
+        register = Register(damage, self._unread)
+        for start, end in mended.damage.ranges:
+            register = register.with_range(start, end, self._log.segment_bytes, unread=mended.unread)
+        damaged.save(self._storage, register)
         self._damage, self._mended = damage, mended
 
     @abstractmethod

@@ -24,6 +24,8 @@ class StoreOptions:
     open_files: int = 512
     # How far zeros are written ahead of the end.
     zero_window_bytes: int = 64 * 1024 * 1024
+    # Segments that are missing or short become damage that other copies give back: for followers. Otherwise they are refused.
+    refills: bool = False
     # Stands in every record as the host that bore and stored it.
     host: Host = _LOOPBACK
     # "broker/id" and where the store lies, for sentences.

@@ -187,7 +187,9 @@ class Reader:
         before = self._index.units(queue, offset - 1, 1) if offset > low else []
         position = before[0][0] + before[0][1] if before else self._log.min_offset
         return CorruptRecord(
-            self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} was damaged when its queue was built"
+            self._node,
+            position,
+            f"message {offset:,} of queue {queue.queue} of {queue.topic} was damaged when its queue was built, or its number was left out",
         )
 
 

@@ -11,14 +11,15 @@ from typing import NamedTuple
 from dittomq.commitlog import anew, dropping
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
-from dittomq.commitlog.disk.scanning import WINDOW_BYTES, scan_at, scan_singly, skip_damage
+from dittomq.commitlog.disk.scanning import WINDOW_BYTES, LegiblePages, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.disk.segment import FOLDER, check_sizes, starts_of
 from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers
-from dittomq.commitlog.queues.checkpoint import Checkpoint
+from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
@@ -26,8 +27,9 @@ from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, k
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.refilling import Refilling
 from dittomq.commitlog.state import damaged, watermark
-from dittomq.commitlog.state.damaged import Damage
+from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.commitlog.visits import Visits
 from dittomq.errors import UnreadableStore
 
@@ -36,34 +38,53 @@ _READ_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a store lies and the sizes it is configured with."""
+    """Where a store lies and how it is configured."""
 
     storage: Storage
     files: OpenFiles
     maker: SegmentMaker
-    name: str
-    queue_file_units: int
-    key_sizes: KeySizes
+    options: StoreOptions
+
+    @property
+    def name(self) -> str:
+        """Where it lies, for sentences."""
+        return self.options.path
+
+    @property
+    def queue_file_units(self) -> int:
+        """Units in each file of a queue."""
+        return self.options.queue_file_units
+
+    @property
+    def key_sizes(self) -> KeySizes:
+        """How large the files of the key index are."""
+        return self.options.key_sizes
 
 
 @dataclass(slots=True)
 class Recovered:
-    """A store as found. `damage` is what was written down and what was met on the way."""
+    """A store as found. `register` is what was written down of damage and what was met on the way."""
 
     log: Log
     derived: Derived
     mark: watermark.Watermark
     seals: Seals
-    damage: Damage
+    register: Register
     notes: list[str] = field(default_factory=list)
+
+    def pass_over(self, start: int, end: int, leap: Leap) -> None:
+        """Note that [start, end) is damaged, and unread unless all its numbers were left out."""
+        unread = Damage() if leap.covers(start, end) else Damage((DamagedRange(start, end),))
+        self.register = self.register.with_range(start, end, self.log.segment_bytes, unread=unread)
 
 
 class _Known(NamedTuple):
-    """Up to where the side files speak: queues, producers; and up to where queues may be built in any case."""
+    """Up to where the side files speak: queues, producers; up to where queues may be built in any case; and what was leapt over."""
 
     dispatched: int
     covered: int
     readable: int
+    leap: Leap
 
 
 def recover(layout: Layout, *, power_lost: bool) -> Recovered:
@@ -72,6 +93,9 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     The log ends where its last whole record does, whatever follows. Raises UnreadableStore.
     """
     notes: list[str] = []
+    register = _load_register(layout.storage, notes)
+    if layout.options.refills:
+        register = Refilling(layout.storage, layout.files, layout.maker, layout.name).run(register, notes)
     log = open_log(layout)
     held = _load_checkpoint(layout, notes)
     table, covered = _load_producers(layout.storage, notes)
@@ -91,12 +115,13 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         checkpoint.remove(layout.storage)
         remove_all(layout.storage, keys_on_disk(layout.storage))
         held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes))
+    index.leap(held.leap)
     keys = key_index.recover(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
-    found = Recovered(log, derived, mark, visits.seals, _load_damage(layout.storage, notes), notes)
+    found = Recovered(log, derived, mark, visits.seals, register, notes)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
     try:
-        end = _absorb(found, visits, _Known(held.end, covered, readable))
+        end = _absorb(found, visits, _Known(held.end, covered, readable, held.leap if covered >= held.end else Leap()))
     except NotRead as problem:
         raise UnreadableStore(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
@@ -120,27 +145,28 @@ def open_log(layout: Layout) -> Log:
 
 
 def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:
-    """Take in all records from where the side files stop; returns where the log ends."""
-    log, flushed = found.log, found.mark.flushed
+    """Take in all records from where the side files stop; returns where the log ends. What the disk does not give counts as zeros."""
+    log, source, flushed = found.log, LegiblePages(found.log), found.mark.flushed
     at = max(log.min_offset, min(known.dispatched, known.covered, flushed))
     while True:
         below = at < flushed
         if not below and found.seals.at(at).sealed:
-            batches, scan = visits.ours(scan_at(log, found.seals, at, log.stop, scan_singly))
+            batches, scan = visits.ours(scan_at(source, found.seals, at, log.stop, scan_singly))
         else:
-            batches, scan = scan_at(log, found.seals, at, flushed if below else log.stop)
+            batches, scan = scan_at(source, found.seals, at, flushed if below else log.stop)
         found.derived.absorb(batches, scan, queues_from=known.dispatched, producers_from=known.covered)
         log.end = max(log.end, scan.end)
         found.derived.dispatch.run(min(scan.end, known.readable))  # while its units are at hand
-        over = found.damage.end_over(scan.end)
+        over = found.register.damage.end_over(scan.end)
         if over is not None and over <= log.stop:
             at = over
+            found.pass_over(scan.end, at, known.leap)
         elif scan.end == at and not below:
             if not visits.begin_at(at):
                 return at
         elif scan.end == at or (scan.problem and below):
-            at = skip_damage(log, scan.end, flushed)
-            found.damage = found.damage.with_range(scan.end, at, log.segment_bytes)
+            at = skip_damage(source, scan.end, flushed)
+            found.pass_over(scan.end, at, known.leap)
         else:
             at = scan.end
         log.end = max(log.end, at)
@@ -197,13 +223,16 @@ def _load_watermark(storage: Storage, held: Checkpoint | None, notes: list[str])
     return fallback
 
 
-def _load_damage(storage: Storage, notes: list[str]) -> Damage:
+def _load_register(storage: Storage, notes: list[str]) -> Register:
+    """Damaged, it leaves nobody who knows what queues and producers lack: they are built anew, and what it named is met again."""
     try:
         return damaged.load(storage)
     except DamagedSideFile as problem:
-        notes.append(f"{problem}; what it named is found again where it is read")
+        notes.append(f"{problem}; what it named is found again where the log is read, and all queues are built again from it")
+        checkpoint.remove(storage)
+        producers.remove(storage)
         damaged.remove(storage)
-        return Damage()
+        return Register()
 
 
 def _load_producers(storage: Storage, notes: list[str]) -> tuple[producers.Producers, int]:
@@ -245,7 +274,7 @@ def _lost(flushed: int, stop: int) -> str:
 
 
 def tail_end(log: Log, *, power_lost: bool) -> int:
-    """One past the last byte behind the log's end that is not zero; the log's end when there is none.
+    """One past the last byte behind the log's end that is not zero, or that the disk does not give; the log's end when there is none.
 
     Without a power loss bytes were left in the order in which they were written: when the next record's place is empty, all is.
     """
@@ -260,7 +289,11 @@ def _last_set_byte(log: Log, start: int, stop: int) -> int:
     found, at = start, start
     zeros = bytes(_READ_BYTES)
     while at < stop:
-        data = log.read(at, _READ_BYTES, stop)
+        try:
+            data = log.read(at, _READ_BYTES, stop)
+        except OSError:
+            found = at = min(at + _READ_BYTES, log.segment_of(at)[1], stop)
+            continue
         if data != zeros[: len(data)]:
             found = at + len(data.rstrip(b"\0"))
         at += len(data)

@@ -11,6 +11,7 @@ write, so the beginning of one record and nothing behind it. Anything else says 
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import scan_at
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.state.damaged import Damage
 
@@ -35,6 +36,13 @@ def write_again(log: Log, seals: Seals, damage: Damage, start: int) -> bool:
 
 
 def is_torn(log: Log, tail_end: int) -> bool:
-    """Whether what lies behind the log's end, up to its last byte that is not zero, is the beginning of one record, or nothing."""
-    size = int.from_bytes(log.read(log.end, _SIZE_BYTES, log.stop), "big")
-    return tail_end - log.end < max(size, 1)
+    """Whether what lies behind the log's end, up to its last byte that is not zero, is the beginning of one record, or nothing.
+
+    What the disk does not give may have been a whole one.
+    """
+    written = tail_end - log.end
+    try:
+        size = int.from_bytes(log.read(log.end, _SIZE_BYTES, log.stop), "big")
+        return written < min(max(size, 1), MAX_RECORD_BYTES) and len(log.read(log.end, written, log.stop)) == written
+    except OSError:
+        return False

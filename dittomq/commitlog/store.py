@@ -34,7 +34,7 @@ from dittomq.commitlog.recovery import Layout, Recovered
 from dittomq.commitlog.settling import is_torn, write_again
 from dittomq.commitlog.state import boot, damaged, identity, lineage_file, watermark
 from dittomq.commitlog.state.boot import StopKind
-from dittomq.commitlog.state.damaged import Damage
+from dittomq.commitlog.state.damaged import Register
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, cut_lineage, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -63,7 +63,7 @@ class Store(Front, Mending):
         self._lock = lock
         self._files = OpenFiles(storage, options.open_files)
         self._maker = SegmentMaker(storage, options.segment_bytes)
-        self._layout = Layout(storage, self._files, self._maker, options.path, options.queue_file_units, options.key_sizes)
+        self._layout = Layout(storage, self._files, self._maker, options)
         self._gate = Gate()
         self.ahead = Ahead(storage, options, self._gate, self._maker, lambda: self._log)
 
@@ -139,6 +139,7 @@ class Store(Front, Mending):
         with self._gate.writing("append"):
             assert self.lineage, "a master opens its epoch before it appends"
             assert not self._receiver.partial, "a log that ends inside a record is recovered before it is appended to"
+            assert not self.unread.ranges, "numbers that damage hides are known, or leapt over, before others are given"
             self._check_room_for(frames)
             group = self._appender.append(frames, now_ms)
             self._receiver.end = group.end
@@ -267,7 +268,8 @@ class Store(Front, Mending):
                 self._note_begun_anew()
                 ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self._derived.index.queues.items()}
                 keys = self._derived.dispatch.keys
-                held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, self._options.queue_file_units, ranges, keys.mark)
+                units, leap = self._options.queue_file_units, self._derived.index.leapt(self.applied)
+                held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, units, ranges, keys.mark, leap)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
             self._save_mark(self.flushed, self._mark.confirmed, self._mark.in_sync)
@@ -341,9 +343,10 @@ class Store(Front, Mending):
         self._mark = found.mark
         self.lineage = lineage_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
-        self._damage, self._mended = found.damage.clipped(found.log.min_offset, found.log.end), Damage()
-        if self._damage != damaged.load(self._storage):
-            damaged.save(self._storage, self._damage)
+        register = found.register.clipped(found.log.min_offset, found.log.end)
+        (self._damage, self._unread), self._mended = register, Register()
+        if register != damaged.load(self._storage):
+            damaged.save(self._storage, register)
         self.notes += found.notes
         self._seals = found.seals
         self._reader = Reader(found.log, found.seals, found.derived.index, self._options.node)

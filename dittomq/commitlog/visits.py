@@ -9,7 +9,7 @@ marks say that it was here.
 import xxhash
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import Found
+from dittomq.commitlog.disk.scanning import Found, LegiblePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, carries_seal
@@ -65,13 +65,14 @@ class Visits:
 
 def first_record(log: Log, position: int) -> bytes | None:
     """The record at `position`, or behind the mark there, if it is whole by the rule for records that nothing seals."""
+    source = LegiblePages(log)
     while position < log.stop:
         segment_end = log.segment_of(position)[1]
-        span = span_at(View(log.read(position, HEADER_BYTES, log.stop), position, segment_end), position)
+        span = span_at(View(source.read(position, HEADER_BYTES, log.stop), position, segment_end), position)
         if span is None:
             return None
         if span.sort is not Sort.MARK:
-            record = log.read(position, span.end - span.start, log.stop)
+            record = source.read(position, span.end - span.start, log.stop)
             return None if problem_of(record, position, sealed=False) else record
         position = span.end
     return None

@@ -18,9 +18,13 @@ node that was just granted its epoch by a role change need not hear it denied.
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
 
 Then the longest tail of the newest lineage among those heard, own log included, is taken over.
+
+Last, with slaves configured, damaged bytes whose queue offsets and sequences nobody here knows must be whole again: any replica may have
+them. Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dittomq.lineage import Lineage, common_end, newest_epoch, newest_opener, own_end
@@ -28,6 +32,9 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.routes import NO_OPENING, Opening
+
+Ranges = Sequence[tuple[int, int]]
+"""Bytes of the log, each [start, end), in order."""
 
 
 class Stopped(StrEnum):
@@ -51,7 +58,10 @@ class LeadershipRules:
 
 @dataclass(frozen=True, slots=True)
 class OwnLog:
-    """What this master found on its disk. `granted` is the epoch that its last promotion gave it, None when it was never promoted."""
+    """What this master found on its disk. `granted` is the epoch that its last promotion gave it, None when it was never promoted.
+
+    `unread` are damaged bytes, [start, end), which may hold the newest messages of queues and producers.
+    """
 
     node: str
     stopped: Stopped
@@ -59,6 +69,7 @@ class OwnLog:
     lineage: Lineage
     node_id: int = 0
     granted: Epoch | None = None
+    unread: Ranges = ()
 
     @property
     def is_freshly_granted(self) -> bool:
@@ -173,6 +184,10 @@ class Leadership:
         """Replication addresses of the slaves heard, by node name."""
         return [self._heard[node].replication_address for node in sorted(self._heard)]
 
+    def mended(self, unread: Ranges) -> None:
+        """Of the damaged bytes whose numbers are not known, these are left."""
+        self._own = replace(self._own, unread=unread)
+
     def took_over(self, own: OwnLog) -> None:
         """A TakeOver was carried out, durably: the log is now `own`."""
         self._move(Found.TOOK_OVER, Standing.HOLDING)
@@ -199,10 +214,13 @@ class Leadership:
         if best is not None:
             decision = self._take(best)
             return Found.LONGER_TAIL if isinstance(decision, TakeOver) else Found.TAIL_OUT_OF_REACH, decision
+        hidden = self._hidden_numbers()
+        if hidden and not self._accepts_loss:
+            return Found.NUMBERS_HIDDEN, Wait(hidden)
         conflict = self._missing_here()
         if conflict and not self._accepts_loss:
             return Found.CONFIRMED_MISSING, Refuse(conflict)
-        loss = "; ".join(part for part in (self._passed_over, conflict) if part)
+        loss = "; ".join(part for part in (self._passed_over, hidden, conflict) if part)
         return Found.ENOUGH, Lead(Epoch(self._known_epoch + 1), loss)
 
     def _move(self, found: Found, to: Standing) -> None:
@@ -271,6 +289,16 @@ class Leadership:
                 return Refuse(f"{gap}; empty the data_dir of {self._own.node} to copy all that {best.node} has")
             start = best.min_offset
         return TakeOver(best.node, best.replication_address, start, best.end, best.lineage)
+
+    def _hidden_numbers(self) -> str:
+        """Which damaged bytes another replica may still give back; empty when there are none, or nobody to ask."""
+        unread = self._own.unread
+        if not unread or self._rules.replicas_expected == 0 or self._own.is_freshly_granted:
+            return ""
+        size = sum(end - start for start, end in unread)
+        return (
+            f"a replica that has its damaged bytes whole, which may hold the newest messages of queues: {size:,} from {unread[0][0]:,} on"
+        )
 
     def _missing_here(self) -> str:
         """Who knows confirmed data that this log lacks."""

@@ -24,6 +24,7 @@ class Found(Enum):
     LONGER_TAIL = "a slave that was heard has a newer or longer log"
     TAIL_OUT_OF_REACH = "it has, and this log cannot be joined to it"
     CONFIRMED_MISSING = "a slave knows bytes to be confirmed that this log lacks, and nobody accepted the loss"
+    NUMBERS_HIDDEN = "it holds damaged bytes of which nobody here knows the queue offsets and sequences, and nobody accepted the loss"
     NEWER_ELSEWHERE = "a node with another configured id has opened a newer epoch"
     ENOUGH = "nothing is missing, or the loss was accepted"
     TOOK_OVER = "the tail is here, durably"
@@ -33,6 +34,7 @@ _DECIDED: Mapping[Kind, Collection[Standing]] = {
     Found.LONGER_TAIL: (Standing.TAKING_OVER,),
     Found.TAIL_OUT_OF_REACH: (Standing.REFUSING,),
     Found.CONFIRMED_MISSING: (Standing.REFUSING,),
+    Found.NUMBERS_HIDDEN: (Standing.WAITING,),
     Found.NEWER_ELSEWHERE: (Standing.FOLLOWING,),
     Found.ENOUGH: (Standing.LEADING,),
 }

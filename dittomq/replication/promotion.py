@@ -7,6 +7,8 @@ Pure. The rules (S slaves configured, q copies asked for); the *old master* is w
     it is silent, and the operator says    unplanned: of at least S - q + 2 slaves that answer, the target included, it has the newest
       that it is stopped                     lineage and the longest received end
     anything else                          refused by name; `accept_loss` goes past it and names what may be lost
+    in any of these: damaged bytes here    the same, before anybody is asked to step down: nobody knows which queue offsets and sequences
+      that no queue of the target knows      the messages in them have
 
 A second node that leads, or an old master that is there and says it is none of these, is refused in any case: stop it first.
 """
@@ -44,7 +46,8 @@ class Standing:
     """What one replica says of itself. `node_id` is its configured id, `wire_id` the one that it has, or gives up, on the wire.
 
     `granted` is the newest epoch that a role change or a master told it of, 0 for none. `stepped_down_at` is where its log ended when it
-    gave up its place, None when it never did or has led again since.
+    gave up its place, None when it never did or has led again since. `unread_bytes` are damaged here and may hold the newest messages of
+    queues; a node knows it of itself only, and says 0 of others.
     """
 
     node: str
@@ -61,6 +64,7 @@ class Standing:
     topics: DataVersion
     degraded: Degraded = ()
     """What it knows of ranges that fewer copies confirmed than asked."""
+    unread_bytes: int = 0
 
     @property
     def newest(self) -> Opening:
@@ -162,9 +166,12 @@ class _Promotion:
         refusal = self._misconfigured() or self._in_the_way(leading)
         if refusal:
             return RefusePromotion(refusal)
+        hidden = list(self._hidden_numbers())
+        if hidden and not self._order.accept_loss:
+            return RefusePromotion(self._words(hidden))
         if leading:
             return AskToStepDown(leading[0])
-        missing = list(self._after_step_down() if self._old_master_stepped_down() else self._after_silence())
+        missing = [*hidden, *(self._after_step_down() if self._old_master_stepped_down() else self._after_silence())]
         if missing and not self._order.accept_loss:
             return RefusePromotion(self._words(missing))
         return Promote(self._next_epoch(), self._old_master(), self._in_sync(), "; ".join(each.what for each in missing))
@@ -193,6 +200,13 @@ class _Promotion:
         if recovering:
             return f"{recovering} is there as a master and recovers; let it lead (dittomq ha-status says what it waits for) or stop it"
         return ""
+
+    def _hidden_numbers(self) -> Iterator[_Missing]:
+        """What would let it give places again that messages have."""
+        node, size = self._target.node, self._target.unread_bytes
+        if size:
+            hidden = f"{size:,} bytes are damaged on {node} and may hold the newest messages of queues"
+            yield _Missing(hidden, "Wait until it has them back from another copy (dittomq ha-status shows it), or promote another one")
 
     def _old_master(self) -> str:
         opener = self._newest.opener_id

@@ -154,6 +154,7 @@ class MasterNode:
     async def open_term(self, decision: Lead) -> Term:
         """Open the epoch, durably, and stamp this boot: from here on the log is whole."""
         store, lane = self._parts.store, self._parts.store_lane
+        await self._leap()
         entry = LineageEntry(decision.epoch, self._config.node.broker_id, self._parts.chance.getrandbits(64), store.end)
         lineage = (*cut_lineage(store.lineage, store.end), entry)
         await lane.call(store.sync)
@@ -174,6 +175,14 @@ class MasterNode:
         self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)
         self._on_change()
         return self.term
+
+    async def _leap(self) -> None:
+        """Leave out the numbers that messages in damaged bytes may have, if this master is to lead without these."""
+        store, rows = self._parts.store, self._parts.metadata.table(TOPICS).rows
+        queues = [(topic.name, queue) for topic in rows.values() for queue in range(topic.write_queues)]
+        unread = store.unread
+        if offsets := await self._parts.store_lane.call(lambda: store.leap(queues)):
+            log.warning("numbers_left_out", node=self._config.name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
 
     async def _when_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
         """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""

@@ -38,10 +38,14 @@ class RecoveryParts:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Slaves, by the address of their replication port. `take_tables` raises OutOfReach unless all tables came."""
+    """Slaves, by the address of their replication port. `take_tables` raises OutOfReach unless all tables came.
+
+    `mend` has whoever mends this log ask them all, at once.
+    """
 
     ranges: Callable[[str], LogSource]
     take_tables: Callable[[str], Awaitable[None]]
+    mend: Callable[[], None]
 
 
 class Recovery:
@@ -85,6 +89,7 @@ class Recovery:
     async def run(self, peers: Peers) -> Lead | Follow:
         """Return when this node may lead, or must be another's slave; raises StoreFailed when the disk fails."""
         while True:
+            self._leadership.mended(self._store.unread.ranges)
             decision = self._leadership.decide(self._clock.monotonic())
             match decision:
                 case Lead():
@@ -99,7 +104,8 @@ class Recovery:
                     await self._take_over(decision, peers)
                 case Wait() | Refuse():
                     self._say(decision)
-                    await self._pause()
+                    if await self._rang() and self._store.unread.ranges:
+                        peers.mend()
                 case _:
                     assert_never(decision)
 
@@ -109,13 +115,15 @@ class Recovery:
             log.info("recovery_waits", node=self._own.node, waiting_for=words)
         self.waiting_for = words
 
-    async def _pause(self) -> None:
+    async def _rang(self) -> bool:
+        """Wait a moment, or until something is heard; whether it was."""
         try:
             async with asyncio.timeout(_TICK_S):
                 await self._bell.wait()
         except TimeoutError:
-            return
+            return False
         self._bell.clear()
+        return True
 
     async def _take_tables(self, peers: Peers) -> None:
         """A new store takes the tables of whoever was heard: slaves without messages may know topics."""

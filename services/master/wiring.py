@@ -138,7 +138,7 @@ class Master:
             mender.run,
             lambda: self._retain(store, lanes, parts.replication, pins),
             lambda: prepare_segments(store.ahead, lanes.ahead),
-            lambda: self._lead(node, parts.recovery, channels, handover),
+            lambda: self._lead(node, parts.recovery, _LeadParts(channels, mender, handover)),
             handover.step_down.run,
             handover.change_role.run,
         ]
@@ -174,10 +174,10 @@ class Master:
             HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, reach.place, reach.changes.changed)
         )
 
-    async def _lead(self, node: MasterNode, recovery: Recovery, channels: Channels, handover: Handover) -> None:
+    async def _lead(self, node: MasterNode, recovery: Recovery, parts: "_LeadParts") -> None:
         """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
         await self.vitals.become(Phase.WAITING, "recovering")
-        cluster, broker = self._config.node.cluster, self._config.node.broker
+        cluster, broker, channels = self._config.node.cluster, self._config.node.broker, parts.channels
         replicas = RemoteReplicas(channels, cluster, broker)
 
         async def take_tables_and_ranges(address: str) -> None:
@@ -187,12 +187,13 @@ class Master:
         peers = Peers(
             ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
             take_tables=take_tables_and_ranges,
+            mend=parts.mender.hurry,
         )
         if self._config.node.nameservers:
             await node.nameserver_answered(within_s=_NAMESERVER_S)
         decision = await recovery.run(peers)
         if isinstance(decision, Follow):
-            await handover.follow(decision)
+            await parts.handover.follow(decision)
             return
         term = await node.open_term(decision)
         await self.vitals.become(Phase.READY)
@@ -312,6 +313,15 @@ class _Reach:
     channels: Channels
     place: Place
     changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class _LeadParts:
+    """With whom a start comes to lead, or does not."""
+
+    channels: Channels
+    mender: Mender
+    handover: Handover
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,7 @@ class SlaveNode:
             rules=self._config.replication.group_rules,
             topics=parts.metadata.table(TOPICS).version,
             degraded=self._follower.degraded.ranges,
+            unread_bytes=newest.store.unread.total_bytes,
         )
 
     def status(self) -> HaStatus:

@@ -20,7 +20,7 @@ from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.queues.queue_index import QueueIndex
 from dittomq.commitlog.state import boot, damaged, identity, watermark
-from dittomq.commitlog.state.damaged import Damage
+from dittomq.commitlog.state.damaged import Register
 from dittomq.commitlog.store import Store
 
 Patch = pytest.MonkeyPatch
@@ -282,7 +282,7 @@ def mended_before_the_queues_are(patch: Patch) -> None:
     """The register is shortened, and no checkpoint knows the units that were missing."""
 
     def file_mended(store: Store) -> None:
-        store._file(store._damage, Damage())  # noqa: SLF001 - takes the product apart
+        store._file(store._damage, Register())  # noqa: SLF001 - takes the product apart
 
     patch.setattr(Store, "file_mended", file_mended)
 

@@ -199,7 +199,7 @@ def test_a_store_that_cannot_be_used_is_refused_and_left_alone_and_its_node_come
     group.cluster.stop_node(name)
     shutil.copytree(root, tmp_path / "whole")
 
-    for ruin, sentence in RUINS.values():
+    for ruin, sentence in RUINS.values() if name == MASTER else [RUINS["the lineage is damaged"]]:
         shutil.rmtree(root)
         shutil.copytree(tmp_path / "whole", root)
         ruin(root)
@@ -213,6 +213,21 @@ def test_a_store_that_cannot_be_used_is_refused_and_left_alone_and_its_node_come
     group.cluster.start_node(name)
     group.cluster.wait_in_sync()
     assert group.events(name, "store_opened")[-1]["stopped"] == "empty"
+    assert group.wait_equal() == end
+    nothing_is_lost(group, told)
+
+
+@pytest.mark.parametrize("ruin", ["a segment is missing in the middle", "a segment is cut short"])
+def test_a_slave_whose_segment_is_gone_fills_it_from_the_group_and_is_never_refused(group: RealGroup, told: Told, ruin: str) -> None:
+    end = group.wait_equal()
+    group.cluster.stop_node("a/2")
+    RUINS[ruin][0](group.cluster.data_dir("a/2"))
+
+    group.cluster.start_node("a/2")
+    group.cluster.wait_in_sync()
+
+    eventually(lambda: group.status("a/2").nodes[0].damaged_bytes == 0, "a/2 has its segment back")
+    assert "are fetched from other copies" in " ".join(event["note"] for event in group.events("a/2", "store_note"))
     assert group.wait_equal() == end
     nothing_is_lost(group, told)
 

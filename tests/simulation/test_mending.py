@@ -11,6 +11,7 @@ from dittomq.errors import CorruptRecord, DittoError
 from dittomq.ha_status import NodeView
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
+from tests.simulation.disk import Deed, Inode, Operation
 from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
@@ -20,6 +21,7 @@ _SEGMENT = 65_536
 _THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, heartbeat_ms=1_000), FlushMode.SYNC_FLUSH, _SEGMENT)
 _BODIES = [b"%06d" % number * 200 for number in range(220)]
 _ALL = ("a0", "a1", "a2")
+_CHECKPOINT_S = 35.0
 
 
 async def publish(mq: AsyncClient, bodies: Sequence[bytes]) -> None:
@@ -39,7 +41,8 @@ def flip(group: Group, machine: str, position: int) -> None:
 
 
 async def restart_with_flips(group: Group, *positions: int) -> None:
-    """The master comes back with nothing of its log in memory, and with bits flipped."""
+    """The master comes back with nothing of its log in memory, and with bits flipped that its last checkpoint covers."""
+    await asyncio.sleep(_CHECKPOINT_S)
     await group.kill("a0")
     for position in positions:
         flip(group, "a0", position)
@@ -197,6 +200,31 @@ def test_power_that_is_lost_in_the_middle_of_mending_loses_nothing(operations: i
 
         group.node("a1").start()
         assert await read_from(mq, "a/1") == _BODIES
+        await whole(mq)
+        equal_copies(group)
+
+    play(story, _THREE_COPIES)
+
+
+@pytest.mark.parametrize("segment", [0, 2, -1])
+def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_equal(segment: int) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        await asyncio.sleep(_CHECKPOINT_S)
+        await group.kill("a1")
+        disk = group.node("a1").disk
+        path = sorted(name for name in disk.names.files if name.startswith("commitlog/"))[segment]
+        disk.do(Operation(Deed.REMOVED, path, disk.names.files[path]))
+        disk.sync_folder("commitlog")
+        if segment == 0:  # it is not missed: so it is emptied instead
+            disk.do(Operation(Deed.MADE, path, Inode()))
+            disk.sync_folder("commitlog")
+
+        group.node("a1").start()
+        await group.in_sync(mq)
+        await publish(mq, [b"written meanwhile"])
+
+        assert (await read_from(mq, "a/1"))[: len(_BODIES)] == _BODIES
         await whole(mq)
         equal_copies(group)
 

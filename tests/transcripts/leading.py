@@ -6,11 +6,13 @@
     > LossAccepted                                      the operator lets it lead
     > TookOver                                          the tail that the last answer named is here, durably
     > BrokeOff                                          its slave could not be read to the end
+    > Mended unread=550-600                             what is left of the damaged bytes whose numbers are not known
     > Asked
 
 It is asked after each event, but not while a tail is being fetched; an answer that is the one before is not repeated.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -22,7 +24,7 @@ from tests.transcripts.sessions import told
 
 
 class Start:
-    """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush."""
+    """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush, granted, unread."""
 
     ticks = False
 
@@ -35,6 +37,7 @@ class Start:
         )
         end = PhysicalOffset(given.get("end", 0))
         self._own = OwnLog("a/0", Stopped(given["stopped"]), end, given.get("lineage", ()))
+        self._own = replace(self._own, granted=given.get("granted"), unread=_ranges(given))
         self._leadership = Leadership(rules, self._own, now)
         self._leadership.nameservers_say(NO_OPENING, settled=given.get("denied", True), id_taken="")  # that another node leads
         self._plan: TakeOver | None = None
@@ -54,9 +57,11 @@ class Start:
                 self._leadership.accept_loss()
             case "TookOver":
                 assert self._plan is not None
-                self._own = OwnLog(self._own.node, self._own.stopped, self._plan.end, self._plan.lineage)
+                self._own = replace(self._own, end=self._plan.end, lineage=self._plan.lineage)
                 self._plan = None
                 self._leadership.took_over(self._own)
+            case "Mended":
+                self._leadership.mended(_ranges(given))
             case "BrokeOff":
                 assert self._plan is not None
                 self._leadership.slave_gone(self._plan.source)
@@ -70,3 +75,9 @@ class Start:
         self._plan = decision if isinstance(decision, TakeOver) else None
         before, self._said = self._said, shown(decision)
         return [] if self._said == before else [self._said]
+
+
+def _ranges(given: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    """The damaged bytes of `unread=500-600,700-800`."""
+    parts = [part.partition("-") for part in given.get("unread", "").split(",") if part]
+    return tuple((int(start), int(end)) for start, _, end in parts)

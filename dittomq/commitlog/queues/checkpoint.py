@@ -5,8 +5,8 @@ hold beyond is not believed; the same goes for the key index. Damaged or missing
 """
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
@@ -44,10 +44,22 @@ class Minimum:
 
 
 @dataclass(frozen=True, slots=True)
+class Leap:
+    """Queues give no offset below `nexts`: whatever messages lie in the damaged `ranges` of the log, [start, end) each, have lower ones."""
+
+    nexts: Mapping[QueueKey, int] = field(default_factory=dict)
+    ranges: Sequence[tuple[int, int]] = ()
+
+    def covers(self, start: int, end: int) -> bool:
+        """Whether all of [start, end) lies in one of the ranges."""
+        return any(low <= start and end <= high for low, high in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Queues and key index hold exactly the records that end at or below `end`; `store_ms` is the newest among them.
 
-    `ranges` are the queues' offsets, [min, max) for each.
+    `ranges` are the queues' offsets, [min, max) for each. `leap` is what a master left out when it led without damaged bytes.
     """
 
     end: int
@@ -55,6 +67,7 @@ class Checkpoint:
     file_units: int
     ranges: Mapping[QueueKey, tuple[int, int]]
     keys: KeyMark
+    leap: Leap = field(default_factory=Leap)
 
 
 def load(storage: Storage) -> Checkpoint | None:
@@ -65,7 +78,9 @@ def load(storage: Storage) -> Checkpoint | None:
     ranges = {(topic, queue): (low, high) for topic, queue, low, high in value["queues"]}
     slots, entries, files, count, last = value["keys"]
     keys = KeyMark(KeySizes(slots, entries), tuple(files), count, last)
-    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys)
+    nexts, over = value.get("leap", ((), ()))
+    leap = Leap({(topic, queue): offset for topic, queue, offset in nexts}, [(start, end) for start, end in over])
+    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, leap)
 
 
 def save(storage: Storage, checkpoint: Checkpoint) -> None:
@@ -79,6 +94,8 @@ def save(storage: Storage, checkpoint: Checkpoint) -> None:
         "queues": rows,
         "keys": [keys.sizes.slots, keys.sizes.entries, keys.files, keys.count, keys.end],
     }
+    if checkpoint.leap.nexts or checkpoint.leap.ranges:
+        value["leap"] = [[[*key, offset] for key, offset in checkpoint.leap.nexts.items()], checkpoint.leap.ranges]
     side_file.save_json(storage, _NAME, _KIND, value)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import scan_at, skip_damage
+from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
 from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
 from dittomq.commitlog.records.columns import Numbers
@@ -129,10 +129,11 @@ class Dispatch:
         return taken
 
     def _from_log(self, limit: int) -> tuple[list[Waiting], int]:
-        batches, found = scan_at(self._log, self._seals, self.applied, limit)
+        source = LegiblePages(self._log)
+        batches, found = scan_at(source, self._seals, self.applied, limit)
         reached = found.end
         if reached == self.applied and found.problem:
-            reached = skip_damage(self._log, reached, limit)  # its queues keep a hole, which readers are told of
+            reached = skip_damage(source, reached, limit)  # its queues keep a hole, which readers are told of
         taken = [part for batch in batches for part in waiting_batch_of(self._index, batch).take(limit)]
         return taken + [waiting_of(self._index, entry) for entry in found.entries], reached
 

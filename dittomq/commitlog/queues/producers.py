@@ -110,6 +110,13 @@ class Producers:
             producer.first += gone
             del producer.positions[:gone]
 
+    def doubt(self, behind: int) -> None:
+        """Records before `behind` are missing: who has none at or behind it is forgotten, for its newest may be among them."""
+        self.forgotten = True
+        for producer_id, producer in list(self._producers.items()):
+            if not producer.positions or producer.positions[-1] < behind:
+                del self._producers[producer_id]
+
     def cut(self, to: int) -> None:
         """Forget what lies at or behind `to`."""
         for producer_id, producer in list(self._producers.items()):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import name_of
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.queues.checkpoint import Leap, QueueKey
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.offsets import PhysicalOffset
 
@@ -23,7 +23,7 @@ BLANK_UNIT_BYTES = 0x7FFFFFFF
 class Queue:
     """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none.
 
-    `raised` is a `next` that only a minimum gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
+    `raised` is a `next` that no message gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
     record where it did, until that is noted, else -1.
     """
 
@@ -65,6 +65,7 @@ class QueueIndex:
     def __init__(self, storage: Storage, files: OpenFiles, file_units: int, segment_bytes: int, *, begins_late: bool = False) -> None:
         """`begins_late`: the log's first segments are gone, so a queue begins with the first message of it that is found."""
         self.queues: dict[QueueKey, Queue] = {}
+        self._leap = Leap()
         self.file_units = file_units
         self._storage = storage
         self._files = files
@@ -80,6 +81,19 @@ class QueueIndex:
         if found is None:
             found = self.queues[key] = Queue(topic, queue, 0, 0)
         return found
+
+    def leap(self, leap: Leap) -> None:
+        """Let queues give no lower offsets any more, though no messages here may have them."""
+        self._leap = Leap({**self._leap.nexts, **leap.nexts}, [*self._leap.ranges, *leap.ranges])
+        for key, to in leap.nexts.items():
+            queue = self.queue(*key)
+            if queue.next < to:
+                queue.next = queue.raised = to
+
+    def leapt(self, applied: int) -> Leap:
+        """What of it neither a message shows that is dispatched, nor the checkpoint spares the next start: that one is at `applied`."""
+        nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].max < to}
+        return Leap(nexts, [each for each in self._leap.ranges if each[1] > applied])
 
     def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""

@@ -2,21 +2,27 @@
 
 A range begins where a record does and ends where the next one known to be whole begins, within one segment. A hole is written
 down before anything behind it is, so nothing that a start finds behind one is taken for a torn tail.
+
+*Unread* are those of them whose records this store's queues and producers never took in, so that a message in them may have any offset in
+its queue and any sequence; and what was lost with a segment's file. They stay so while the checkpoint moves on behind them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Self
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.state import identity
 
 MAX_RANGES = 10_000
 """Of more, those that lie closest together are taken for one, as far as they share a segment."""
 
 _NAME = "damaged"
 _KIND = b"DAMG"
+# The third number of a row that says a second time of a range that it is unread.
+_UNREAD = 1
 
 
 class DamagedRange(NamedTuple):
@@ -88,14 +94,44 @@ class Damage:
         return type(self)(tuple(DamagedRange(max(low, start), min(high, end)) for low, high in self.ranges if low < end and start < high))
 
 
-def load(storage: Storage) -> Damage:
+class Register(NamedTuple):
+    """What is written down. `unread` are bytes of `damage`."""
+
+    damage: Damage = Damage()
+    unread: Damage = Damage()
+
+    def clipped(self, start: int, end: int) -> "Register":
+        """What lies in [start, end)."""
+        return Register(self.damage.clipped(start, end), self.unread.clipped(start, end))
+
+    def with_range(self, start: int, end: int, segment_bytes: int, *, unread: Damage) -> "Register":
+        """These and [start, end), which lies in one segment, and of which so much is unread as `unread` says."""
+        hidden = self.unread
+        for low, high in unread.clipped(start, end).ranges:
+            hidden = hidden.with_range(low, high, segment_bytes)
+        return Register(self.damage.with_range(start, end, segment_bytes), hidden)
+
+    def with_unread(self, start: int, end: int, segment_bytes: int) -> "Register":
+        """These and [start, end), which lies in one segment and was not taken in."""
+        return self.with_range(start, end, segment_bytes, unread=Damage((DamagedRange(start, end),)))
+
+    def without_all(self, others: "Register") -> "Register":
+        """What is left when all of `others` is whole."""
+        return Register(self.damage.without_all(others.damage), self.unread.without_all(others.damage))
+
+
+def load(storage: Storage) -> Register:
     """What is written down; nothing when there is no such file. Raises DamagedSideFile."""
-    return _of(side_file.load_json(storage, _NAME, _KIND) or ())
+    rows: list[list[int]] = side_file.load_json(storage, _NAME, _KIND) or []
+    return Register(_of(row for row in rows if len(row) == 2), _of(row[:2] for row in rows if len(row) > 2))
 
 
-def save(storage: Storage, damage: Damage) -> None:
-    """Durably write it down."""
-    side_file.save_json(storage, _NAME, _KIND, damage.ranges)
+def save(storage: Storage, register: Register) -> None:
+    """Durably write it down. One caller at a time, who alone changes the identity."""
+    if register.unread.ranges:
+        identity.raise_format(storage, identity.SECOND_FORMAT)
+    unread = [(*each, _UNREAD) for each in register.unread.ranges]
+    side_file.save_json(storage, _NAME, _KIND, [*register.damage.ranges, *unread])
 
 
 def remove(storage: Storage) -> None:
@@ -105,10 +141,10 @@ def remove(storage: Storage) -> None:
 
 def cut(storage: Storage, to: int) -> None:
     """Durably forget what lies at or behind `to`, where the log is cut."""
-    damage = load(storage)
-    if damage.clipped(0, to) != damage:
-        save(storage, damage.clipped(0, to))
+    register = load(storage)
+    if register.clipped(0, to) != register:
+        save(storage, register.clipped(0, to))
 
 
-def _of(rows: Iterable[tuple[int, int]]) -> Damage:
+def _of(rows: Iterable[Sequence[int]]) -> Damage:
     return Damage(tuple(DamagedRange(start, end) for start, end in rows))

@@ -18,8 +18,11 @@ from dittomq.doors.chance import hex_id
 from dittomq.errors import UnreadableStore
 from dittomq.version import VERSION
 
-FORMAT = 1
+FORMAT = 2
 """The newest format that this version understands; docs/store-format.md lists what each of them brought."""
+
+SECOND_FORMAT = 2
+"""What a role change decided, damaged ranges that no queue knows, and copies that take a store's place."""
 
 _NAME = "identity"
 _KIND = b"IDEN"

@@ -1,0 +1,150 @@
+"""Masters and slaves whose newest messages rotted where a start reads them again: no place in a queue is ever given twice."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from dittomq.client import AsyncClient
+from dittomq.errors import CorruptRecord, DittoError, NotPermitted
+from dittomq.ha_status import HaStatus
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.group import Group, play
+from tests.simulation.parser import parse_log
+from tests.simulation.shapes import Shape
+from tests.simulation.test_mending import flip
+from tests.simulation.world import Power
+
+_ALONE = Shape(0, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=0), FlushMode.SYNC_FLUSH)
+_BODIES = [b"%02d" % number * 300 for number in range(8)]
+
+
+async def published(mq: AsyncClient, bodies: list[bytes]) -> dict[int, bytes]:
+    """What clients were told: the body at each offset of the queue."""
+    async with mq.producer(on_weak="return") as producer:
+        return {receipt.queue_offset: body for body in bodies for receipt in [await producer.publish("orders", body, queue=0)]}
+
+
+def places(group: Group, machine: str) -> dict[int, bytes]:
+    """What the log on a disk has at each offset of the queue; two messages at one offset fail here."""
+    found: dict[int, bytes] = {}
+    for message in parse_log(group.cluster.files(machine)).records:
+        assert message.queue_offset not in found, f"two messages of {machine} have offset {message.queue_offset}"
+        found[message.queue_offset] = message.body
+    return found
+
+
+def rot_newest(group: Group, machine: str, body: bytes) -> None:
+    """A bit of the message's body flips on that machine's disk."""
+    files = group.cluster.files(machine)
+    path = max(name for name in files if name.startswith("commitlog/") and body in files[name])
+    flip(group, machine, int(path.rpartition("/")[2]) + files[path].index(body))
+
+
+async def status(mq: AsyncClient, machine: str) -> HaStatus:
+    return await mq.admin.ha_status(f"{machine}:10911")
+
+
+async def seen(mq: AsyncClient, machine: str, wanted: Callable[[HaStatus], bool]) -> None:
+    """Wait until the node says so of itself."""
+    while True:
+        with contextlib.suppress(DittoError):
+            if wanted(await status(mq, machine)):
+                return
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("power", [Power.KILL, Power.LOSS])
+def test_a_master_whose_newest_message_rotted_gives_its_place_to_no_other_and_leads_when_a_slave_has_given_it_back(power: Power) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        told = await published(mq, _BODIES)
+        await asyncio.sleep(3)  # the watermark is behind them
+        for machine in ("a0", "a1"):
+            group.node(machine).crash(power)
+        await group.world.buried()
+        rot_newest(group, "a0", _BODIES[-1])
+
+        group.node("a0").start()
+        await asyncio.sleep(60)
+        alone = await status(mq, "a0")
+        group.node("a1").start()
+        await group.in_sync(mq)
+        told |= await published(mq, [b"written behind it"])
+
+        assert not alone.writable
+        assert len(told) == len(_BODIES) + 1
+        assert [places(group, machine) for machine in ("a0", "a1")] == [told, told]
+
+    play(story)
+
+
+def test_an_operator_may_let_it_lead_without_that_message_whose_place_stays_free_until_it_is_back() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        told = await published(mq, _BODIES)
+        await asyncio.sleep(3)
+        for machine in ("a0", "a1"):
+            group.node(machine).crash(Power.KILL)
+        await group.world.buried()
+        rot_newest(group, "a0", _BODIES[-1])
+        group.node("a0").start()
+        await asyncio.sleep(60)
+
+        assert "damaged bytes" in (await status(mq, "a0")).waiting_for
+        led = await mq.admin.change_role("a/0", accept_loss=True)
+        told |= await published(mq, [b"written without it"])
+        group.node("a1").start()
+        await group.in_sync(mq)
+        await seen(mq, "a0", lambda status: not status.nodes[0].damaged_bytes)
+
+        assert "damaged bytes" in led.may_be_lost
+        assert len(told) == len(_BODIES) + 1
+        assert [places(group, machine) for machine in ("a0", "a1")] == [told, told]
+
+    play(story)
+
+
+def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        told = await published(mq, _BODIES)
+        await asyncio.sleep(3)
+        await group.kill("a0")
+        rot_newest(group, "a0", _BODIES[-1])
+
+        group.node("a0").start()
+        await seen(mq, "a0", lambda status: status.writable)
+        [behind] = await published(mq, [b"written without it"])
+
+        assert max(told) < behind <= max(told) + 10
+        reader = mq.reader("orders", 0, broker="a", max_messages=50)
+        assert [message.body for message in (await reader.pull(0)).messages] == _BODIES[:-1]
+        assert [message.body for message in (await reader.pull(behind)).messages] == [b"written without it"]
+        for offset in range(max(told), behind):
+            with pytest.raises(CorruptRecord, match="damaged"):
+                await reader.pull(offset)
+
+    play(story, _ALONE)
+
+
+def test_a_slave_that_lacks_the_newest_message_is_not_promoted_and_its_master_leads_on() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        told = await published(mq, _BODIES)
+        await asyncio.sleep(3)
+        await group.kill("a1")
+        rot_newest(group, "a0", _BODIES[-1])
+        rot_newest(group, "a1", _BODIES[-1])
+        group.node("a1").start()
+        await group.in_sync(mq)
+
+        with pytest.raises(NotPermitted, match=r"may hold the newest messages of queues\. Wait until it has them back"):
+            await mq.admin.change_role("a/1")
+
+        assert (await status(mq, "a0")).writable
+        assert len(told | await published(mq, [b"written by the same master"])) == len(_BODIES) + 1
+
+    play(story)

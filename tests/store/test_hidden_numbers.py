@@ -1,0 +1,252 @@
+"""Damage that hides which queue offsets and sequences its messages have: none of them is given again, whoever leads, whenever it stops."""
+
+import random
+
+import pytest
+
+from dittomq.commitlog.state import identity
+from dittomq.commitlog.store import Store
+from dittomq.errors import ProducerExpired
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
+from tests.store.test_damage import HARMS, entries, loses
+from tests.store.test_mending import rot
+from tests.support.stores import Machine, dies, filled, frame, open_epoch, places, queues_of, whole_log
+
+KEY = ("orders", 2)
+NEWEST = 59  # the sequence of the last message that `filled` appends, and 19 is its offset in queue 2
+SMALLEST_RECORD = 91
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7))
+
+
+def lost(machine: Machine, count: int = 1, *, before: int = 0) -> tuple[Store, bytes, tuple[int, int]]:
+    """A store that starts with its newest `count` records rotted, those left out that come after them; its log as it was, and where."""
+    store = filled(machine)
+    log = whole_log(store)
+    machine.kill()
+    at = entries(log)
+    start, end = at[-count - before][0], at[-1 - before][1]
+    rot(machine, log, loses(0, end - start), start, end)
+    return machine.open(), log, (start, end)
+
+
+def given(store: Store, queue: int = 2) -> int:
+    """The offset that the next message of the queue gets."""
+    (answer,) = store.append([frame(b"new", queue=queue)], 99).placed
+    return int(places(answer)[0].queue_offset)
+
+
+def lead(store: Store) -> int:
+    """As a master does that nobody can give the bytes."""
+    leapt = store.leap([("orders", queue) for queue in range(5)])
+    open_epoch(store)
+    return leapt
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_what_a_start_cannot_read_is_unread_and_a_store_gives_no_numbers_before_that_is_settled(machine: Machine, name: str) -> None:
+    log = whole_log(filled(machine))
+    machine.kill()
+    start, end = entries(log)[-2]
+    rot(machine, log, HARMS[name], start, end)
+
+    store = machine.open()
+    open_epoch(store)
+
+    assert store.unread.ranges == ((start, end),)
+    with pytest.raises(AssertionError, match="numbers that damage hides"):
+        store.append([frame(b"new")], 99)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_who_leads_without_the_newest_messages_gives_their_offsets_and_sequences_to_no_others(machine: Machine, count: int) -> None:
+    store, log, (start, end) = lost(machine, count)
+
+    leapt = lead(store)
+    offset = given(store)
+    (again,) = store.append([frame(b"x" * 900, b"y" * 100, queue=2, producer="p", first=NEWEST - 1)], 99).placed
+
+    assert leapt == (end - start) // SMALLEST_RECORD
+    assert offset >= 20
+    assert isinstance(again, ProducerExpired)
+    with pytest.raises(ProducerExpired):
+        store.find_sequence("p", NEWEST)
+    store.mend(start, log[start:end])
+    store.file_mended()
+    numbers = [each for units in queues_of(whole_log(store), store.segment_bytes).values() for each, _ in units if units]
+    assert len(numbers) == len(entries(log)) + 1
+    assert all(len({number for number, _ in units}) == len(units) for units in queues_of(whole_log(store), store.segment_bytes).values())
+
+
+def test_queues_that_have_messages_behind_the_damage_go_on_as_they_are(machine: Machine) -> None:
+    store, _, _ = lost(machine, 2, before=2)  # of queue 1; only queue 2 has messages behind it
+
+    lead(store)
+
+    assert given(store, 2) == 20
+    assert given(store, 1) > 19
+    assert given(store, 0) > 19
+    assert given(store, 4) > 0, "its first messages may lie there too"
+
+
+def test_a_topic_that_is_made_later_begins_at_0(machine: Machine) -> None:
+    store, _, _ = lost(machine)
+    lead(store)
+
+    (answer,) = store.append([frame(b"new", topic="later")], 99).placed
+
+    assert places(answer)[0].queue_offset == 0
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_queue_leaps_once_and_remembers_it_whenever_the_store_stops(machine: Machine, power: bool) -> None:
+    store, _, _ = lost(machine)
+    lead(store)
+    expected = store.next_offsets("orders")
+    store.stamp_boot()
+    machine.lose_power(all_unsynced=True) if power else machine.kill()
+
+    again = machine.open()
+
+    assert again.unread.ranges == ()
+    assert again.leap([]) == 0
+    assert again.next_offsets("orders") == expected
+    assert given(again) == expected[KEY]
+    again.dispatch(again.end)
+    again.close(clean=True)
+    once_more = machine.open()
+    assert once_more.next_offsets("orders") == expected | {KEY: expected[KEY] + 1}
+
+
+def test_a_cut_of_what_came_behind_the_leap_gives_nothing_back(machine: Machine) -> None:
+    store, _, _ = lost(machine)
+    lead(store)
+    end = store.end
+    offset = given(store)
+
+    store.cut(end)
+    open_epoch(store)
+
+    assert given(store) == offset
+
+
+def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -> None:
+    done, operations = False, 0
+    while not done:
+        machine = Machine(random.Random(7))
+        store, _, _ = lost(machine)
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store: store.leap([]))  # type: ignore[misc]
+        machine.lose_power()
+
+        again = machine.open()
+        again.leap([])
+        open_epoch(again)
+
+        assert given(again) >= 19 + 1
+        operations += 1
+    assert operations > 10
+
+
+def test_damage_in_what_a_process_has_taken_in_hides_nothing_also_after_its_next_start(machine: Machine) -> None:
+    store = filled(machine)
+    store.dispatch(store.end)
+    log = whole_log(store)
+    start, end = entries(log)[-2]
+    rot(machine, log, HARMS["body"], start, end)
+    assert store.verify(start, end).damaged == ((start, end),)
+    assert not store.unread.ranges
+    store.close(clean=True)
+
+    again = machine.open()
+    open_epoch(again)
+
+    assert (again.damaged, again.unread.ranges) == ([(start, end)], ())
+    assert given(again) == 20
+    held = identity.load(machine.storage())
+    assert held is not None
+    assert held.format == 1, "an older version finds such damage by itself"
+
+
+def test_what_is_unread_stays_so_while_the_checkpoint_moves_on_until_it_is_mended(machine: Machine) -> None:
+    store, log, (start, end) = lost(machine, before=2)
+    store.dispatch(store.end)
+    store.close(clean=True)
+
+    again = machine.open()
+    assert again.unread.ranges == ((start, end),)
+    again.mend(start, log[start:end])
+    assert not again.unread.ranges
+    machine.lose_power(all_unsynced=True)
+    healed = machine.open()
+    assert healed.unread.ranges == ((start, end),), "no checkpoint knows what was mended"
+    assert healed.heal(start)
+    healed.file_mended()
+    machine.lose_power(all_unsynced=True)
+
+    last = machine.open()
+    open_epoch(last)
+    assert (last.damaged, last.unread.ranges) == ([], ())
+    assert given(last) == 20
+
+
+def test_a_hole_that_a_master_told_of_is_unread_until_it_is_filled(machine: Machine) -> None:
+    log = whole_log(filled(Machine(random.Random(1))))
+    at = entries(log)
+    store = machine.open()
+    store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
+    store.write_chunk(0, log[: at[4][0]])
+    store.leave_hole(at[4][0], at[5][1])
+    store.write_chunk(at[5][1], log[at[5][1] : at[8][1]])
+    store.sync()
+    store.dispatch(store.end)
+    store.close(clean=True)
+
+    again = machine.open()
+
+    assert again.unread.ranges == ((at[4][0], at[5][1]),)
+    held = identity.load(machine.storage())
+    assert held is not None
+    assert held.format == identity.SECOND_FORMAT, "an older version would take what lies behind the hole for a torn tail"
+
+
+def test_with_its_register_damaged_a_store_finds_again_what_it_has_not_read(machine: Machine) -> None:
+    store, _, (start, end) = lost(machine, before=2)
+    store.dispatch(store.end)
+    store.close(clean=True)
+    inode = machine.disk.names.files["dittomq/damaged"]
+    inode.write(memoryview(b"\xff" * 8), 20, machine.chance)
+    inode.sync()
+
+    again = machine.open()
+
+    assert (again.damaged, again.unread.ranges) == ([(start, end)], ((start, end),))
+
+
+def test_with_its_checkpoint_gone_a_store_reads_all_anew_and_knows_of_no_damage_what_lies_there(machine: Machine) -> None:
+    store = filled(machine)
+    store.dispatch(store.end)
+    log = whole_log(store)
+    start, end = entries(log)[4]
+    rot(machine, log, HARMS["body"], start, end)
+    store.verify(start, end)
+    store.close(clean=True)
+    del machine.disk.names.files["dittomq/checkpoint"]
+
+    assert machine.open().unread.ranges == ((start, end),)
+
+
+def test_a_reader_is_told_of_a_number_that_was_left_out(machine: Machine) -> None:
+    store, _, _ = lost(machine)
+    lead(store)
+    offset = given(store)
+    store.dispatch(store.end)
+
+    found = store.read_queue("orders", 2, offset, 1, 10_000)
+
+    assert [message.body for message in found.messages] == [b"new"]
+    assert store.queue_range("orders", 2) == (QueueOffset(0), QueueOffset(offset + 1))
