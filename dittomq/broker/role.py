@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.state import identity
 from dittomq.errors import ConfigError, DittoError, StoreFailed, UnreadableStore
 from dittomq.offsets import Epoch, PhysicalOffset
 
@@ -68,8 +69,12 @@ def load_grant(storage: Storage) -> Grant | None:
 
 
 def save_grant(storage: Storage, grant: Grant) -> None:
-    """Durably write down what was decided, before anybody acts upon it. A StoreFailed leaves open whether it was."""
+    """Durably write down what was decided, before anybody acts upon it. A StoreFailed leaves open whether it was.
+
+    From then on versions that know no role changes refuse the store: they would start it as configured. Nobody cuts the log meanwhile.
+    """
     try:
+        identity.raise_format(storage, identity.SECOND_FORMAT)
         side_file.save_json(storage, _NAME, _KIND, {name: getattr(grant, name) for name in Grant.__slots__})
     except OSError as error:
         raise StoreFailed("replace", f"{side_file.FOLDER}/{_NAME}", str(error)) from error

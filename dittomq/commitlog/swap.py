@@ -98,6 +98,8 @@ def intend(storage: Storage, swap: Swap) -> None:
     copy = copy_of(storage)
     with reported("intend a swap"):
         _clear_aside(storage)
+        for each in (storage, copy):  # who knows no swaps would open what is of two stores while this one is under way
+            identity.raise_format(each, identity.SECOND_FORMAT)
         ours, theirs = identity.load(storage), identity.load(copy)
         assert ours is not None
         assert theirs is not None

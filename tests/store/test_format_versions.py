@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.broker.role import BrokerService, Grant, save_grant
+from dittomq.commitlog import swap
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage, Storage
 from dittomq.commitlog.offline.digest_file import digest_store
 from dittomq.commitlog.offline.inspect import open_on_disk
-from dittomq.commitlog.state import identity
-from dittomq.commitlog.state.identity import FORMAT, Identity
+from dittomq.commitlog.state import damaged, identity
+from dittomq.commitlog.state.damaged import Register
+from dittomq.commitlog.state.identity import FORMAT, SECOND_FORMAT, Identity
 from dittomq.commitlog.store import Store
+from dittomq.commitlog.swap import Swap
 from dittomq.errors import UnreadableStore
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.version import VERSION
 from tests.simulation.life import SimCrashed
-from tests.support.stores import SMALL, Machine, filled, open_epoch, whole_log
+from tests.support.stores import SMALL, Machine, dies, filled, open_epoch, whole_log
 
 NEWER = FORMAT + 1
 TELLS_WHAT_TO_USE = r"; use dittomq 9\.4\.1 or a newer one$"
@@ -182,3 +187,63 @@ def test_a_format_is_never_lowered_neither_by_a_cut_nor_by_who_needs_less(machin
     held = identity.load(machine.storage())
     assert held is not None
     assert (held.format, held.written_by, held.generation) == (NEWER, "9.4.1", 1)
+
+
+def change_role(storage: Storage) -> None:
+    save_grant(storage, Grant(BrokerService.SLAVE, 1, Epoch(7), "a/1", PhysicalOffset(0)))
+
+
+def intend_swap(storage: Storage) -> None:
+    swap.make(storage)
+    swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(5_000)))
+
+
+def note_unread_damage(storage: Storage) -> None:
+    damaged.save(storage, Register().with_unread(0, 500, SMALL.segment_bytes))
+
+
+MISREAD = {"dittomq/role": change_role, "dittomq/swap": intend_swap, "dittomq/damaged": note_unread_damage}
+
+
+@pytest.mark.parametrize("path", MISREAD)
+def test_what_versions_of_the_first_format_would_misread_is_in_no_store_that_they_open(path: str) -> None:
+    seen: list[tuple[int, bool]] = []
+    survived = False
+    while not survived:
+        machine = Machine(random.Random(len(seen)))
+        filled(machine).close(clean=True)
+        storage = machine.storage()
+        machine.faults.operations_to_live = len(seen)
+        survived = dies(lambda storage=storage: MISREAD[path](storage))  # type: ignore[misc]
+        machine.lose_power()
+        held = identity.load(machine.storage())
+        assert held is not None
+        seen.append((held.format, path in machine.files()))
+
+    assert set(seen) == {(1, False), (2, False), (2, True)}
+
+
+@pytest.mark.parametrize("path", MISREAD)
+def test_a_store_does_not_become_theirs_again(machine: Machine, path: str) -> None:
+    filled(machine).close(clean=True)
+    MISREAD[path](machine.storage())
+
+    machine.open().close(clean=True)
+
+    held = identity.load(machine.storage())
+    assert held is not None
+    assert (held.format, held.written_by) == (SECOND_FORMAT, VERSION)
+
+
+def test_a_role_change_is_refused_by_a_version_that_would_start_the_node_as_configured(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(machine).close(clean=True)
+    change_role(machine.storage())
+    before = machine.files()
+
+    monkeypatch.setattr(identity, "FORMAT", 1)
+    with pytest.raises(UnreadableStore, match=f"it has format 2 since dittomq {VERSION} wrote to it"):
+        machine.open()
+
+    assert machine.files() == before

@@ -1,11 +1,13 @@
 """`dittomq/role`: what the last role change decided is there after any kill, and is never guessed."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from dittomq.broker.role import BrokerService, ComeBack, Grant, load_grant, own_grant, save_grant
 from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.state import identity
 from dittomq.errors import ConfigError, UnreadableStore
 from dittomq.offsets import Epoch, PhysicalOffset
 
@@ -17,6 +19,7 @@ DEMOTED = Grant(BrokerService.SLAVE, 1, Epoch(7), "a/1", PhysicalOffset(0))
 def storage(tmp_path: Path) -> OsStorage:
     storage = OsStorage(tmp_path)
     storage.make_folder("dittomq")
+    identity.create(storage, random.Random(1))
     return storage
 
 
