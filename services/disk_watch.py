@@ -1,10 +1,11 @@
 """Ends a process whose disk hangs: a call that never returns is told to nobody, and whoever waits for it would wait for ever."""
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NoReturn
 
 import structlog
 
@@ -40,25 +41,35 @@ class Patience:
         return next((call for call, waited_s in self._waited if waited_s >= self._limit_s), None)
 
 
-def watch_disk(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors) -> None:
-    """From now on, end the process with status 128 when a write or sync has not returned for so long.
+@contextlib.contextmanager
+def disk_watched(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors) -> Iterator[None]:
+    """During the block, end the process with status 128 when a write or sync has not returned for so long.
 
     As after a failed sync nobody is answered any more, and the next start is told of it if the disk takes that within 2 s: what
     becomes of the call is unknown. Threads that wait for the disk cannot be ended, so nothing is drained or closed.
     """
-    threading.Thread(target=_watch, args=(program, limit_s, under_way, doors), name="disk watch", daemon=True).start()
+    over = threading.Event()
+    watching = threading.Thread(target=_watch, args=(program, limit_s, under_way, doors, over), name="disk watch", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
 
 
-def _watch(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors) -> None:
-    patience, pause = Patience(limit_s, _LOOK_EVERY_S), threading.Event()
+def _watch(program: str, limit_s: float, under_way: UnderWay, doors: BrokerDoors, over: threading.Event) -> None:
+    patience = Patience(limit_s, _LOOK_EVERY_S)
     looked = doors.clock.monotonic()
-    while True:
-        pause.wait(_LOOK_EVERY_S)
+    while not over.wait(_LOOK_EVERY_S):
         now = doors.clock.monotonic()
         hung = patience.look(under_way.now(), now - looked)
         looked = now
         if hung is not None:
-            break
+            _end(program, limit_s, hung, doors)
+
+
+def _end(program: str, limit_s: float, hung: Call, doors: BrokerDoors) -> NoReturn:
     operation, path = hung
     marking = threading.Thread(target=boot.mark_failed, args=(doors.storage,), name="disk mark", daemon=True)
     marking.start()

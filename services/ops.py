@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, SHUT_RDWR
 from types import TracebackType
 from typing import Self
 
@@ -33,10 +33,10 @@ class OpsServer:
         pages = {"/metrics": self._metrics, "/startupz": self._startup, "/readyz": self._ready, "/livez": self._live}
         server_class = type("_Server", (_Server,), {"address_family": AF_INET6 if ":" in host else AF_INET})
         try:
-            self._server: ThreadingHTTPServer = server_class((host, int(port)), _handler(pages))
+            self._server: _Server = server_class((host, int(port)), _handler(pages))
         except OSError as refused:
             raise PortInUse("listen.ops", address) from refused
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="ops", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_until_closed, name="ops", daemon=True)
 
     @property
     def port(self) -> int:
@@ -48,9 +48,9 @@ class OpsServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.hang_up()
         self._thread.join()
+        self._server.server_close()
 
     def _metrics(self) -> Answer:
         return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry)
@@ -76,6 +76,17 @@ class OpsServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True  # SO_REUSEADDR: past connections in TIME_WAIT do not hold the port; a living listener does
+    _is_closing = False
+
+    def serve_until_closed(self) -> None:
+        """Take connections until `hang_up`; it wakes for nothing else, and nobody waits for a look that comes now and then."""
+        while not self._is_closing:
+            self.handle_request()
+
+    def hang_up(self) -> None:
+        """Take no more connections. Who waits for one is woken: Linux ends the waiting on a socket that is shut down."""
+        self._is_closing = True
+        self.socket.shutdown(SHUT_RDWR)
 
 
 def _handler(pages: dict[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:

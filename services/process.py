@@ -1,4 +1,4 @@
-"""A service as a process: flags, logging, signals, ops port, exit status. Each service's `__main__` calls `main` and nothing else."""
+"""A service as a process: flags, logging, signals, ops port, exit status."""
 
 import asyncio
 import gc
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -72,19 +72,6 @@ class Node(Protocol):
 C = TypeVar("C", bound=ServiceConfig)
 
 
-def lives(life: Callable[[], int]) -> NoReturn:
-    """Exit with the status of one life of this process; after a ComeBack it is the other service, or the same one again, from here on.
-
-    The process keeps its id, its arguments, its environment and what it prints to: whoever started it sees one process.
-    """
-    try:
-        sys.exit(life())
-    except ComeBack as back:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-m", f"services.{back.service}", *sys.argv[1:]])
-
-
 def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node]) -> int:
     """Run a service until SIGTERM or SIGINT; returns the exit status.
 
@@ -112,8 +99,10 @@ def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Nod
 def settle_memory() -> None:
     """Spare the path of a message needless work: what the start made is never garbage, and buffers are used again.
 
-    Otherwise a collection of all objects, some 20 ms, falls into that path about once a second under load.
+    Otherwise a collection of all objects, some 20 ms, falls into that path about once a second under load. What an earlier life of this
+    process kept so is given back.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)

@@ -1,6 +1,6 @@
 """Which of the two services a node is now: its configuration says it at first, and a role change over it from then on (`dittomq/role`).
 
-Role is a process, not a flag: a process that finds that it should be the other service drains, closes its store and re-executes that one.
+Role is a process, not a flag: a process that finds that it should be the other service drains, closes its store, and lives on as that one.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,18 @@
 """A process that must be the other service becomes it, and stays the process that it is."""
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import Role
 from tests.support.real_group import real_group, shape
 from tests.support.waiting import eventually
+
+MOST_GROWTH_BYTES = 8 * 1024 * 1024
 
 
 def test_processes_that_find_their_roles_changed_become_the_other_service_under_the_same_pids(tmp_path: Path) -> None:
@@ -18,13 +24,54 @@ def test_processes_that_find_their_roles_changed_become_the_other_service_under_
         save_grant(OsStorage(cluster.data_dir("a/1")), Grant(BrokerService.MASTER, 0, Epoch(9), "a/0", PhysicalOffset(0)))
 
         cluster.start()
+        pids = {name: cluster.pid(name) for name in ("a/0", "a/1")}
         cluster.wait_in_sync()
 
-        pids = {name: cluster.pid(name) for name in ("a/0", "a/1")}
+        assert {name: cluster.pid(name) for name in ("a/0", "a/1")} == pids
         assert group.status("a/1").writable
         assert not group.status("a/0").writable
-        for name, module in (("a/0", b"services.slave"), ("a/1", b"services.master")):
+        for name, service, role in (("a/0", "slave", Role.SLAVE), ("a/1", "master", Role.SYNC_MASTER)):
             [back] = eventually(lambda name=name: group.events(name, "comes_back"), f"{name} has logged it")  # type: ignore[misc]
-            assert back["service"] in module.decode()
-            assert module in Path(f"/proc/{pids[name]}/cmdline").read_bytes()
+            assert back["service"] == service
+            assert group.mq.admin.get_broker(group.address(name)).role == role
         assert set(cluster.stop()) == {"nameserver", "a/0", "a/1"}
+
+
+def test_a_process_that_has_changed_its_role_many_times_holds_no_more_files_threads_or_memory_than_before(tmp_path: Path) -> None:
+    with real_group(tmp_path, shape(1)) as group:
+
+        def lead(name: str) -> None:
+            group.mq.admin.change_role(name)
+            eventually(lambda: group.status(name).in_sync_now == 2, f"{name} leads both copies")
+
+        def there_and_back(times: int) -> dict[str, Held]:
+            for _ in range(times):
+                lead("a/1")
+                lead("a/0")
+            return {name: Held.by(group.cluster.pid(name)) for name in group.copies}
+
+        before, after = there_and_back(2), there_and_back(5)
+
+        for name in group.copies:
+            print(f"{name}: {before[name]} and then {after[name]}")
+            assert after[name].files <= before[name].files
+            assert after[name].threads <= before[name].threads
+            assert after[name].memory_bytes <= before[name].memory_bytes + MOST_GROWTH_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a process holds."""
+
+    files: int
+    threads: int
+    memory_bytes: int
+
+    @classmethod
+    def by(cls, pid: int) -> Self:
+        """That process, now."""
+        process = Path(f"/proc/{pid}")
+        resident_pages = int((process / "statm").read_text().split()[1])
+        return cls(
+            len(list((process / "fd").iterdir())), len(list((process / "task").iterdir())), resident_pages * os.sysconf("SC_PAGE_SIZE")
+        )

@@ -1,0 +1,58 @@
+"""The lives of one broker process: what it is now, and what each change of its role makes of it.
+
+Role is a process, not a flag: each life is composed anew, on a loop of its own, and begins when the one before has closed its store and
+released the lock. What goes on is the process, with its id, its arguments, and the modules that it has imported.
+"""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, TypeVar, cast
+
+from dittomq.broker.config import BrokerConfig
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.role import BrokerService, ComeBack
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.doors.chance import os_chance
+from dittomq.doors.clock import OsClock
+from dittomq.doors.transport import GrpcTransport
+from dittomq.doors.workers import ThreadWorkers
+from dittomq.settings import Loaded
+from services.disk_watch import disk_watched
+from services.process import Node, main
+
+B = TypeVar("B", bound=BrokerConfig)
+
+
+def lives(service: BrokerService) -> NoReturn:
+    """Live as `service`, and after each ComeBack as what that names; exit with the status of the last life."""
+    while True:
+        try:
+            sys.exit(life_as(service)())
+        except ComeBack as back:
+            service = back.service
+
+
+def life_as(service: BrokerService) -> Callable[[], int]:
+    """One life as that service; found by name, because services meet on the wire and do not import each other.
+
+    The first call imports the service's modules, some 0.1 s of work: a node that is about to become it calls before anybody waits.
+    """
+    return cast("Callable[[], int]", importlib.import_module(f"services.{service}.life").life)
+
+
+def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], BrokerDoors], Node]) -> int:
+    """One life on real doors: the status to exit with, when what its threads began on the disk has run to its end; or raises ComeBack."""
+    with contextlib.ExitStack() as doors_open:
+
+        def composed(loaded: Loaded[B]) -> Node:
+            workers = ThreadWorkers()
+            storage = OsStorage(Path(loaded.value.node.data_dir))
+            doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers)
+            doors_open.enter_context(disk_watched(program, loaded.value.store.disk_timeout_ms / 1000, storage.under_way, doors))
+            doors_open.callback(workers.close)
+            return compose(loaded, doors)
+
+        return main(program, config_class, composed)

@@ -1,0 +1,10 @@
+"""One life of a broker process as a master."""
+
+from services.lives import live
+from services.master.config import MasterConfig
+from services.master.wiring import Master
+
+
+def life() -> int:
+    """The status to exit with; raises ComeBack when the process is to live on."""
+    return live("dittomq serve master", MasterConfig, Master)

@@ -1,0 +1,10 @@
+"""One life of a broker process as a slave."""
+
+from services.lives import live
+from services.slave.config import SlaveConfig
+from services.slave.wiring import Slave
+
+
+def life() -> int:
+    """The status to exit with; raises ComeBack when the process is to live on."""
+    return live("dittomq serve slave", SlaveConfig, Slave)
