@@ -4,7 +4,7 @@ import asyncio
 import random
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,11 +137,40 @@ class Product:
                 group.create_task(one_task())
         return tasks * rounds * BATCH / (time.perf_counter() - began)
 
+    async def lead(self, node: str) -> None:
+        """Let that slave change places with its master; all copies are in sync again when this returns."""
+        await self._mq.admin.change_role(node)
+        async with asyncio.timeout(_PATIENCE_S):
+            while not await self._leads(node):  # noqa: ASYNC110  # what it waits for is in other processes
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def longest_pause(self, tasks: int, batch: int, meanwhile: Awaitable[None]) -> float:
+        """Seconds of the longest time between two receipts of any of `tasks`, which publish all the time until `meanwhile` is over."""
+        messages, pauses, over = self._batch[:batch], [0.0], asyncio.Event()
+
+        async def one_task() -> None:
+            last = time.perf_counter()
+            while not over.is_set():
+                await self._producer.publish_many(messages)
+                last, before = time.perf_counter(), last
+                pauses.append(last - before)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                group.create_task(one_task())
+            await meanwhile
+            over.set()
+        return max(pauses)
+
     async def dropped(self) -> None:
         """Return when the master has given its slave up."""
         async with asyncio.timeout(_PATIENCE_S):
             while any(node.state in ("in sync", "catching up") for node in (await self._master()).nodes[1:]):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _leads(self, node: str) -> bool:
+        status = await self._status(node)
+        return status is not None and status.writable and status.in_sync_now == len(self.cluster.nodes) - 1
 
     async def _master(self) -> HaStatus:
         return await self._mq.admin.ha_status(self._address(MASTER))

@@ -15,7 +15,7 @@ import uvloop
 from bench.peers.running import NotInstalled
 from bench.product import cluster_in, product_of
 from bench.ratios import Figure
-from bench.replication import callers, copies
+from bench.replication import callers, copies, places
 from bench.replication.pairs import QUICK, Bench, Sizes
 from bench.reporting import answer, bar, parser_of
 from dittomq.rpc.buffers import keep_buffers
@@ -30,6 +30,7 @@ MEASURES: Mapping[str, Callable[[Bench], Awaitable[list[Figure]]]] = {
     "half-load": copies.half_load,
     "gap": copies.gap,
     "divergence": copies.divergence,
+    "switchover": places.switchover,
 }
 _RUNS = {"postgres": 3, "rocketmq": 3}
 
