@@ -87,21 +87,30 @@ class Writer:
         self._written = store.end
         self._failed: StoreFailed | None = None
         self._refusal: Refused | None = None
+        self._takes = asyncio.Event()
+        self._takes.set()
 
-    def refuse(self, why: Refused | None) -> None:
-        """Take no frame from now on, also none that waits for room; None: take them again."""
-        self._refusal = why
+    def pause(self) -> None:
+        """Let every further frame wait until `resume`, also those that wait for room already."""
+        self._takes.clear()
+
+    def resume(self, refusal: Refused | None = None) -> None:
+        """Take frames again, or refuse them all from now on; those that waited come first."""
+        self._refusal = refusal
+        self._takes.set()
 
     async def submit(self, frame: Frame, size: int) -> "asyncio.Future[WrittenFrame]":
-        """Hand the frame over; the future is done when it is written, not when it is flushed. Waits only while the queue is full.
+        """Hand the frame over; the future is done when it is written, not when it is flushed. Waits while the queue is full, or paused.
 
         `size` is the bytes of its bodies and properties. The future's Refused means that nothing of it is in the log, its StoreFailed
         that nobody knows.
         """
         size += _OVERHEAD_BYTES * len(frame.drafts)
-        while self._waiting_bytes and self._waiting_bytes + size > self._limits.queue_bytes:
+        await self._takes.wait()
+        while not self._has_room(size):
             self._room.clear()
             await self._room.wait()
+            await self._takes.wait()
         if self._failed is not None:
             raise self._failed
         if self._refusal is not None:
@@ -154,6 +163,9 @@ class Writer:
             events.flushed(min(flushed, self._written))  # of a group that is written only just now nobody has been told
             self._rest()
 
+    def _has_room(self, size: int) -> bool:
+        return not self._waiting_bytes or self._waiting_bytes + size <= self._limits.queue_bytes
+
     def _rest(self) -> None:
         if not (self._waiting or self._writing or self._syncing or self._must_sync.is_set()):
             self._idle.set()
@@ -202,6 +214,7 @@ class Writer:
         except StoreFailed as failure:
             self._failed = failure
             self._room.set()
+            self._takes.set()
             for waiting in (*batch, *self._waiting):
                 _fail(waiting, failure)
             raise

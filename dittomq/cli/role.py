@@ -60,7 +60,9 @@ def lead(
 
 @app.command(epilog=example("role follow a/0"))
 def follow(
-    node: Annotated[str, typer.Argument(help="The node that is to be a slave, for instance a/0.")],
+    node: Annotated[
+        str, typer.Argument(help="The node that is to be a slave, for instance a/0, or host:port where no nameserver takes it in.")
+    ],
     json: JsonFlag = False,
     nameserver: Nameserver = None,
 ) -> None:
@@ -97,7 +99,7 @@ def _wait_until(mq: "Client", node: str, address: str, *, leads: bool) -> None:
             problem = str(error)
         else:
             problem = status.waiting_for or problem
-            if (status.writable and status.role is not Role.SLAVE) if leads else status.role is Role.SLAVE:
+            if (status.writable and status.role != Role.SLAVE) if leads else status.role == Role.SLAVE:
                 return
         time.sleep(_LOOK_EVERY_S)
     raise OutOfReach(node, f"its role was changed, and after {_COMES_BACK_S:.0f} s {problem}; dittomq ha-status says more")

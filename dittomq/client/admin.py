@@ -151,13 +151,14 @@ class Admin:
     async def change_role(
         self, node: str, *, leads: bool = True, accept_loss: bool = False, old_master_is_stopped: bool = False
     ) -> RoleChange:
-        """Let the node "broker/id" lead its group, or follow who leads it. The change is durable when this returns.
+        """Let a node, "broker/id" or "host:port", lead its group, or follow who leads it. The change is durable when this returns.
 
         A slave takes its master's place when that hands it over, or when it is silent and `old_master_is_stopped`. A master that recovers
         leads without what it waits for with `accept_loss`, and so does a slave without what it must hear. Raises NotPermitted, which says
         what is missing, NotReady, or OutOfReach.
         """
-        order = RoleOrder(node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
+        name = node if "/" in node else (await self.get_broker(node)).node
+        order = RoleOrder(name, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
         response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
         return wire.role_change(response)
 

@@ -32,7 +32,7 @@ from dittomq.client.outbox_events import (
 )
 from dittomq.client.queues import master_of
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.errors import DittoError, NotReady, OutOfReach, Refused
+from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, Refused
 from dittomq.message import Ack
 from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
@@ -42,6 +42,8 @@ from dittomq.rpc.headers import EPOCH_HEADER
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
+_SUCCESSOR_PAUSE_S = 0.1  # at most, while a master that gave its place up is being replaced: that takes some tenths of a second
+_SUCCESSOR_LOOKS = 20
 _MAX_SESSIONS = 1_024
 _TURNS_OF_AN_ANSWER = 4
 """Callbacks from an answer to the offer of whoever waited for it: a shield, a task, and those around it."""
@@ -72,6 +74,7 @@ class GroupLink:
         self._topic = ""  # the last one offered: its route tells the master
         self._failures = 0
         self._epoch = 0
+        self._no_master: tuple[str, int] | None = None  # address and epoch of the node that said so last; None: all is well
         self._sent_epochs: dict[str, int] = {}  # producer id → newest epoch of a master that was sent something under it
         self._work = asyncio.Event()
         self._outgoing: deque[Frame] = deque()  # at most the outbox's frames in flight
@@ -107,6 +110,8 @@ class GroupLink:
                 self._timer.cancel()
 
     def _pause_s(self, state: RetryCallState) -> float:
+        if self._no_master is not None and self._failures <= _SUCCESSOR_LOOKS:
+            return backoff_s(self._failures, self._around.chance, most_s=_SUCCESSOR_PAUSE_S)
         return backoff_s(self._failures, self._around.chance)
 
     async def _serve_one_stream(self) -> None:
@@ -127,6 +132,8 @@ class GroupLink:
             raise OutOfReach(f"the master of {self._broker}", "no nameserver knows one now")
         if master.state is NodeState.RECOVERING:
             raise NotReady(master.name, "it recovers and takes no writes yet")
+        if self._no_master is not None and master.address == self._no_master[0] and master.epoch <= self._no_master[1]:
+            raise NotReady(master.name, "it is no master any more, and nameservers have not heard of another one yet")
         return master
 
     async def _converse(self, master: Node) -> None:
@@ -139,6 +146,9 @@ class GroupLink:
             await self._open(stream, who)
             self._feed(StreamOpened())
             raise await self._exchange(stream, who)
+        except NotMaster:
+            self._no_master = (master.address, self._epoch)
+            raise
         finally:
             self._ending = None
             stream.cancel()
@@ -201,7 +211,7 @@ class GroupLink:
 
     def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
         if isinstance(event, FrameStored):
-            self._failures = 0
+            self._failures, self._no_master = 0, None
         for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):
             match command:
                 case SendFrame(frame):

@@ -1,20 +1,22 @@
-"""⑤ How long a slave waits before it dials again: longer each time, and never in step with others. Pure."""
+"""⑤ How long a slave waits before it dials again: a few times shortly, then longer each time, and never in step with others. Pure."""
 
 from typing import Final
 
 FIRST_S: Final = 0.1
 LONGEST_S: Final = 2.0
+SHORT_ONES: Final = 4  # a group that changes places has a master again within half a second
 
 
 class Pauses:
     """The pauses of one slave. A stream that held for longer than the longest of them makes the next one short."""
 
     def __init__(self) -> None:
-        self._next_s = FIRST_S
+        self._taken = 0
 
     def after(self, stream_s: float, chance: float) -> float:
         """How long to wait after a stream of `stream_s` seconds: half of the pause, and by chance in [0, 1) up to all of it."""
         if stream_s > LONGEST_S:
-            self._next_s = FIRST_S
-        pause_s, self._next_s = self._next_s, min(LONGEST_S, 2 * self._next_s)
-        return pause_s * (0.5 + chance / 2)
+            self._taken = 0
+        doublings = min(16, max(0, self._taken + 1 - SHORT_ONES))
+        self._taken += 1
+        return min(LONGEST_S, FIRST_S * 2.0**doublings) * (0.5 + chance / 2)

@@ -116,7 +116,8 @@ class RefusePromotion:
 class StepDownOrder:
     """A slave asks its master for its place. `wire_id` is the broker id that it gives up for it; `topics` the version that it holds.
 
-    The master goes on to lead when it cannot confirm all that it wrote, on that slave too, within `timeout_s`.
+    The master goes on to lead when it cannot confirm all that it wrote, on that slave too, within `timeout_s`. `clients` is where clients
+    reach the slave, "" where that is unknown.
     """
 
     successor: str
@@ -124,6 +125,7 @@ class StepDownOrder:
     wire_id: int
     topics: DataVersion
     timeout_s: float
+    clients: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def step_down_request(order: StepDownOrder, cluster: str, broker: str) -> pb.Ste
         broker_id=order.wire_id,
         topics=version_to_pb(order.topics),
         timeout_ms=round(order.timeout_s * 1000),
+        client_address=order.clients,
     )
 
 
@@ -79,7 +80,8 @@ def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
     if not 1 <= request.timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidField("timeout_ms", f"{request.timeout_ms:,} is outside 1 to {MAX_TIMEOUT_MS:,}")
     topics = version_from_pb(request.topics)
-    return StepDownOrder(request.successor, request.replica_uuid, request.broker_id, topics, request.timeout_ms / 1000)
+    timeout_s = request.timeout_ms / 1000
+    return StepDownOrder(request.successor, request.replica_uuid, request.broker_id, topics, timeout_s, request.client_address)
 
 
 def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:

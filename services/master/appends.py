@@ -30,14 +30,15 @@ class Group:
 class Appends:
     """Takes frames while the master leads."""
 
-    def __init__(self, group: Group, term: Callable[[], Term | None], why_not: Callable[[], str]) -> None:
-        """`term` is the current one; without one, `why_not` says what the master waits for."""
+    def __init__(self, group: Group, term: Callable[[], Term | None], to_write_in: Callable[[], Term], why_not: Callable[[], str]) -> None:
+        """`term` is the current one; without one, `why_not` says what the master waits for, and `to_write_in` refuses."""
         self._group = group
         self._term = term
+        self._to_write_in = to_write_in
         self._why_not = why_not
 
     async def begin(self, order: PublishOrder) -> "Ticket":
-        """Hand the frame to the writer, in the order of the calls; waits only while the writer's queue is full."""
+        """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master hands its place over."""
         term = self._writable()
         written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence), order.size)
         return Ticket(order, term, written)
@@ -78,9 +79,7 @@ class Appends:
             raise NotReady(self._group.node, f"{joined} of {asked} copies have joined its epoch; what it lacks may be on another")
 
     def _writable(self) -> Term:
-        term = self._term()
-        if term is None:
-            raise NotReady(self._group.node, self._why_not())
+        term = self._to_write_in()
         if term.refuses_writes:
             raise NeedsOperator(self._group.node, term.refuses_writes)
         if not term.confirm.has_room_for_writes():

@@ -1,6 +1,7 @@
 """How a master gives its place up: to a slave that asks for it, or because another node has opened a newer epoch."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,15 +10,18 @@ import structlog
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, NotPermitted, NotReady
+from dittomq.errors import DittoError, InvalidField, NotMaster, NotPermitted, NotReady
 from dittomq.metadata.formats import TOPICS
 from dittomq.naming.registrar import NameserverNews
+from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.leadership import Follow
 from dittomq.replication.promotion import Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.routes import Node
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
+from services.lives import life_as
 from services.master.node import MasterNode
 from services.master.replication import Replication
 from services.master.term import Term
@@ -34,6 +38,7 @@ class HandoverParts:
     files: Lane
     replication: Replication
     replicas: RemoteReplicas
+    routes: RouteCache
     place: Place
     changed: Callable[[], None]
 
@@ -77,25 +82,44 @@ class Handover:
         return RoleChange(leader.newest.epoch, "", comes_back=True)
 
     async def _leader(self) -> Standing | None:
-        """Another node that the nameservers call the master and that says that it is one."""
-        if not self._master_address:
+        """Another node that a nameserver calls the master and that says that it is one.
+
+        A nameserver that refuses this node, because the other one has its id, tells it nothing; its list of nodes does.
+        """
+        leader = await self._leader_at(self._master_address)
+        if leader is not None:
+            return leader
+        nodes: list[Node] = []
+        with contextlib.suppress(DittoError):
+            nodes = await self._parts.routes.brokers()
+        for node in nodes:
+            if node.broker == self._parts.node.broker and node.broker_id == 0:
+                return await self._leader_at(node.replication_address)
+        return None
+
+    async def _leader_at(self, address: str) -> Standing | None:
+        if not address:
             return None
         try:
-            standing = await self._parts.replicas.standing(self._master_address)
+            standing = await self._parts.replicas.standing(address)
         except DittoError:
             return None
         own = standing.replica_uuid == self._parts.node.standing().replica_uuid
         return None if own or standing.stance is Stance.FOLLOWING else standing
 
     async def _step_down(self, order: StepDownOrder) -> SteppedDown:
-        """Refuse writes, confirm all that was written, on the successor too, and give the place up. Refused, this master leads on."""
+        """Let writes wait, confirm all that was written, on the successor too, and give the place up. Refused, this master leads on.
+
+        Those that waited are refused when the demotion is durable, and told who leads: before, they would only come back here.
+        """
         node = self._parts.node
         term = node.leading_term()
         if term is None:
             raise NotReady(node.name, node.why_not_leading())
         self._check(order)
+        await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
         node.hands_over_to = order.successor
-        term.writer.refuse(NotReady(node.name, node.why_not_leading()))
+        term.writer.pause()
         try:
             async with asyncio.timeout(order.timeout_s):
                 await term.writer.drained()
@@ -104,7 +128,7 @@ class Handover:
                 await _all_confirmed(term, order.successor)
         except BaseException as problem:
             node.hands_over_to = ""
-            term.writer.refuse(None)
+            term.writer.resume()
             if isinstance(problem, TimeoutError):
                 raise NotReady(
                     node.name, f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
@@ -112,6 +136,8 @@ class Handover:
             raise
         end, in_sync = term.written, term.confirm.in_sync
         await self._become_slave(order.wire_id, term.opened.epoch, order.successor)
+        node.gave_way_to = order.clients
+        term.writer.resume(NotMaster(node.name, order.clients))
         return SteppedDown(end, in_sync)
 
     def _check(self, order: StepDownOrder) -> None:

@@ -24,7 +24,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, NotReady
+from dittomq.errors import DiskFull, NotMaster, NotReady
 from dittomq.ha_status import HaStatus
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
@@ -87,7 +87,8 @@ class MasterNode:
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self.term: Term | None = None
         self.draining = False
-        self.hands_over_to = ""  # the slave that takes its place, while no writes are taken for that reason
+        self.hands_over_to = ""  # the slave that takes its place, while writes wait for that reason
+        self.gave_way_to: str | None = None  # where clients reach the one that has taken it, "" where that is unknown; None: nobody has
 
     @property
     def epoch(self) -> Epoch:
@@ -150,6 +151,17 @@ class MasterNode:
     def leading_term(self) -> Term | None:
         """The term, unless the node is shutting down or gives its place up."""
         return None if self.draining or self.hands_over_to else self.term
+
+    def term_to_write_in(self) -> Term:
+        """The term whose writer takes frames, or lets them wait while it is not decided whether this master gives its place up.
+
+        Raises NotMaster, which names the successor, once it has, and NotReady while it does not lead.
+        """
+        if self.gave_way_to is not None:
+            raise NotMaster(self.name, self.gave_way_to)
+        if self.draining or self.term is None:
+            raise NotReady(self.name, self.why_not_leading())
+        return self.term
 
     async def open_term(self, decision: Lead) -> Term:
         """Open the epoch, durably, and stamp this boot: from here on the log is whole."""

@@ -34,6 +34,7 @@ from dittomq.commitlog.store import StopKind, Store
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.replication.leadership import Follow, Leadership, OwnLog, Stopped
 from dittomq.rpc.channel import Channels
@@ -170,9 +171,9 @@ class Master:
 
     def _handover(self, node: MasterNode, parts: NodeParts, lanes: Lanes, reach: "_Reach") -> Handover:
         replicas = RemoteReplicas(reach.channels, self._config.node.cluster, self._config.node.broker)
-        return Handover(
-            HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, reach.place, reach.changes.changed)
-        )
+        routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock)
+        changed = reach.changes.changed
+        return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, reach.place, changed))
 
     async def _lead(self, node: MasterNode, recovery: Recovery, parts: "_LeadParts") -> None:
         """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
@@ -238,7 +239,8 @@ class Master:
     async def _bind(self, node: MasterNode, parts: NodeParts, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
         lanes, mender, handover = bound.lanes, bound.mender, bound.handover
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
-        appends = Appends(Group(config.name, config.node.broker, config.replication), node.leading_term, node.why_not_leading)
+        group = Group(config.name, config.node.broker, config.replication)
+        appends = Appends(group, node.leading_term, node.term_to_write_in, node.why_not_leading)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.why_not_leading)
         rules = ReadRules(
             config.node.broker,

@@ -27,13 +27,14 @@ from dittomq.replication.promotion import (
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
+from services.lives import life_as
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower
 from services.slave.node import MasterAddresses, SlaveNode
 
 log = structlog.get_logger()
 
-_REFUSES_WRITES_S: Final = 3.0
+_WRITES_WAIT_S: Final = 3.0
 _LOOKS: Final = 40
 _LOOK_EVERY_S: Final = 0.25
 
@@ -60,7 +61,12 @@ class Heir:
     def __init__(self, parts: HeirParts) -> None:
         self._parts = parts
         self._address_of: dict[str, str] = {}  # replication addresses of those who answered last, by node
+        self._clients = ""
         self.errand: Errand[RoleOrder, RoleChange] = Errand(parts.config.name, self._change)
+
+    def serves_at(self, address: str) -> None:
+        """Where clients reach this node: for the producers that its master refuses."""
+        self._clients = address
 
     async def _change(self, order: RoleOrder) -> RoleChange:
         node = self._parts.node
@@ -70,6 +76,7 @@ class Heir:
             return RoleChange(node.epoch, "")
         if self._parts.follower.resync.replica is not None:
             raise NotReady(self._parts.config.name, "it copies its master's whole log anew; wait until it follows")
+        await self._parts.files.call(lambda: life_as(BrokerService.MASTER))  # imported while nobody waits
         word = PromotionOrder(order.accept_loss, order.old_master_is_stopped)
         heard = await self._hear_all()
         decision = self._decide(heard, word)
@@ -117,7 +124,7 @@ class Heir:
         parts = self._parts
         await parts.pull_tables()
         own = parts.node.standing()
-        order = StepDownOrder(own.node, own.replica_uuid, own.wire_id, own.topics, _REFUSES_WRITES_S)
+        order = StepDownOrder(own.node, own.replica_uuid, own.wire_id, own.topics, _WRITES_WAIT_S, self._clients)
         log.info("asks_to_step_down", node=own.node, master=master)
         try:
             stepped = await parts.replicas.step_down(self._address_of[master], order)
@@ -132,7 +139,8 @@ class Heir:
             heard = await self._hear_all()
             if master in heard and heard[master].stance is not Stance.RECOVERING:
                 return heard
-        raise OutOfReach(master, "it was asked to step down and has not said whether it did; give the command again when it is back")
+        why = f"it asked {master} to step down and did not hear whether that one did; give the command again when {master} answers"
+        raise NotReady(self._parts.config.name, why)
 
     async def _take_place(self, promotion: Promote, *, planned: bool) -> RoleChange:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received."""

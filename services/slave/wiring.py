@@ -95,7 +95,6 @@ class Slave:
         mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
         heir = self._heir(node, bound := _Bound(parts, lanes, follower, addresses, mender), channels, place)
         clients, ranges = await self._bind(node, bound, heir)
-        follower.serves_at(self._replication_address(ranges))
 
         def heard(news: NameserverNews) -> None:
             if addresses.heard(news):
@@ -215,10 +214,11 @@ class Slave:
             names.replication(ReplicationServicer(config.name, master, ranges, node.standing)),
             names.metadata(MetadataServicer(metadata)),  # a recovering master takes the tables with the tail
         ]
-        return (
-            await self._server(node, Listen("listen.clients", config.listen.clients), clients),
-            await self._server(node, Listen("listen.replication", config.listen.replication), replicas),
-        )
+        for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
+        for_replicas = await self._server(node, Listen("listen.replication", config.listen.replication), replicas)
+        heir.serves_at(self._client_address(for_clients))
+        bound.follower.serves_at(self._replication_address(for_replicas))
+        return for_clients, for_replicas
 
     async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
         interceptor = CallInterceptor(lambda: (self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
@@ -226,6 +226,9 @@ class Slave:
 
     def _replication_address(self, server: RpcServer) -> str:
         return advertised(self._config.advertise_replication, self._config.listen.replication, server.port)[DEFAULT_NETWORK]
+
+    def _client_address(self, server: RpcServer) -> str:
+        return advertised(self._config.advertise, self._config.listen.clients, server.port)[DEFAULT_NETWORK]
 
     def _identity(self, opened: "_Opened", wire_id: int, clients: RpcServer, replicas: RpcServer) -> Identity:
         config = self._config

@@ -128,3 +128,36 @@ def test_whoever_dies_in_the_middle_of_a_change_of_place_one_leads_in_the_end_an
             history.wait_for_more(SOME)
     stream.settle()
     history.check()
+
+
+def test_of_two_masters_of_one_epoch_the_one_that_waits_follows_by_command_and_the_group_takes_writes_again(tmp_path: Path) -> None:
+    """Nothing fences a master that was promoted where nobody else could hear of it: here the only nameserver forgot it."""
+    forgetful = {"registry.broker_expiry_ms": 3_000}
+    with real_group(tmp_path, shape(1, master=QUICK, slave=QUICK, nameserver=forgetful)) as group:
+        cluster, history, command = group.cluster, History(group), CommandLine(tmp_path, DITTOMQ_NAMESERVER=group.cluster.nameserver)
+        with group.mq.producer(timeout_s=2.0, retry_s=30.0) as producer:
+            history.publish(producer, SOME)
+            cluster.kill(MASTER)
+            assert command.run("role", "lead", "a/1", "--old-master-is-stopped").code == 0
+            cluster.stop_node("a/1")
+            cluster.kill("nameserver")
+            cluster.start_node("nameserver")
+            cluster.start_node(MASTER)
+            eventually(
+                lambda: group.mq.admin.get_broker(group.address(MASTER)).state == "leading", "the old master leads its slaveless group"
+            )
+            assert group.status(MASTER).epoch == 2
+            cluster.start_node("a/1")
+            eventually(lambda: "its id" in group.status("a/1").waiting_for, "the promoted one waits for its id")
+
+            refused = command.run("role", "follow", MASTER)
+            assert (refused.code, "leads; say who is to lead instead" in refused.err) == (1, True), refused
+            followed = command.run("role", "follow", group.address("a/1"))
+            assert (followed.code, followed.out) == (0, f"{group.address('a/1')} follows; the newest epoch that it knows of is 2\n"), (
+                followed
+            )
+
+            all_in_sync(group)
+            assert leader(group) == MASTER
+            history.publish(producer, SOME)
+        history.check()

@@ -5,14 +5,19 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from dittomq.client import Message
 from tests.support.command_line import CommandLine
-from tests.support.real_group import TOPIC, RealGroup, real_group, shape
+from tests.support.counted_sends import counted_producer
+from tests.support.history import History
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import Fate, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import eventually
 
 SECOND = "a/1"
+SOME = 400
 
 
 def commanded(group: RealGroup, tmp_path: Path, *arguments: str) -> str:
@@ -48,6 +53,27 @@ def test_places_are_changed_under_load_and_every_message_is_stored_once(tmp_path
         for name in group.copies:
             assert list(wrong_reads(told, read_all(group.mq, name)))[:3] == []
         assert list(wrong_copies(group.logs(), end)) == []
+
+
+@pytest.mark.parametrize("slaves", [1, 2])
+def test_a_client_sends_no_message_a_third_time_while_places_are_changed_under_load_and_no_range_is_degraded(
+    tmp_path: Path, slaves: int
+) -> None:
+    with real_group(tmp_path, shape(slaves)) as group, counted_producer(group.cluster.nameserver) as (producer, sends):
+        history = History(group)
+        with history.publishing(producer), history.publishing(producer, burst=1), history.publishing(producer, burst=300):
+            for leads in (SECOND, MASTER, SECOND, MASTER):
+                history.wait_for_more(SOME)
+                group.mq.admin.change_role(leads)
+                eventually(lambda leads=leads: group.status(leads).in_sync_now == 1 + slaves, f"{leads} leads all copies")  # type: ignore[misc]
+            history.wait_for_more(SOME)
+
+        history.check()
+        told = history.told
+        assert (told.bodies(Fate.UNKNOWN), told.bodies(Fate.NOT_STORED)) == ([], [])
+        print(f"{sends.retried()} of {len(told.outcomes):,} messages were sent twice")
+        assert sends.most_retries() == 1
+        assert [group.status(name).degraded_bytes for name in group.copies] == [0] * (1 + slaves)
 
 
 def test_a_killed_master_is_replaced_by_command_and_comes_back_as_a_slave_that_is_equal(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -9,9 +10,11 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.client import AsyncClient, LevelNotReached, Message, NotStored, Producer, Receipt
 from dittomq.errors import (
     DiskFull,
+    NotMaster,
     OutOfReach,
     QueueFull,
 )
+from dittomq.offsets import Epoch
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import Refuse, Reply
 
@@ -61,6 +64,28 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(reply: Rep
 
         assert sorted(town.log.bodies(), key=int) == [b"%d" % at for at in range(5_000)]
         assert [town.log.placed[receipt.physical_offset // 100].message.body for receipt in receipts] == [b"%d" % at for at in range(5_000)]
+
+    ClientTown().play(story)
+
+
+def test_what_a_master_refused_that_gave_its_place_up_is_sent_once_more_when_the_route_names_a_master_of_a_newer_epoch() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders, asyncio.TaskGroup() as tasks:
+            await orders.publish("orders", b"before")
+            town.master.frames.clear()
+            town.master.script.append(Refuse(NotMaster("a/0", "a-1:10911")))
+            publishing = tasks.create_task(orders.publish("orders", b"after"))
+            await asyncio.sleep(1.0)
+
+            assert len(town.master.frames) == 1, "a route that still names the node that refused leads nowhere"
+            assert town.nameserver.asked > 10, "it is looked for often"
+            town.master.epoch = 2
+            town.nameserver.nodes = [replace(node, epoch=Epoch(2)) for node in town.nameserver.nodes]
+            began = town.now
+            receipt = await publishing
+
+        assert (receipt.epoch, len(town.master.frames)) == (2, 2)
+        assert town.now - began < 0.2
 
     ClientTown().play(story)
 

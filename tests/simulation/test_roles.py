@@ -7,10 +7,18 @@ import pytest
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import NotPermitted
+from dittomq.errors import DittoError, NotPermitted
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.wire.admin import RoleChange
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
-from tests.simulation.world import Node
+from tests.simulation.network import Socket
+from tests.simulation.shapes import Shape
+from tests.simulation.streams import Opened
+from tests.simulation.world import Node, Power
+
+STRICT = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
 
 
 async def decide(node: Node, grant: Grant) -> None:
@@ -91,6 +99,98 @@ def test_places_are_changed_back_by_the_same_command() -> None:
         assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
 
     play(story)
+
+
+class _LosesTheAnswer:
+    """From the moment at which the old master is asked to step down nothing that it says gets to the slave that asked."""
+
+    def __init__(self, group: Group) -> None:
+        self._network = group.world.network
+        self._network.tap = self._delivered
+
+    def _delivered(self, sender: Socket, payload: object) -> None:
+        match payload:
+            case (_, Opened(method)) if method.endswith("/StepDown"):
+                self._network.silence(sender.peer_host, sender.host)
+            case _:
+                pass
+
+
+@pytest.mark.parametrize(("silent_s", "is_told_in_time"), [(7.0, True), (90.0, False)])
+def test_a_slave_that_does_not_hear_whether_its_master_stepped_down_leads_when_that_one_tells_it_in_its_new_place(
+    silent_s: float, is_told_in_time: bool
+) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(retry_s=200.0) as producer, asyncio.TaskGroup() as tasks:
+            await producer.publish("orders", b"before", queue=0)
+            _LosesTheAnswer(group)
+            changing = tasks.create_task(_lead_in_the_end(mq, "a/1"))
+            await asyncio.sleep(2.0)
+            after = tasks.create_task(producer.publish("orders", b"after", queue=0))
+            await asyncio.sleep(silent_s - 2.0)
+            assert _who_opened_epochs(group) == ["a/0"], "nobody leads on a guess"
+            group.world.network.heal("a0", "a1")
+            change, orders = await changing
+            assert (change.may_be_lost, (await after).epoch) == ("", change.epoch)
+
+        assert (orders == 1) is is_told_in_time
+        await group.in_sync(mq, "a/1")
+        assert _who_opened_epochs(group) == ["a/0", "a/1"]
+        assert (await mq.admin.ha_status("a/1")).degraded_bytes == 0
+        page = await mq.reader("orders", queue=0, max_messages=100).pull(0)
+        assert [message.body for message in page.messages] == [b"before", b"after"]
+
+    play(story)
+
+
+async def _lead_in_the_end(mq: AsyncClient, node: str) -> tuple[RoleChange, int]:
+    """Give the command until it is obeyed; the change, and how often it was given."""
+    orders = 0
+    while True:
+        orders += 1
+        try:
+            return await mq.admin.change_role(node), orders
+        except DittoError as unknown:
+            print(unknown)
+        await asyncio.sleep(1.0)
+
+
+def _who_opened_epochs(group: Group) -> list[str]:
+    openings = [line.partition("epoch_opened node=")[2] for line in group.world.transcript.lines]
+    return [opening.split()[0] for opening in openings if opening]
+
+
+def test_what_only_the_old_master_wrote_before_its_power_failed_is_cut_when_it_comes_back_and_nothing_else_is() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(on_weak="return", timeout_s=1.0) as producer:
+            before = await producer.publish("orders", b"before", queue=0)
+            for slave in ("a1", "a2"):
+                group.world.network.silence("a0", slave)
+            alone = [await producer.publish("orders", b"alone %d" % number, queue=0) for number in range(2)]
+        group.node("a0").crash(Power.LOSS)
+        await group.world.buried()
+        for slave in ("a1", "a2"):
+            group.world.network.heal("a0", slave)
+        change = await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        async with mq.producer(retry_s=60.0) as producer:
+            after = await producer.publish("orders", b"after", queue=0)
+        group.node("a0").start()
+        await group.in_sync(mq, "a/1")
+
+        assert [receipt.status for receipt in (before, *alone)] == [PutStatus.PUT_OK, *[PutStatus.FLUSH_SLAVE_TIMEOUT] * 2]
+        assert alone[0].queue_offset == after.queue_offset, "two logs went on from one point"
+        assert (change.may_be_lost, after.epoch) == ("", change.epoch)
+        await asyncio.sleep(12)  # slaves hear the confirmed end
+        for node in ("a/0", "a/1", "a/2"):
+            page = await mq.reader("orders", queue=0, node=node, max_messages=100).pull(0)
+            assert [message.body for message in page.messages] == [b"before", b"after"], node
+        assert [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
+
+    play(story, STRICT)
 
 
 def test_a_promoted_slave_keeps_the_group_when_the_old_master_comes_back() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.store import Group, Store
 from dittomq.doors.clock import OsClock
-from dittomq.errors import StoreFailed
+from dittomq.errors import NotMaster, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine, frame, open_epoch
@@ -119,3 +119,26 @@ def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothi
         play(story)
 
     assert raised.group_contains(StoreFailed)
+
+
+def test_a_frame_that_comes_in_a_pause_waits_for_its_end_and_is_then_taken_or_refused_with_nothing_of_it_written() -> None:
+    async def story(told: Told) -> None:
+        told.sync.let.set()
+        told.writer.pause()
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(told.writer.submit(frame(b"one"), 3))
+            await asyncio.sleep(0)
+            assert (waiting.done(), told.writer.is_idle) == (False, True)
+            told.writer.resume()
+        [first] = await waiting.result()
+        await told.writer.drained()
+
+        told.writer.pause()
+        refusal = NotMaster("a/0", "a-1:10911")
+        asyncio.get_running_loop().call_soon(told.writer.resume, refusal)
+        for body in (b"waited", b"came later"):
+            with pytest.raises(NotMaster):
+                await told.writer.submit(frame(body), len(body))
+        assert told.written[-1] == first.end
+
+    play(story)
