@@ -248,19 +248,18 @@ class Follower:
         clock = self._parts.clock
 
         async def describe() -> Hello:
-            if replica.store.end > replica.store.min_offset:
+            if replica.holds_nothing:
+                await replica.ask_where_to_begin(source)
+            else:
                 await self.degraded.end_at(replica.store.end)
             return await replica.describe(self._own_address, self._heard)
-
-        async def begin(at: PhysicalOffset) -> None:
-            await replica.begin(at, source)
 
         hello = await describe()
         held = SlaveLog(hello.lineage, hello.min_offset, Stored(hello.end, hello.flushed, replica.applied), hello.heard)
         core = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
-            *(describe, replica.cut, begin, self._hear, self.degraded.learn),
+            *(describe, replica.cut, replica.begin, self._hear, self.degraded.learn),
         )
         self._become("following")
         await MasterStream(parts, core, line).run(hello)

@@ -10,6 +10,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
+from dittomq.errors import DittoError
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
 from services.slave.config import FlushMode, SlaveConfig
@@ -44,6 +45,7 @@ class Replica:
         self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = self._verified_kept = Verified()
+        self._beginning: Beginning | DittoError | None = None  # where the master's log begins, or why that is not known
 
     @property
     def flushes_late(self) -> bool:
@@ -132,14 +134,28 @@ class Replica:
         self.confirmed = min(self.confirmed, to)
         self._verified = replace(self._verified, end=min(self._verified.end, to))
 
-    async def begin(self, at: PhysicalOffset, master: LogSource) -> None:
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether its master may tell it to begin elsewhere."""
+        return self.store.end == self.store.min_offset
+
+    async def ask_where_to_begin(self, master: LogSource) -> None:
+        """To be done before the hello of a log that holds nothing: behind the bytes that follow a verdict the answer may come too late."""
+        try:
+            self._beginning = await master.beginning()
+        except DittoError as problem:
+            self._beginning = problem
+
+    async def begin(self, at: PhysicalOffset) -> None:
         """What the master no longer has is not to be had: a log that holds nothing begins where the master's does, and its queues too.
 
-        Raises StreamEnded when the master's log has moved on meanwhile.
+        Raises StreamEnded when where they begin is not known.
         """
-        beginning = await master.beginning() if at else Beginning(at)
+        beginning = self._beginning if at else Beginning(at)
+        if not isinstance(beginning, Beginning):
+            raise StreamEnded(f"the log is to begin at {at:,}, and where its queues begin is not known: {beginning}")
         if beginning.offset != at:
-            raise StreamEnded(f"the master's log begins at {beginning.offset:,} by now, and not at {at:,}")
+            raise StreamEnded(f"the log is to begin at {at:,}, and a moment ago the master's began at {beginning.offset:,}")
         log.info("log_begins", node=self.parts.config.name, at=at)
         async with self.parts.dispatcher.cutting(at):
             await self.copy.begin(beginning)

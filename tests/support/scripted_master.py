@@ -1,7 +1,7 @@
 """A master that says what it is told to, at the far end of a slave's real stream."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
@@ -25,6 +25,10 @@ class ScriptedMaster(Channels):
         """The next stream."""
         self._frames = asyncio.Queue()
         return self
+
+    async def FetchBeginning(self, request: pb.FetchBeginningRequest, timeout: float) -> AsyncIterator[pb.FetchBeginningResponse]:
+        """Its log begins at 0."""
+        yield pb.FetchBeginningResponse()
 
     def say(self, *messages: Verdict | Chunk | Heartbeat | LeafProbe) -> None:
         """Say all of it on the stream that is open."""
