@@ -1,7 +1,6 @@
 """Digest files and their comparison, on stores that RocketMQ wrote and on logs of our own."""
 
 import random
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,9 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
 from dittomq.commitlog.offline.digest_file import NotADigestFile, Range, StoreDigest, digest_store, from_bytes, to_bytes
 from dittomq.errors import InvalidField, UnreadableStore
+from tests.support import vectors
 from tests.support.synthetic_log import SyntheticLog
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors"
 SEGMENT = 512 * 1024
 
 
@@ -23,15 +22,6 @@ def digest(store: Path, asked: Range | None = None) -> StoreDigest:
 def compared(first: Path, second: Path, asked: Range | None = None) -> Comparison:
     sides = [Side(name, from_bytes(to_bytes(digest(store, asked)), name)) for name, store in (("A", first), ("B", second))]
     return compare(*sides)
-
-
-def vector(name: str, folder: Path) -> Path:
-    archive = VECTORS / name / "store.tar.xz"
-    if not archive.exists():
-        pytest.skip("the vectors of RocketMQ stores are not on this machine")
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data", members=[member for member in tar if "/commitlog" in member.name])
-    return folder
 
 
 def store_of(log: SyntheticLog, folder: Path, segments: range | None = None) -> Path:
@@ -54,7 +44,7 @@ def damage(store: Path, position: int, data: bytes) -> None:
 
 
 def test_the_one_leaf_that_differs_between_rocketmqs_own_copies_is_found(tmp_path: Path) -> None:
-    stores = vector("diverged-5.3.3", tmp_path)
+    stores = vectors.unpack("diverged-5.3.3", tmp_path)
 
     result = compared(stores / "master", stores / "slave")
 
@@ -67,7 +57,7 @@ def test_the_one_leaf_that_differs_between_rocketmqs_own_copies_is_found(tmp_pat
 
 
 def test_a_closer_look_names_the_record_and_what_is_wrong_with_it(tmp_path: Path) -> None:
-    stores = vector("diverged-5.3.3", tmp_path)
+    stores = vectors.unpack("diverged-5.3.3", tmp_path)
     asked = Range(1_048_576, 1_572_864)
 
     result = compared(stores / "master", stores / "slave", asked)
@@ -83,7 +73,7 @@ def test_a_closer_look_names_the_record_and_what_is_wrong_with_it(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["plain-5.3.3", "plain-4.9.7", "crc-5.3.3", "ipv6-5.3.3", "queues-5.3.3", "controller-5.3.3"])
 def test_equal_copies_of_rocketmq_pass(name: str, tmp_path: Path) -> None:
-    stores = vector(name, tmp_path)
+    stores = vectors.unpack(name, tmp_path)
 
     result = compared(stores / "master", stores / "slave")
 
@@ -93,7 +83,7 @@ def test_equal_copies_of_rocketmq_pass(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["killed-5.3.3", "killed-4.9.7"])
 def test_a_slave_that_was_killed_inside_a_record_lags_and_does_not_differ(name: str, tmp_path: Path) -> None:
-    stores = vector(name, tmp_path)
+    stores = vectors.unpack(name, tmp_path)
 
     result = compared(stores / "master", stores / "slave")
 

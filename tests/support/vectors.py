@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+VARIANTS = [
+    "controller-5.3.3", "crc-5.3.3", "diverged-5.3.3", "ha-4.9.7", "ha-5.3.3", "ipv6-5.3.3",
+    "killed-4.9.7", "killed-5.3.3", "plain-4.9.7", "plain-5.3.3", "queues-5.3.3",
+]  # fmt: skip
 _HERE = Path(__file__).resolve()
 
 
@@ -27,10 +31,14 @@ def unpack(variant: str, to: Path) -> Path:
     return to
 
 
+def raw(variant: str, name: str) -> bytes:
+    """A file of a variant, unpacked."""
+    return lzma.decompress((folder() / variant / name).read_bytes())
+
+
 def lines(variant: str, name: str) -> list[dict[str, Any]]:
     """RocketMQ's own reading: one value a line."""
-    with lzma.open(folder() / variant / name, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return [json.loads(line) for line in raw(variant, name).decode().split("\n") if line]
 
 
 def has(variant: str, name: str) -> bool:

@@ -15,9 +15,9 @@ from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DataVersion
+from tests.support import vectors
 
 KEPT = Path(__file__).parent.parent / "support" / "rocketmq_config"
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors"
 KIND_OF = {Path(kind.path).name: kind for kind in KINDS}
 
 
@@ -52,10 +52,9 @@ def config_files(archive: Path) -> Iterator[tuple[TableKind[Any], bytes]]:
                 yield kind, file.read()
 
 
-@pytest.mark.skipif(not VECTORS.exists(), reason="no recorded RocketMQ stores beside this checkout; the kept files are tested all the same")
-@pytest.mark.parametrize("archive", sorted(VECTORS.glob("*/store.tar.xz")), ids=lambda archive: archive.parent.name)
-def test_all_config_files_of_a_recorded_store_keep_every_field(archive: Path) -> None:
-    files = list(config_files(archive))
+@pytest.mark.parametrize("variant", vectors.VARIANTS)
+def test_all_config_files_of_a_recorded_store_keep_every_field(variant: str) -> None:
+    files = list(config_files(vectors.folder() / variant / "store.tar.xz"))
 
     assert len(files) >= 8
     for kind, data in files:

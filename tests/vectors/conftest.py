@@ -11,11 +11,7 @@ from tests.support import vectors
 
 Line = dict[str, Any]
 
-VARIANTS = [
-    "controller-5.3.3", "crc-5.3.3", "diverged-5.3.3", "ha-4.9.7", "ha-5.3.3", "ipv6-5.3.3",
-    "killed-4.9.7", "killed-5.3.3", "plain-4.9.7", "plain-5.3.3", "queues-5.3.3",
-]  # fmt: skip
-STORES = [f"{variant}/{role}" for variant in VARIANTS for role in ("master", "slave")]
+STORES = [f"{variant}/{role}" for variant in vectors.VARIANTS for role in ("master", "slave")]
 # RocketMQ takes these records for whole although their last bytes never came: by store, where they begin.
 TORN = {"diverged-5.3.3/slave": 1_318_151, "killed-4.9.7/slave": 2_358_432, "killed-5.3.3/slave": 1_244_351}
 

@@ -11,6 +11,7 @@ import pytest
 import xxhash
 
 from dittomq.cli.app import run
+from dittomq.commitlog.records.bodies import inflate
 from tests.support.differing import first_difference
 from tests.vectors.conftest import Line, Vector
 
@@ -18,17 +19,10 @@ MARK_BYTES = 8
 
 
 def test_dump_shows_every_field_of_every_record_as_rocketmq_decodes_it(vector: Vector, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["log", "dump", str(vector.folder), "--json"]) == 0
-
-    dumped = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    dumped = dump(vector.folder, capsys)
     records = [in_rocketmqs_words(line) for line in dumped if line["sort"] == "record" and line["problem"] is None]
-    keys = records[0].keys()
-    assert (
-        first_difference(
-            records, [{key: normal(line)[key] for key in keys} for line in vector.records if "topic" in line and not is_torn(vector, line)]
-        )
-        == ""
-    )
+    whole = [normal(line) for line in vector.records if "topic" in line and not is_torn(vector, line)]
+    assert first_difference(records, whole) == ""
     assert [line["start_offset"] for line in dumped if line["sort"] == "mark"] == [
         line["position"] for line in vector.records if "blank" in line
     ]
@@ -72,11 +66,24 @@ def test_digest_covers_exactly_the_bytes_up_to_the_marks_and_the_last_whole_reco
     assert found["end"] == expected_segments(vector)[-1][1]
 
 
+def dump(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[Line]:
+    """What `log dump` prints of a store."""
+    assert run(["log", "dump", str(folder), "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
 def in_rocketmqs_words(line: Line) -> Line:
+    """Every field that RocketMQ's decoder tells of a record, but the file's name."""
     body = base64.b64decode(line["body"])
+    inflated = inflate(body, line["system_flag"])
+    size = line["end_offset"] - line["start_offset"]
+    store_address, store_port = host(*line["store_host"].rsplit(":", 1))
     return {
         "position": line["start_offset"],
-        "totalSize": line["end_offset"] - line["start_offset"],
+        "totalSize": size,
+        "commitLogOffset": line["start_offset"],
+        "storeSize": size,
+        "msgId": f"{store_address.packed.hex()}{store_port:08x}{line['start_offset']:016x}".upper(),
         "magic": line["magic"],
         "topic": line["topic"],
         "queueId": line["queue"],
@@ -86,10 +93,12 @@ def in_rocketmqs_words(line: Line) -> Line:
         "bodyCRC": line["body_crc"],
         "storedBodyLength": len(body),
         "storedBodySha256": hashlib.sha256(body).hexdigest(),
+        "bodyLength": len(inflated),
+        "bodySha256": hashlib.sha256(inflated).hexdigest(),
         "bornTimestamp": line["born_ms"],
         "bornHost": host(*line["born_host"].rsplit(":", 1)),
         "storeTimestamp": line["store_ms"],
-        "storeHost": host(*line["store_host"].rsplit(":", 1)),
+        "storeHost": (store_address, store_port),
         "reconsumeTimes": line["reconsume_times"],
         "preparedTransactionOffset": line["prepared_offset"],
         "tags": line["properties"].get("TAGS"),
@@ -112,11 +121,12 @@ def counted(lines: list[Line]) -> Line:
 
 
 def normal(line: Line) -> Line:
-    """The address as a value, without Java's zone."""
-    return {**line, "bornHost": host(*line["bornHost"]), "storeHost": host(*line["storeHost"])}
+    """Addresses as values, without Java's zone; no name of the file."""
+    fields = {name: value for name, value in line.items() if name != "file"}
+    return {**fields, "bornHost": host(*line["bornHost"]), "storeHost": host(*line["storeHost"])}
 
 
-def host(address: str, port: str | int) -> tuple[object, int]:
+def host(address: str, port: str | int) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
     return ipaddress.ip_address(address.strip("[]").partition("%")[0]), int(port)
 
 

@@ -38,8 +38,12 @@ def test_a_store_is_opened_and_its_queues_hold_what_rocketmqs_hold(vector: Vecto
 
     killed = vector.torn is not None and vector.name.startswith("killed")
     assert store.end == (vector.torn if killed else vector.opened[0]["maxPhyOffset"])
+    for key, held in ours.items():
+        places = {offset: unit[:2] for offset, unit in held.items() if unit[1]}
+        assert places == records_of(vector, *key), f"{key[0]} queue {key[1]}"
     for key, theirs in queues_of(vector):
         assert theirs.items() <= ours[key].items(), f"{key[0]} queue {key[1]}"
+        assert ours[key].keys() == theirs.keys() or is_known_to_differ(vector, key[0])
 
 
 @pytest.mark.parametrize("vector", REFUSED, indirect=True)
@@ -54,6 +58,17 @@ def queues_of(vector: Vector) -> Iterator[tuple[tuple[str, int], Units]]:
         if line["kind"] == "queue":
             numbered = enumerate(line["units"], line["minOffset"])
             yield (line["topic"], line["queueId"]), {offset: tuple(unit) for offset, unit in numbered if unit[0] != vector.torn}
+
+
+def records_of(vector: Vector, topic: str, queue: int) -> dict[int, tuple[int, int]]:
+    """By queue offset: position and size of each record that a queue has a unit for, by RocketMQ's decoder."""
+    mine = [line for line in vector.records if line.get("topic") == topic and line["queueId"] == queue and line["position"] != vector.torn]
+    return {line["queueOffset"]: (line["position"], line["totalSize"]) for line in mine if line["sysFlag"] & 0xC not in {0x4, 0xC}}
+
+
+def is_known_to_differ(vector: Vector, topic: str) -> bool:
+    """Whether we hold more offsets of the topic than RocketMQ: it was deleted there and came back by halves, or holds a torn record."""
+    return topic.startswith("doomed") or any(line.get("topic") == topic for line in vector.records if line["position"] == vector.torn)
 
 
 def units(store: Path, topic: str, queue: int, low: int, high: int) -> Units:

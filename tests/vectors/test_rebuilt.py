@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
@@ -20,7 +21,7 @@ from tests.vectors.conftest import STORES, Vector
 from tests.vectors.test_key_index import NOT_READ
 from tests.vectors.test_opening import QUEUE_FILE_UNITS
 
-# Killed before all of the log was in the queues; one holds a unit of a torn record.
+# Killed before all of the log was in the queues; some hold a unit of a torn record. What is refused, NOT_READ, is not built either.
 KILLED = [name for name in STORES if name.startswith(("killed", "diverged"))]
 CLOSED = [name for name in STORES if name not in {*KILLED, *NOT_READ}]
 # The Java client's pulls, after each phase of a broker's life.
@@ -45,6 +46,21 @@ def test_every_file_of_every_queue_is_rocketmqs_byte_for_byte(vector: Vector, tm
     theirs = sorted(path.relative_to(vector.folder) for path in (vector.folder / "consumequeue").rglob("*") if path.is_file())
     differing = [str(path) for path in theirs if (vector.folder / path).read_bytes() != (tmp_path / "store" / path).read_bytes()]
     assert theirs
+    assert differing == []
+
+
+@pytest.mark.parametrize("vector", KILLED, indirect=True)
+def test_of_a_broker_that_was_killed_every_unit_is_ours_too_and_what_it_had_not_come_to_follows(vector: Vector, tmp_path: Path) -> None:
+    rebuilt(vector.folder / "commitlog", tmp_path / "store").close(clean=True)
+
+    paths = sorted(path.relative_to(vector.folder) for path in (vector.folder / "consumequeue").rglob("*") if path.is_file())
+    differing = []
+    for path in paths:
+        theirs, ours = (list(UNIT.iter_unpack(root.joinpath(path).read_bytes())) for root in (vector.folder, tmp_path / "store"))
+        built = [number for number, unit in enumerate(theirs) if unit[1] and unit[0] != vector.torn]
+        differing += [(str(path), number) for number in built if ours[number] != theirs[number]]
+        assert not built or not any(unit[1] for unit in ours[: built[0]]), path
+    assert paths
     assert differing == []
 
 
