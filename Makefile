@@ -18,8 +18,8 @@ demo: .venv/ready ## run the main job: a cluster, a real data set, a kill -9, an
 test: .venv/ready ## lint and run every test; what is skipped is named with its reason (TESTS=tests/unit: only these)
 	@$(RUN) -m pytest -n 2 $(TESTS)
 
-interop: .venv/ready ## open stores of ours with a real RocketMQ and the other way round; fails where a JDK or Maven is missing
-	@INTEROP=required $(RUN) -m pytest tests/interop tests/vectors
+interop: .venv/ready ## open stores of ours with a real RocketMQ and the other way round; fails where anything for it is missing
+	@SKIPS=fail $(RUN) -m pytest tests/interop tests/vectors
 
 mutants: .venv/ready ## let the simulator hunt deliberate bugs and print the table: SEEDS=100 for each, BUG=gap only that
 	@$(RUN) -m tests.simulation.mutate $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BUG),--only $(BUG))

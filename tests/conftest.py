@@ -10,6 +10,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.harming import Actors, actors, build_shim
+from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds its hooks here
 
 # A busy machine is no failure; a failure can be replayed. Not Hypothesis's own profile for CI, which tries the same examples every time.
 settings.register_profile("here", settings.get_profile("default"), deadline=None, print_blob=True)
