@@ -33,17 +33,18 @@ def dump(
     from dittomq.cli.store_items import item_document, item_line
     from dittomq.commitlog.offline.inspect import items, open_on_disk
 
-    left = limit
-    for item in items(open_on_disk(_storage(store), str(store))):
-        if item.end <= start:
-            continue
-        if left == 0:
-            return
-        if json:
-            say_json(item_document(item), stream=True)
-        else:
-            say(item_line(item))
-        left = None if left is None else left - 1
+    left, found = limit, open_on_disk(_storage(store), str(store))
+    with progress("dump", found.stop - found.starts[0], beside_lines=True) as advance:
+        for item in items(found, _steps(advance)):
+            if item.end <= start:
+                continue
+            if left == 0:
+                return
+            if json:
+                say_json(item_document(item), stream=True)
+            else:
+                say(item_line(item))
+            left = None if left is None else left - 1
 
 
 @app.command(epilog=example("log verify .dittomq/a-0"))

@@ -78,9 +78,12 @@ def clock_date(moment_ms: int) -> str:
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where that is a terminal, nothing elsewhere; the function given takes how much more was done."""
-    if not sys.stderr.isatty():
+def progress(what: str, total: int | None, *, beside_lines: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where that is a terminal, nothing elsewhere; the function given takes how much more was done.
+
+    `beside_lines`: results are printed meanwhile, and show by themselves how far it is where they go to a terminal too.
+    """
+    if not sys.stderr.isatty() or (beside_lines and sys.stdout.isatty()):
         yield lambda _more: None
         return
     from rich.console import Console

@@ -112,7 +112,7 @@ def test_memory_does_not_grow_with_the_log(command: str, tmp_path: Path) -> None
     assert peaks_mib[1] < peaks_mib[0] + 24, peaks_mib
 
 
-@pytest.mark.parametrize("command", ["verify", "stats", "digest"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_terminal_sees_a_progress_bar_and_nothing_else_does(command: str, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     filled(folder, 1_000_000, b"x" * 1_000, MIB).close(clean=True)
@@ -122,11 +122,21 @@ def test_a_terminal_sees_a_progress_bar_and_nothing_else_does(command: str, tmp_
     assert command in shown_on_a_terminal([sys.executable, "-c", script, *arguments(command, folder)])
 
 
-def shown_on_a_terminal(command: Sequence[str]) -> str:
-    """What a process writes to stderr when that is a terminal."""
+def test_where_the_records_themselves_go_to_the_terminal_no_bar_gets_between_them(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    filled(folder, 100_000, b"x" * 1_000, MIB).close(clean=True)
+    script = "import sys\nfrom dittomq.cli.app import run\nsys.exit(run(sys.argv[1:]))"
+
+    shown = shown_on_a_terminal([sys.executable, "-c", script, "log", "dump", str(folder), "--max", "1"], lines_too=True)
+
+    assert (shown.count("\n"), "\x1b" in shown) == (1, False), shown
+
+
+def shown_on_a_terminal(command: Sequence[str], *, lines_too: bool = False) -> str:
+    """What a process writes to stderr, or all that it writes, when that is a terminal."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    with subprocess.Popen(command, env=environment, stdout=theirs if lines_too else subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         shown = b""
         try:

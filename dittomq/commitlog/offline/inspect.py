@@ -85,12 +85,12 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
     return StoreOnDisk(storage, name, ours, tuple(starts), sizes[starts[0]], seals, mark.flushed)
 
 
-def items(store: StoreOnDisk) -> Iterator[Item]:
+def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item]:
     """Everything in the log in order: records, marks and what is damaged; ends where the log does.
 
     Bytes that are not zero behind the last whole record are its last item.
     """
-    return (piece for piece in pieces(store, None) if isinstance(piece, Item))
+    return (piece for piece in pieces(store, None, progress) if isinstance(piece, Item))
 
 
 def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None = None) -> Iterator[Item | Run]:
