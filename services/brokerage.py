@@ -11,6 +11,7 @@ import structlog
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.home import Home, refuse_strangers, settle
+from dittomq.broker.registration import record_host
 from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
@@ -80,6 +81,7 @@ async def open_node(
     options = StoreOptions(
         segment_bytes=config.store.segment_bytes,
         reserve_bytes=config.store.reserve_bytes,
+        host=record_host(config.advertise, config.listen.clients),
         node=config.name,
         path=config.node.data_dir,
         refills=service is BrokerService.SLAVE,

@@ -1,11 +1,15 @@
 """What a broker node tells the nameservers about itself, alike for both roles."""
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dittomq.commitlog.records.format import Host
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
 from dittomq.routes import DEFAULT_NETWORK, NodeState, Opening, Registration, Role, TopicQueues
+
+_PORT_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,26 @@ def advertised(addresses: Mapping[str, str], listening: str, port: int) -> Mappi
     host = listening.rpartition(":")[0]
     known = "127.0.0.1" if host in ("0.0.0.0", "[::]", "") else host  # compared, not bound
     return {**addresses, DEFAULT_NETWORK: f"{known}:{port}"}
+
+
+def record_host(addresses: Mapping[str, str], listening: str) -> Host:
+    """What the records of a node name as the host that stored them: where most clients reach it, as far as settings tell.
+
+    A record holds an address: a name stands there as 0.0.0.0, a port that is still to be taken as 0.
+    """
+    text, _, port = advertised(addresses, listening, _port(listening))[DEFAULT_NETWORK].rpartition(":")
+    return Host(_packed(text.strip("[]")), _port(port))
+
+
+def _port(address: str) -> int:
+    """0 where there is none."""
+    digits = address.rpartition(":")[2]
+    return int(digits) if digits.isdecimal() and len(digits) <= _PORT_DIGITS else 0
+
+
+def _packed(text: str) -> bytes:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return bytes(4)
+    return (getattr(address, "ipv4_mapped", None) or address).packed

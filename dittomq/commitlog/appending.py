@@ -23,8 +23,7 @@ from dittomq.commitlog.records.format import (
     CRC_BYTES,
     CRC_MASK,
     CRC_NAME,
-    FIXED_BYTES,
-    HEADER,
+    IPV4,
     KEY_NAME,
     LENGTH_16,
     MAGIC_1,
@@ -32,8 +31,8 @@ from dittomq.commitlog.records.format import (
     MAX_TOPIC_BYTES,
     UNIT,
     Host,
+    form_of,
     mark,
-    record_bytes,
     safe_topic,
     sequence_of,
     strip_crc,
@@ -103,6 +102,7 @@ class Appender:
         self._log = log
         self._derived = derived
         self._host = host
+        self._form = form_of(host)
         self._find = find
         self._topics: dict[str, bytes] = {}
 
@@ -115,7 +115,8 @@ class Appender:
         placed: list[list[PlacedRun] | Refused] = []
         for frame in frames:
             drafts, identified = frame.drafts, bool(frame.producer_id)
-            bulk = Bulk.of(drafts, self._topics, identified=identified) if len(drafts) >= LEAST_MESSAGES else None
+            large = len(drafts) >= LEAST_MESSAGES and self._form is IPV4
+            bulk = Bulk.of(drafts, self._topics, identified=identified) if large else None
             if bulk is not None and stretch.position + bulk.size + MARK_BYTES > stretch.segment_end:
                 bulk = None  # the segment ends within it, or no segment can hold one of them
             try:
@@ -170,7 +171,7 @@ class Appender:
             self._learn(topic)
         if queue < 0:
             raise InvalidField("queue", f"{queue} is negative")
-        size = record_bytes(len(self._topics[topic]) - 1, len(body), len(properties))
+        size = self._form.record_bytes(len(self._topics[topic]) - 1, len(body), len(properties))
         if size + MARK_BYTES > self._log.segment_bytes:
             raise MessageTooLarge("the record", size, self._log.segment_bytes - MARK_BYTES)
 
@@ -183,8 +184,9 @@ class Appender:
 
     def _encode(self, frame: Frame, skip: int, stretch: _Stretch, placed: list[PlacedRun]) -> None:
         """Encode the frame's messages behind the first `skip`, and say where they will lie."""
-        queues, topics, pack = self._derived.index.queues, self._topics, HEADER.pack
+        queues, topics = self._derived.index.queues, self._topics
         store_ms, (address, port) = self._derived.store_ms, self._host
+        pack, system_flag, fixed_bytes = self._form.header.pack, self._form.system_flag, self._form.fixed_bytes
         waiting, parts, position = stretch.waiting, stretch.parts, stretch.position
         positions, sizes, neighbour = [], [0], None
         for draft in frame.drafts[skip:]:
@@ -193,7 +195,7 @@ class Appender:
                 properties = strip_crc(properties)
             name = topics[topic]
             body_length, properties_length = len(body), len(properties) + CRC_BYTES
-            size = FIXED_BYTES - 1 + body_length + len(name) + properties_length
+            size = fixed_bytes - 1 + body_length + len(name) + properties_length
             if position + size + MARK_BYTES > stretch.segment_end:
                 stretch.position = position
                 self._roll(stretch)
@@ -201,7 +203,7 @@ class Appender:
             queue = queues.get((topic, queue_id)) or self._derived.index.queue(topic, queue_id)
             queue_offset = queue.next
             head = pack(
-                size, MAGIC_1, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, position, 0,
+                size, MAGIC_1, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, position, system_flag,
                 born_ms, address, port, store_ms, address, port, 0, 0, body_length,
             )  # fmt: skip
             tail = name + LENGTH_16.pack(properties_length) + properties

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, CRC_NAME, FIXED_BYTES, HEADER, MAGIC_1, MARK_BYTES
+from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, CRC_NAME, FIXED_BYTES, HEADER, IPV6_FLAGS, MAGIC_1, MARK_BYTES
 
 Numbers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
 _SIZE = struct.Struct(">i")
-_IPV6 = 0x30
 FIELDS = np.dtype([
     ("size", ">i4"), ("magic", ">u4"), ("body_crc", ">u4"), ("queue", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"), ("position", ">i8"),
     ("system_flag", ">i4"), ("born_ms", ">i8"), ("born_host", "V8"), ("store_ms", ">i8"), ("store_host", "V8"), ("reconsumed", ">i4"),
@@ -123,7 +122,7 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     sizes, body_bytes = header["size"].astype(np.int64), header["body_bytes"].astype(np.int64)
     ends = safe + sizes
     fits = (
-        (safe == starts) & (header["magic"] == MAGIC_1) & (header["system_flag"] & _IPV6 == 0) & (header["position"] == safe + base)
+        (safe == starts) & (header["magic"] == MAGIC_1) & (header["system_flag"] & IPV6_FLAGS == 0) & (header["position"] == safe + base)
         & (header["queue"] >= 0) & (ends <= min(length, segment_end - MARK_BYTES - base))
         & (body_bytes >= 0) & (body_bytes <= sizes - FIXED_BYTES)
     )  # fmt: skip

@@ -21,6 +21,7 @@ from dittomq.commitlog.records.format import (
     CRC_BYTES,
     CRC_MASK,
     CRC_NAME,
+    IPV6_FLAGS,
     KEY_NAME,
     MAGIC_MARK,
     MARK_BYTES,
@@ -46,9 +47,9 @@ _TRANSACTION = 0xC
 _PREPARED = 0x4
 _TAGS_NAME = b"TAGS\x01"
 _LMQ_NAME = b"INNER_MULTI_QUEUE_OFFSET\x01"
-# system flag, born host, store host, reconsume times, prepared offset: of a record whose hosts are IPv4
-_ORIGIN = struct.Struct(">36xi8x8s8x8siq")
-ORIGIN_BYTES = _ORIGIN.size
+# Born host, store host, reconsume times, prepared offset: by the only system flags of ours, those of IPv4 and of IPv6 hosts.
+_ORIGINS = {0: struct.Struct(">48x8s8x8siq"), IPV6_FLAGS: struct.Struct(">48x20s8x20siq")}
+ORIGIN_BYTES = max(origin.size for origin in _ORIGINS.values())
 # body CRC, queue, queue offset, position, system flag
 _FRONT = struct.Struct(">8xIi4xqqi")
 
@@ -100,12 +101,15 @@ def carries_seal(record: bytes) -> bool:
 
 
 def by_another_hand(record: bytes) -> bool:
-    """Whether no node of ours made the record, sealed or not, from its first 84 bytes.
+    """Whether no node of ours made the record, sealed or not, from its first ORIGIN_BYTES, or all of it where it is shorter.
 
-    Ours name one host as the one that bore and stored the message, and have no flag, no other try, no transaction.
+    Ours name one host as the one that bore and stored the message, and have no other flag, no other try, no transaction.
     """
-    system_flag, born_host, store_host, reconsume_times, prepared_offset = _ORIGIN.unpack_from(record)
-    return bool(system_flag or reconsume_times or prepared_offset) or born_host != store_host
+    origin = _ORIGINS.get(int.from_bytes(record[36:40], "big"))
+    if origin is None:
+        return True
+    born_host, store_host, reconsume_times, prepared_offset = origin.unpack_from(record)
+    return bool(reconsume_times or prepared_offset) or born_host != store_host
 
 
 def in_queues(system_flag: int) -> bool:

@@ -47,14 +47,15 @@ CRC_MASK = 0x7FFFFFFF
 KEY_NAME = b"KEY"
 # A transaction that was rolled back; RocketMQ leaves it out of the key index.
 ROLLED_BACK = 0xC
+_BORN_IPV6 = 0x10
+_STORE_IPV6 = 0x20
+# Both hosts are IPv6.
+IPV6_FLAGS = _BORN_IPV6 | _STORE_IPV6
 
 # size, magic, queue, queue offset, physical offset, system flag, store ms, body length
 _SCANNED = struct.Struct(">iI4xi4xqqi16xq20xi")
-_BORN_IPV6 = 0x10
-_STORE_IPV6 = 0x20
 _POSITION = struct.Struct(">q")
 _QUEUE = struct.Struct(">i4xq")
-_IPV6 = _BORN_IPV6 | _STORE_IPV6
 _TAGS_NAME = b"TAGS\x01"
 _PID_NAME = b"PID\x01"
 _SEQ_NAME = b"SEQ\x01"
@@ -93,6 +94,18 @@ class Host(NamedTuple):
     port: int
 
 
+class Form(NamedTuple):
+    """What the hosts' kind makes of a record: its header up to the body, its system flag, its size without topic, body and properties."""
+
+    header: struct.Struct
+    system_flag: int
+    fixed_bytes: int
+
+    def record_bytes(self, topic_bytes: int, body_bytes: int, properties_bytes: int) -> int:
+        """Size of the record we write; `properties_bytes` without the record CRC."""
+        return self.fixed_bytes + body_bytes + topic_bytes + properties_bytes + CRC_BYTES
+
+
 class Layout(NamedTuple):
     """Where the parts of a record lie, counted from its first byte."""
 
@@ -102,9 +115,13 @@ class Layout(NamedTuple):
     properties: int
 
 
-def record_bytes(topic_bytes: int, body_bytes: int, properties_bytes: int) -> int:
-    """Size of the record we write; `properties_bytes` without the record CRC."""
-    return FIXED_BYTES + body_bytes + topic_bytes + properties_bytes + CRC_BYTES
+IPV4 = Form(HEADER, 0, FIXED_BYTES)
+IPV6 = Form(struct.Struct(">iIIiiqqiq16siq16siiqi"), IPV6_FLAGS, FIXED_BYTES + 24)
+
+
+def form_of(host: Host) -> Form:
+    """Of the records that name this host as the one that bore and stored them."""
+    return IPV6 if len(host.address) == 16 else IPV4
 
 
 def sealed_crc(crc: int) -> bytes:
@@ -128,9 +145,10 @@ def encode(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int,
     topic = draft.topic.encode()
     properties = strip_crc(draft.properties)
     body = draft.body
-    size = record_bytes(len(topic), len(body), len(properties))
-    head = HEADER.pack(
-        size, MAGIC_1, crc32(body) & CRC_MASK, draft.queue, draft.flag, queue_offset, physical_offset, 0,
+    form = form_of(host)
+    size = form.record_bytes(len(topic), len(body), len(properties))
+    head = form.header.pack(
+        size, MAGIC_1, crc32(body) & CRC_MASK, draft.queue, draft.flag, queue_offset, physical_offset, form.system_flag,
         draft.born_ms, *host, store_ms, *host, 0, 0, len(body),
     )  # fmt: skip
     record = b"".join((head, body, bytes((len(topic),)), topic, LENGTH_16.pack(len(properties) + CRC_BYTES), properties))
@@ -149,7 +167,7 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
     while length - at >= _SCANNED.size:
         size, magic, queue, queue_offset, position, system_flag, store_ms, body_bytes = unpack(data, at)
         stop = at + size
-        if magic != MAGIC_1 or system_flag & _IPV6 or position != base + at or size < FIXED_BYTES + CRC_BYTES or stop > length:
+        if magic != MAGIC_1 or system_flag & IPV6_FLAGS or position != base + at or size < FIXED_BYTES + CRC_BYTES or stop > length:
             break
         tail = stop - CRC_BYTES
         if data[tail:stop] != b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(view[at:tail]) & CRC_MASK))[::-1]:
@@ -269,15 +287,11 @@ def lay_out(record: bytes | memoryview) -> Layout | None:
 
 def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
     """Why a record of the right size is damaged, empty when it is whole. `sealed`: it must carry the record CRC."""
+    problem = body_problem(record, position)
+    if problem:
+        return problem
     layout = lay_out(record)
-    if layout is None:
-        return "lengths in the record do not add up"
-    stated = int.from_bytes(record[28:36], "big", signed=True)
-    if stated != position:
-        return f"it says that it lies at {stated:,}"
-    body = record[layout.body : layout.body_end]
-    if body and crc32(body) & CRC_MASK != int.from_bytes(record[8:12], "big"):
-        return "its checksum does not match the body"
+    assert layout is not None, "its lengths add up"
     has_crc = len(record) - layout.properties >= CRC_BYTES and record[-CRC_BYTES:].startswith(CRC_NAME)
     if not sealed:
         torn = not has_crc and len(record) > layout.properties and record[-1] == 0
@@ -285,6 +299,18 @@ def problem_of(record: bytes, position: int, *, sealed: bool) -> str:
     if not has_crc:
         return "it has no record checksum"
     return "" if record[-CRC_BYTES:] == sealed_crc(crc32(record[:-CRC_BYTES])) else "its record checksum does not match"
+
+
+def body_problem(record: bytes, position: int) -> str:
+    """Why RocketMQ takes a record of the right size for damaged, empty when it does not: it looks at no more."""
+    layout = lay_out(record)
+    if layout is None:
+        return "lengths in the record do not add up"
+    stated = int.from_bytes(record[28:36], "big", signed=True)
+    if stated != position:
+        return f"it says that it lies at {stated:,}"
+    body = record[layout.body : layout.body_end]
+    return "its checksum does not match the body" if body and crc32(body) & CRC_MASK != int.from_bytes(record[8:12], "big") else ""
 
 
 def store_ms_of(head: bytes) -> int:
