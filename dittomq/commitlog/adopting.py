@@ -11,10 +11,12 @@ Source: Apache RocketMQ 5.3.3, CommitLog#recoverAbnormally, StoreCheckpoint#getM
 
 import contextlib
 import struct
+from collections.abc import Iterator
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
+from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.storage import Storage, read_file
 from dittomq.commitlog.queues.queue_index import FOLDER as QUEUES_FOLDER
 from dittomq.commitlog.records.foreign import NotRead
@@ -28,16 +30,23 @@ from dittomq.errors import UnreadableStore
 # Folders of RocketMQ that hold what we do not read.
 _UNREAD = {
     "batchconsumequeue": "batch queues",
+    "compaction/compactionLog": "compacted topics",
     "consumequeue_ext": "queue extensions",
     "consumequeue_rocksdb": "RocksDB queues",
     "rocksdbstore": "RocksDB queues",
     "tieredStore": "a tiered store",
 }
+# A log of DLedger; its node's name follows.
+_DLEDGER_PREFIX = "dledger-"
 # Where the rest of a tiered store lies, its settings say; this it always leaves.
 _TIERED_FILE = "config/tieredStoreMetadata.json"
 _LMQ_PREFIX = "%LMQ%"
-# A file of every RocksDB database; RocketMQ puts that of its queues where others have a folder for each topic.
+# A file of every RocksDB database; RocketMQ puts that of its queues where others have a folder for each topic, and those of its tables
+# into folders beside its config files.
 _ROCKSDB_FILE = "CURRENT"
+_CONFIG = "config"
+# What RocketMQ builds from a log, and keeps there also where its log lies elsewhere (storePathCommitLog).
+_BUILT = (QUEUES_FOLDER, "index")
 _ABORT = "abort"
 _CHECKPOINT = "checkpoint"
 # When the newest messages in log and queues were stored, in ms.
@@ -48,16 +57,30 @@ _HEAD_BYTES = 76
 
 def refuse_unread(storage: Storage, name: str, *, ours: bool) -> None:
     """Raise UnreadableStore for what this version does not read; a topic of ours may be called as LMQ queues are."""
-    for folder, what in _UNREAD.items():
+    for folder, what in _unread(storage, ours=ours):
         if storage.list_folder(folder):
             raise UnreadableStore(name, f"{folder}/ holds {what}, which this version does not read; use another data_dir")
     if storage.exists(_TIERED_FILE):
         raise UnreadableStore(name, f"{_TIERED_FILE} belongs to a tiered store, which this version does not read; use another data_dir")
+    if ours or storage.list_folder(FOLDER):
+        return
+    for folder in _BUILT:
+        if storage.list_folder(folder):
+            change = f"bring here as {FOLDER}/ what storePathCommitLog names, or empty the data_dir"
+            raise UnreadableStore(name, f"{folder}/ was built from a log, and {FOLDER}/ holds none; {change}")
+
+
+def _unread(storage: Storage, *, ours: bool) -> Iterator[tuple[str, str]]:
+    """Folders that may be there, and what is in them then."""
+    yield from _UNREAD.items()
+    yield from ((each, "a log of DLedger") for each in storage.list_folder("") if each.startswith(_DLEDGER_PREFIX))
     queues = storage.list_folder(QUEUES_FOLDER)
-    kinds = {"RocksDB queues": _ROCKSDB_FILE in queues, "LMQ queues": not ours and any(each.startswith(_LMQ_PREFIX) for each in queues)}
-    for what, found in kinds.items():
-        if found:
-            raise UnreadableStore(name, f"{QUEUES_FOLDER}/ holds {what}, which this version does not read; use another data_dir")
+    if _ROCKSDB_FILE in queues:
+        yield QUEUES_FOLDER, "RocksDB queues"
+    if not ours and any(each.startswith(_LMQ_PREFIX) for each in queues):
+        yield QUEUES_FOLDER, "LMQ queues"
+    tables = (f"{_CONFIG}/{each}" for each in storage.list_folder(_CONFIG))
+    yield from ((each, "RocksDB tables") for each in tables if storage.exists(f"{each}/{_ROCKSDB_FILE}"))
 
 
 def adopt(layout: Layout) -> StopKind:

@@ -222,7 +222,12 @@ def test_a_slave_copies_an_adopted_masters_whole_history_and_believes_it_by_the_
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("consumequeue/CURRENT", "RocksDB queues"), ("consumequeue/%LMQ%a/0/00000000000000000000", "LMQ queues")],
+    [
+        ("consumequeue/CURRENT", "consumequeue/ holds RocksDB queues"),
+        ("consumequeue/%LMQ%a/0/00000000000000000000", "consumequeue/ holds LMQ queues"),
+        ("config/rdb/CURRENT", "config/rdb/ holds RocksDB tables"),
+        ("dledger-n0/data/00000000000000000000", "dledger-n0/ holds a log of DLedger"),
+    ],
 )
 def test_what_is_not_read_is_refused_by_name_before_anything_is_changed(machine: Machine, path: str, what: str) -> None:
     machine.storage().make_folder(path.rpartition("/")[0])
@@ -239,6 +244,7 @@ def test_what_is_not_read_is_refused_by_name_before_anything_is_changed(machine:
     ("folder", "what"),
     [
         ("batchconsumequeue", "batch queues"),
+        ("compaction/compactionLog", "compacted topics"),
         ("consumequeue_ext", "queue extensions"),
         ("consumequeue_rocksdb", "RocksDB queues"),
         ("rocksdbstore", "RocksDB queues"),
@@ -251,6 +257,41 @@ def test_every_kind_of_store_that_is_not_read_is_refused_by_name(machine: Machin
 
     with pytest.raises(UnreadableStore, match=f"{folder}/ holds {what}, which this version does not read"):
         machine.open()
+
+
+@pytest.mark.parametrize("folder", ["dledger-n0/data", "compaction/compactionLog", "tieredStore"])
+def test_without_a_log_beside_it_that_is_refused_too_and_never_opened_empty(folder: str) -> None:
+    machine = Machine(random.Random(3))
+    machine.storage().make_folder(folder)
+    put_file(machine, f"{folder}/any", b"")
+
+    with pytest.raises(UnreadableStore, match="which this version does not read"):
+        machine.open()
+
+
+@pytest.mark.parametrize("path", ["consumequeue/orders/0/00000000000000000000", "index/20261121012736773"])
+def test_a_store_of_rocketmq_whose_log_lies_elsewhere_is_not_opened_empty(path: str) -> None:
+    machine = Machine(random.Random(3))
+    machine.storage().make_folder(path.rpartition("/")[0])
+    put_file(machine, path, b"")
+    before = machine.files()
+
+    with pytest.raises(
+        UnreadableStore, match="was built from a log, and commitlog/ holds none; bring here as commitlog/ what storePathCommitLog"
+    ):
+        machine.open()
+
+    assert machine.files().keys() - {"lock"} == before.keys()
+
+
+def test_what_rocketmq_leaves_where_it_never_stored_a_message_is_opened() -> None:
+    machine = Machine(random.Random(3))
+    for folder in ("config", "compaction", "commitlog", "consumequeue"):
+        machine.storage().make_folder(folder)
+    for path in ("config/topics.json", "compaction/position-checkpoint", "checkpoint"):
+        put_file(machine, path, b"")
+
+    assert machine.open().end == 0
 
 
 def test_a_batch_in_the_log_is_refused_by_name_before_anything_is_changed(machine: Machine) -> None:
