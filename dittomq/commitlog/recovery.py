@@ -162,8 +162,13 @@ def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:
             at = over
             found.pass_over(scan.end, at, known.leap)
         elif scan.end == at and not below:
-            if not visits.begin_at(at):
+            if visits.begin_at(at):
+                continue
+            behind = visits.begin_behind_torn_at(at)
+            if behind is None:
                 return at
+            found.pass_over(at, behind, known.leap)
+            at = behind
         elif scan.end == at or (scan.problem and below):
             at = skip_damage(source, scan.end, flushed)
             found.pass_over(scan.end, at, known.leap)

@@ -4,6 +4,9 @@ RocketMQ opens our stores, appends, and leaves. After a clean stop everything be
 kill our own last records have no such border. There the first whole record is theirs that carries no record CRC, or that names
 two hosts as ours never do. One that carries a wrong CRC, and nothing else strange, is a torn one of ours, unless RocketMQ's own
 marks say that it was here.
+
+RocketMQ takes a torn record of ours for whole when only its last bytes are missing, and appends behind it. That one record is
+damaged then, and what follows it is theirs.
 """
 
 import xxhash
@@ -13,9 +16,9 @@ from dittomq.commitlog.disk.scanning import Found, LegiblePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, carries_seal
-from dittomq.commitlog.records.format import Scan, problem_of
+from dittomq.commitlog.records.format import Scan, body_problem, problem_of
 from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, View, span_at
+from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
 from dittomq.commitlog.state import lineage_file
 from dittomq.commitlog.state.watermark import Watermark
 from dittomq.lineage import FOREIGN, Lineage, LineageEntry, cut_lineage, newest_epoch
@@ -37,6 +40,16 @@ class Visits:
     def begin_at(self, position: int) -> bool:
         """Whether someone else's records begin at `position`, where no whole one of ours does. From there on nothing is ours."""
         return self.seals.at(position).sealed and self._note(position, sure=self._sure)
+
+    def begin_behind_torn_at(self, position: int) -> int | None:
+        """Where someone else's records begin behind a torn one at `position` that RocketMQ took for whole; None where none do."""
+        source = LegiblePages(self._log)
+        span = _span(source, position, self._log.stop)
+        if span is None or span.sort is Sort.MARK or body_problem(source.read(position, span.end - position, span.end), position):
+            return None
+        end = span.end
+        known = any((entry.start, entry.opener_id) == (end, FOREIGN) for entry in self._lineage)
+        return end if known or (self.seals.at(position).sealed and self._note(end, sure=self._sure)) else None
 
     def ours(self, found: Found) -> Found:
         """What of these sealed records behind our watermark, scanned singly, is ours: all up to the first one of another hand."""
@@ -66,13 +79,16 @@ class Visits:
 def first_record(log: Log, position: int) -> bytes | None:
     """The record at `position`, or behind the mark there, if it is whole by the rule for records that nothing seals."""
     source = LegiblePages(log)
-    while position < log.stop:
-        segment_end = log.segment_of(position)[1]
-        span = span_at(View(source.read(position, HEADER_BYTES, log.stop), position, segment_end), position)
-        if span is None:
-            return None
+    while (span := _span(source, position, log.stop)) is not None:
         if span.sort is not Sort.MARK:
             record = source.read(position, span.end - span.start, log.stop)
             return None if problem_of(record, position, sealed=False) else record
         position = span.end
     return None
+
+
+def _span(source: LegiblePages, position: int, stop: int) -> Span | None:
+    """The record or mark at `position`, by its header alone; None where none is, and at `stop`, where the log's files end."""
+    if position >= stop:
+        return None
+    return span_at(View(source.read(position, HEADER_BYTES, stop), position, source.segment_of(position)[1]), position)

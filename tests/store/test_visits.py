@@ -1,12 +1,13 @@
 """Stores of ours that RocketMQ opened, appended to, and left again."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
-from dittomq.commitlog.records.format import sealed_crc
+from dittomq.commitlog.records.format import Host, sealed_crc
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import CorruptRecord
 from dittomq.lineage import FOREIGN
@@ -149,6 +150,30 @@ def test_where_rocketmqs_own_mark_is_a_copied_seal_is_no_sign_of_ours(machine: M
 
     assert (store.end, store.recovery_cut) == (end + len(stale), None)
     assert stretches(store) == [(1, False, 0), (1, True, end)]
+
+
+@pytest.mark.parametrize("host", [SMALL.host, Host(bytes(15) + b"\1", 10_911)], ids=["IPv4", "IPv6"])
+def test_a_torn_record_of_ours_that_rocketmq_took_for_whole_does_not_take_what_it_appended_behind_it_with_it(host: Host) -> None:
+    machine = Machine(random.Random(5), replace(SMALL, host=host))
+    store = filled(machine)
+    end, log = store.end, whole_log(store)
+    record = store.append([frame(b"torn in its last bytes")], 99).pieces[0][1]
+    machine.kill()
+    torn = record[:-12] + bytes(12)
+    behind = end + len(torn)
+    theirs = foreign_log(THEIRS, behind, SEGMENT, {("orders", queue): 20 + (queue == 0) for queue in range(3)})
+    put_log(machine, torn + theirs, end)
+    put_file(machine, "abort", None)
+
+    for _ in range(2):
+        store = machine.open()
+        assert (store.recovery_cut, store.damaged) == (None, [(end, behind)])
+        assert stretches(store) == [(1, False, 0), (1, True, behind)]
+        assert whole_log(store) == log + torn + theirs
+        store.dispatch(store.end)
+        assert [store.queue_range("orders", queue)[1] for queue in range(3)] == [20 + 1 + 14, 20 + 13, 20 + 13]
+        assert store.read_queue("orders", 0, 21, 100, 1 << 20).messages[-1].body == THEIRS[39].body
+        machine.kill()
 
 
 def test_a_second_visit_begins_a_second_stretch(machine: Machine) -> None:
