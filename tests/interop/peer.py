@@ -71,6 +71,7 @@ class Peer:
         assert self._process.stdout is not None
         self._stdin = self._process.stdin
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._told: list[Line] = []
         threading.Thread(target=_pump, args=(self._process.stdout, self._lines), daemon=True).start()
         try:
             [opened] = self._answer()
@@ -111,6 +112,22 @@ class Peer:
         lines = [message.line for message in messages]
         return self._ask({"do": "produce", "topic": topic, "queue": to_queue, "batch": batch, "messages": lines})
 
+    def begin_load(self, topic: str, body_bytes: int) -> None:
+        """Let it send numbered messages to each queue of the topic, until it is killed: nothing else can be asked from now on."""
+        self._told = self._ask({"do": "load", "topic": topic, "bytes": body_bytes})
+
+    def wait_told(self, count: int) -> None:
+        """Wait until the producer was told of so many messages of the load."""
+        while len(self._told) < count:
+            self._told.append(self._next_line())
+
+    def kill_under_load(self) -> list[Line]:
+        """SIGKILL; all that the producer was told of the load."""
+        self.kill()
+        while (text := self._lines.get(timeout=ANSWER_WITHIN_S)).endswith("\n"):  # one that the kill has cut off was told to nobody
+            self._told.append(json.loads(text))
+        return self._told
+
     def send_back(self, topic: str, from_queue: int, queue_offset: int) -> None:
         """Hand a message back as not consumed; the broker stores a copy under RETRY, a second later."""
         self._ask({"do": "sendBack", "topic": topic, "queue": from_queue, "queueOffset": queue_offset})
@@ -149,16 +166,20 @@ class Peer:
     def _answer(self) -> list[Line]:
         lines: list[Line] = []
         while not lines or "done" not in lines[-1]:
-            try:
-                text = self._lines.get(timeout=ANSWER_WITHIN_S)
-            except queue.Empty:
-                raise Refused(f"RocketMQ did not answer within {ANSWER_WITHIN_S:g} s; see {self.log_file}") from None
-            if not text:
-                raise Refused(f"RocketMQ ended with {self._process.wait(ANSWER_WITHIN_S)}; see {self.log_file}")
-            lines.append(json.loads(text))
-            if "error" in lines[-1]:
-                raise Refused(lines[-1]["error"])
+            lines.append(self._next_line())
         return lines
+
+    def _next_line(self) -> Line:
+        try:
+            text = self._lines.get(timeout=ANSWER_WITHIN_S)
+        except queue.Empty:
+            raise Refused(f"RocketMQ did not answer within {ANSWER_WITHIN_S:g} s; see {self.log_file}") from None
+        if not text:
+            raise Refused(f"RocketMQ ended with {self._process.wait(ANSWER_WITHIN_S)}; see {self.log_file}")
+        line: Line = json.loads(text)
+        if "error" in line:
+            raise Refused(line["error"])
+        return line
 
 
 def _with_body(line: Line) -> Line:

@@ -2,28 +2,34 @@
 
 import json
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from dittomq.cli.app import run
+from dittomq.commitlog.records.format import Host
+from dittomq.testing import LocalCluster
 from tests.interop.peer import Peer, Refused
 from tests.interop.release import Release, release
 from tests.interop.seen import Seen, in_log_order
+from tests.interop.visits import CLOSED, VISITS
 from tests.interop.written import AGAIN, DELETED, EVENTS, TOPICS, Left, Written, copy, log_bytes, open_store, read_all
 from tests.support.differing import first_difference
-from tests.support.real_group import SEGMENT_BYTES, TOPIC
+from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC
+from tests.support.stores import frame, open_epoch
 
 
 @pytest.fixture(scope="module", params=["killed", "clean"])
-def left(request: pytest.FixtureRequest, rocketmq: Release, written: Written) -> Left:
+def left(request: pytest.FixtureRequest, written: Written) -> Left:
     return written.left(request.param)
 
 
-@pytest.fixture(scope="module")
-def opened(rocketmq: Release, left: Left, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+@pytest.fixture(scope="module", params=CLOSED)
+def opened(request: pytest.FixtureRequest, left: Left, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    visit = VISITS[request.param]
     store = copy(left.folder, tmp_path_factory.mktemp("opened") / "store")
-    with Peer(rocketmq, store, SEGMENT_BYTES) as peer:
+    with Peer(release(visit.version), store, SEGMENT_BYTES, **visit.settings) as peer:
         yield peer
 
 
@@ -56,6 +62,14 @@ def test_the_topics_have_their_queues_and_permissions(opened: Peer) -> None:
     assert DELETED not in known
 
 
+def test_every_message_names_the_address_of_the_node_that_stored_it(opened: Peer, written: Written) -> None:
+    address = LocalCluster(written.cluster).node(MASTER).address
+
+    hosts = {(line["storeHost"], line["bornHost"]) for topic in TOPICS for line in opened.read(topic)}
+
+    assert hosts == {(address, address)}
+
+
 def test_rocketmq_reports_no_error_in_the_store(opened: Peer) -> None:
     assert [line for line in opened.complaints() if " ERROR " in line] == []
 
@@ -75,6 +89,24 @@ def test_opening_and_reading_changes_no_byte_of_the_log(opened: Peer, left: Left
     opened.read(EVENTS)
 
     assert log_bytes(opened.store) == log_bytes(left.folder)
+
+
+def test_records_of_a_node_that_is_reached_by_ipv6_are_read_there_and_name_its_address(rocketmq: Release, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    store = open_store(folder, host=Host(ip_address("2001:db8::7").packed, 10_911))
+    open_epoch(store)
+    store.append([frame(b"one"), frame(*(b"one of many, %d" % number for number in range(60)))], 1_000)
+    store.persist_watermark(store.sync(), store.end, ())
+    ours = read_all(store)
+    store.close(clean=True)
+
+    with Peer(rocketmq, folder, SEGMENT_BYTES) as peer:
+        peer.create("orders", 1)
+        lines = peer.read("orders")
+        assert peer.end == ours[-1].end
+
+    assert first_difference([Seen.pulled(line) for line in lines], ours) == ""
+    assert {line["storeHost"] for line in lines} == {line["bornHost"] for line in lines} == {"2001:db8:0:0:0:0:0:7:10911"}
 
 
 def test_rocketmq_computes_the_checksum_that_every_record_has(written: Written, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.interop.load import BODY_BYTES, LOAD_QUEUES, Load
 from tests.interop.peer import RETRY, Outgoing, Peer
 from tests.interop.release import release
 from tests.interop.seen import Seen, in_log_order
@@ -17,7 +18,7 @@ TOPICS: Mapping[str, int] = {TOPIC: QUEUES, EVENTS: 1, LONG: 1}
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Which release, with which settings, and how it ended."""
+    """Which release, with which settings, and how it ended: closed, or killed while messages were sent to it."""
 
     version: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -33,19 +34,33 @@ VISITS = {
     "5.3.3": Visit("5.3.3"),
     "5.3.3-killed": Visit("5.3.3", killed=True),
     "5.3.3-with-record-checksums": Visit("5.3.3", {"enabledAppendPropCRC": "true"}),
+    "5.3.3-with-record-checksums-killed": Visit("5.3.3", {"enabledAppendPropCRC": "true"}, killed=True),
     "4.9.7": Visit("4.9.7"),
+    "4.9.7-killed": Visit("4.9.7", killed=True),
 }
+KILLED = [name for name, visit in VISITS.items() if visit.killed]
+CLOSED = [name for name, visit in VISITS.items() if not visit.killed]
+LOAD = "load-there"
+ANSWERS_BEFORE_THE_KILL = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Visited:
-    """The store afterwards: RocketMQ appended bytes [before, end); `messages` are its own reading of them."""
+    """The store afterwards: RocketMQ appended bytes [before, end); `messages` are its own reading of them.
+
+    Where it was killed `load` comes behind, and there may be a last record that is torn.
+    """
 
     visit: Visit
     folder: Path
     before: int
     end: int
     messages: tuple[Seen, ...]
+    load: Load
+
+    def ends_at(self, end: int) -> bool:
+        """Whether its log may end there."""
+        return end > self.end if self.visit.killed else end == self.end
 
 
 def pay(visit: Visit, folder: Path) -> Visited:
@@ -57,9 +72,21 @@ def pay(visit: Visit, folder: Path) -> Visited:
         _append(peer)
         found = in_log_order(list(_read(peer)))
         end = peer.end
-        if not visit.killed:
+        load = Load(LOAD, frozenset())
+        if visit.killed:
+            load = kill_under_load(peer)
+        else:
             peer.close()
-    return Visited(visit, folder, before, end, tuple(each for each in found if each.position >= before))
+    return Visited(visit, folder, before, end, tuple(each for each in found if each.position >= before), load)
+
+
+def kill_under_load(peer: Peer) -> Load:
+    """Kill the broker while messages are sent to it; what their producer was told."""
+    peer.create(LOAD, LOAD_QUEUES)
+    peer.begin_load(LOAD, BODY_BYTES)
+    peer.wait_told(ANSWERS_BEFORE_THE_KILL)
+    told = peer.kill_under_load()
+    return Load(LOAD, frozenset((line["queue"], line["queueOffset"], line["number"]) for line in told if line["status"] == "SEND_OK"))
 
 
 def _append(peer: Peer) -> None:

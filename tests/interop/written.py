@@ -2,11 +2,12 @@
 
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dittomq.client import Message
 from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.records.format import Host
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
@@ -74,9 +75,10 @@ def copy(store: Path, to: Path) -> Path:
     return to
 
 
-def open_store(folder: Path, segment_bytes: int = SEGMENT_BYTES) -> Store:
-    """Open it as a node of ours does."""
-    options = StoreOptions(segment_bytes=segment_bytes, reserve_bytes=0)
+def open_store(folder: Path, host: Host | None = None) -> Store:
+    """Open it as a node of ours does that is reached at `host`."""
+    options = StoreOptions(segment_bytes=SEGMENT_BYTES, reserve_bytes=0)
+    options = options if host is None else replace(options, host=host)
     return Store.open(OsStorage(folder), options, chance=os_chance(), wall_ms=OsClock().wall_ms())
 
 

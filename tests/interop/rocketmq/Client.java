@@ -1,6 +1,7 @@
 import com.alibaba.fastjson.JSONObject;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Collection;
@@ -114,6 +115,26 @@ final class Client {
         }
         for (Message message : all) {
             out.accept(told(producer.send(message, target)));
+        }
+    }
+
+    /** Sends numbered messages to every queue of a topic until the process ends, each when the one before is answered. */
+    void load(String topic, int bytes, Consumer<Map<String, Object>> out) throws Exception {
+        producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
+        String filling = ".".repeat(bytes);
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+            new Thread(() -> {
+                for (int number = 0; ; number++) {
+                    Message message = new Message(topic, (number + ":" + filling).getBytes(StandardCharsets.UTF_8));
+                    try {
+                        Map<String, Object> line = told(producer.send(message, queue));
+                        line.put("number", number);
+                        out.accept(line);
+                    } catch (Exception unknown) {
+                        System.err.println(unknown);
+                    }
+                }
+            }).start();
         }
     }
 

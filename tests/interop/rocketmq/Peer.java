@@ -21,6 +21,7 @@ import org.apache.rocketmq.store.MessageStore;
  * {"do":"topics"}, {"do":"create","topic":T,"queues":N}, {"do":"read","topic":T,"from":null}, {"do":"find","topic":T,"key":K},
  * {"do":"sendBack","topic":T,"queue":Q,"queueOffset":O}, {"do":"close"}: a clean shutdown,
  * {"do":"produce","topic":T,"queue":Q,"batch":false,"messages":[{"body":base64,"tag":…,"keys":…,"flag":0,"properties":{…},"delayLevel":0}]}
+ * {"do":"load","topic":T,"bytes":N}: sends numbered messages to each queue until the process ends, and tells of each that was answered
  * {"do":"config"}: what the broker's tables would write into their files
  * {"do":"store","records":[…]}: hands them to the broker's store itself, and tells of each what the store reads at its place
  */
@@ -78,6 +79,7 @@ public final class Peer {
                     answer(Stored.put(broker.store(), record));
                 }
             }
+            case "load" -> client.load(topic, asked.getIntValue("bytes"), Peer::answer);
             case "create" -> client.create(broker.address(), topic, asked.getIntValue("queues"));
             case "sendBack" -> client.sendBack(topic, asked.getIntValue("queue"), asked.getLongValue("queueOffset"));
             case "find" -> client.find(topic, asked.getString("key"), Peer::answer);
@@ -96,7 +98,7 @@ public final class Peer {
         answer(Map.of("error", reason.toString()));
     }
 
-    private static void answer(Map<String, Object> line) {
+    private static synchronized void answer(Map<String, Object> line) {
         answers.println(JSON.toJSONString(line, SerializerFeature.WriteMapNullValue));
     }
 }
