@@ -174,6 +174,31 @@ def flushed_as_written_down(root: Path) -> int:
     return mark.flushed if mark is not None else 0
 
 
+def test_a_master_that_cannot_read_its_newest_messages_waits_for_a_copy_that_can_and_gives_no_place_twice(
+    group: RealGroup, told: Told
+) -> None:
+    root, end = group.cluster.data_dir(MASTER), group.wait_equal()
+    victim = group.parsed_log(MASTER).records[-1]
+    eventually(lambda: flushed_as_written_down(root) == end, "it has written down how much is durable")
+    for name in (MASTER, "a/1", "a/2"):
+        group.cluster.kill(name)
+    flip(root, victim.physical_offset + 150)
+    (root / "dittomq" / "checkpoint").unlink(missing_ok=True)  # the start reads what a checkpoint would spare it
+
+    group.cluster.start_node(MASTER)
+    eventually(lambda: "damaged bytes" in group.status(MASTER).waiting_for, "it says what it waits for", within_s=60)
+    alone = group.status(MASTER)
+    group.cluster.start()
+    group.cluster.wait_in_sync()
+
+    assert not alone.writable
+    [mended_here] = [event for event in group.events(MASTER, "range_mended") if event["start"] == victim.physical_offset]
+    assert mended_here["source"] in {"a/1", "a/2"}
+    with group.mq.producer() as producer:
+        Publishing(producer, told).publish(messages(COUNT, 40, size=200))
+    nothing_is_lost(group, told)
+
+
 RUINS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a segment is missing in the middle": (
         lambda root: (root / "commitlog" / f"{SEGMENT_BYTES:020d}").unlink(),
