@@ -75,7 +75,7 @@ class GroupLink:
         self._failures = 0
         self._epoch = 0
         self._no_master: tuple[str, int] | None = None  # address and epoch of the node that said so last; None: all is well
-        self._sent_epochs: dict[str, int] = {}  # producer id → newest epoch of a master that was sent something under it
+        self._doubts: dict[str, int] = {}  # producer id → newest epoch of a master that did not answer something sent under it
         self._work = asyncio.Event()
         self._outgoing: deque[Frame] = deque()  # at most the outbox's frames in flight
         self._outgoing_changed = asyncio.Event()
@@ -92,8 +92,9 @@ class GroupLink:
             self._feed(Abandoned())
 
     def sent_epoch(self, producer_id: str) -> int | None:
-        """The newest epoch of a master that may have got something under this id; None when that is not known."""
-        return self._sent_epochs.get(producer_id)
+        """The newest epoch of a master that may hold something under this id that it has not answered; None when that is not known."""
+        self._note_doubts()
+        return self._doubts.get(producer_id)
 
     async def run(self) -> None:
         """Keep a stream while there is work, until cancelled. Then everything is settled."""
@@ -212,6 +213,8 @@ class GroupLink:
     def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
         if isinstance(event, FrameStored):
             self._failures, self._no_master = 0, None
+        elif isinstance(event, StreamEnded | Abandoned):
+            self._note_doubts()
         for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):
             match command:
                 case SendFrame(frame):
@@ -242,13 +245,15 @@ class GroupLink:
             self._feed(TurnEnded())
 
     def _send(self, frame: Frame) -> None:
-        """The newest epoch is remembered before anything leaves, so that `sent_epoch` is never too low."""
-        newest = max(self._epoch, self._sent_epochs.pop(frame.producer_id, 0))
-        self._sent_epochs[frame.producer_id] = newest
-        if len(self._sent_epochs) > _MAX_SESSIONS:
-            del self._sent_epochs[next(iter(self._sent_epochs))]
         self._outgoing.append(frame)
         self._outgoing_changed.set()
+
+    def _note_doubts(self) -> None:
+        """What was answered, with a refusal too, is with that master no more: doubt is about epochs of streams that ended without it."""
+        for producer_id in self._outbox.unanswered:
+            self._doubts[producer_id] = max(self._epoch, self._doubts.pop(producer_id, 0))
+            if len(self._doubts) > _MAX_SESSIONS:
+                del self._doubts[next(iter(self._doubts))]
 
     def _set_timer(self) -> None:
         """A timer that is early does no harm, so it is only moved forward."""

@@ -118,6 +118,11 @@ class Outbox:
         """A frame may leave when `TurnEnded` says that nobody else is about to join it; asked after an offer or an answer."""
         return self._stream is _Stream.OPEN and bool(self._waiting) and (self._slot_freed or not self._frames)
 
+    @property
+    def unanswered(self) -> set[str]:
+        """Producer ids of the frames that the present stream carried and has not answered."""
+        return {frame.producer_id for frame in self._frames if frame.state is FrameState.SENT}
+
     def next_due(self) -> float | None:
         """When `Ticked` is due, on the monotonic clock; None: not at all."""
         due = [frame.answer_due for frame in self._frames if frame.state is FrameState.SENT]

@@ -30,6 +30,7 @@ class Outcomes:
             return Outcome.UNKNOWN, None
         if found is None:
             self._appends.check_absence()
+            self._check_damage()
             return Outcome.NOT_STORED, None
         return Outcome.STORED, await self._appends.answer(order, [found])
 
@@ -44,6 +45,12 @@ class Outcomes:
         except ProducerExpired:
             return None
         return await self._appends.answer(order, placed) if placed else None
+
+    def _check_damage(self) -> None:
+        """Raise NotReady while part of the log cannot be read here: what lies there may never have been looked at."""
+        damage = self._store.damage
+        if damage.ranges:
+            raise NotReady(self._node, f"{damage.total_bytes:,} bytes of its log are damaged, and what it lacks may be there")
 
     def _places(self, order: ResentOrder) -> list[PlacedRun]:
         places = []

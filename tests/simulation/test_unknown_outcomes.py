@@ -93,3 +93,22 @@ def test_a_broker_that_lost_what_it_had_gets_the_rest_under_a_new_producer_id() 
         assert len(town.log.next) == 1
 
     ClientTown().play(story)
+
+
+def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_stored_when_the_new_master_has_answered_every_try() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer(timeout_s=1.0, retry_s=10.0) as orders:
+            await orders.publish("orders", b"acknowledged", queue=1)
+            town.master.script.append(Reply.STORE_SILENTLY)
+            following = asyncio.create_task(orders.publish("orders", b"following", queue=1))
+            await asyncio.sleep(0.5)
+            lose(town)
+            town.master.epoch = 2
+            town.restart("a-0")
+
+            with pytest.raises(OutcomeUnknown, match="0 is next") as unknown:
+                await following
+            with pytest.raises(NotStored):
+                await orders.resolve(unknown.value.handle)
+
+    ClientTown().play(story)

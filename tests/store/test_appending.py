@@ -192,8 +192,11 @@ def test_a_gap_in_the_sequence_names_what_is_expected(store: Store) -> None:
     assert (refused.expected, refused.got) == (1, 2)
 
 
-def test_an_unknown_producer_in_mid_sequence_is_expired(store: Store) -> None:
-    assert isinstance(store.append([frame(b"c", producer="p", first=9)], 1).placed[0], ProducerExpired)
+def test_an_unknown_producer_in_mid_sequence_skips_its_first_ones_as_long_as_no_producer_was_forgotten(store: Store) -> None:
+    refused = store.append([frame(b"c", producer="p", first=9)], 1).placed[0]
+
+    assert isinstance(refused, SequenceGap)
+    assert (refused.expected, refused.got) == (0, 9)
     assert store.find_sequence("p", 9) is None
 
 

@@ -55,7 +55,9 @@ class Producers:
         """
         producer = self._producers.get(producer_id)
         if producer is None:
-            return [] if first == 0 else ProducerExpired(producer_id, first)
+            if first == 0:
+                return []
+            return ProducerExpired(producer_id, first) if self.forgotten else SequenceGap(producer_id, 0, first)
         if first > producer.next:
             return SequenceGap(producer_id, producer.next, first)
         if first < producer.oldest:
