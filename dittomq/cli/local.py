@@ -30,7 +30,9 @@ def up(
     started = cluster.start()
     took = cluster.wait_in_sync()
     _pick_context(cluster)
-    nodes = " · ".join(f"{node.name} {node.role if '/' in node.name else ''}".strip() + f" :{node.ports.clients}" for node in cluster.nodes)
+    nodes = " · ".join(
+        f"{node.name} {cluster.role(node.name) if '/' in node.name else ''}".strip() + f" :{node.ports.clients}" for node in cluster.nodes
+    )
     news = f"in sync after {took:.1f} s" if started else "everything runs already"
     say(f"local: {nodes} · {news} · data in {FOLDER} · stop: dittomq local down")
 
@@ -104,7 +106,7 @@ def _row(cluster: LocalCluster, node: LocalNode) -> dict[str, Any]:
     alive = cluster.is_alive(node.name)
     return {
         "node": node.name,
-        "role": node.role,
+        "role": cluster.role(node.name),
         "address": node.address,
         "pid": node.process.pid if node.process and alive else None,
         "data_dir": str(cluster.data_dir(node.name)),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dittomq.cli.audited import wrong_spans
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
@@ -35,13 +36,19 @@ class NodeRepair:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("repair", epilog=example("repair a/1", "repair a/1 --bytes 0..1000000", "repair --broker a"))(repair)
+    app.command("repair", epilog=example("repair a/1", "repair a/1 --bytes 0..1000000", "repair a/1 --run last", "repair --broker a"))(
+        repair
+    )
 
 
-def repair(
+def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the command
     node: Annotated[str | None, typer.Argument(help="The node whose log is to be made whole, for instance a/1.")] = None,
     broker: Annotated[str | None, typer.Option("--broker", help="Instead of one node: every node of this broker group.")] = None,
     bytes_: Annotated[str | None, typer.Option("--bytes", metavar="A..B", help="Only the records that have a byte in [A, B).")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Only what this audit found wrong: its time, the beginning of it, or last; from .dittomq/audit."),
+    ] = None,
     json: JsonFlag = False,
     nameserver: Nameserver = None,
 ) -> int:
@@ -53,34 +60,42 @@ def repair(
 
     if (node is None) == (broker is None):
         raise typer.BadParameter("name one node, or a group with --broker", param_hint="NODE")
-    start, end = _range(bytes_)
+    if bytes_ is not None and run is not None:
+        raise typer.BadParameter("say --bytes or --run, not both", param_hint="--run")
+    asked = _range(bytes_)
     with Client(nameserver_address(nameserver)) as mq:
         names = [node] if node is not None else [each.name for each in mq.admin.list_brokers() if each.broker == broker]
         if not names:
             raise typer.BadParameter(f'"{broker}" is not registered with any nameserver; list them: dittomq cluster', param_hint="--broker")
-        repairs = [_repair(mq, name, start, end) for name in names]
+        repairs = [_repair(mq, name, [asked] if run is None else wrong_spans(name, run)) for name in names]
     if len(repairs) == 1 and repairs[0].error is not None and not repairs[0].verified_bytes:
         raise repairs[0].error
     _show(repairs, json=json)
     return _exit(repairs)
 
 
-def _repair(mq: "Client", node: str, start: int | None, end: int | None) -> NodeRepair:
-    done, told = NodeRepair(node), 0
+def _repair(mq: "Client", node: str, spans: Sequence[tuple[int | None, int | None]]) -> NodeRepair:
+    done = NodeRepair(node)
     try:
-        while True:
-            report = mq.admin.repair(node, start, end)
-            done.verified_bytes += report.end - report.start
-            done.ranges += report.ranges
-            if report.is_done:
-                return done
-            start = report.end
-            if done.verified_bytes - told >= _PROGRESS_BYTES:
-                told = done.verified_bytes
-                hint(f"{node}: {told:,} bytes verified, {len(done.ranges)} ranges damaged")
+        for start, end in spans:
+            _repair_span(mq, done, start, end)
     except DittoError as error:
         done.error = error
     return done
+
+
+def _repair_span(mq: "Client", done: NodeRepair, start: int | None, end: int | None) -> None:
+    told = done.verified_bytes
+    while True:
+        report = mq.admin.repair(done.node, start, end)
+        done.verified_bytes += report.end - report.start
+        done.ranges += report.ranges
+        if report.is_done:
+            return
+        start = report.end
+        if done.verified_bytes - told >= _PROGRESS_BYTES:
+            told = done.verified_bytes
+            hint(f"{done.node}: {told:,} bytes verified, {len(done.ranges)} ranges damaged")
 
 
 def _show(repairs: Sequence[NodeRepair], *, json: bool) -> None:

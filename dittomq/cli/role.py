@@ -49,7 +49,7 @@ def lead(
         address = _address_of(mq, node)
         change = mq.admin.change_role(node, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
         if change.comes_back:
-            hint(f"{node} is promoted and opens epoch {change.epoch}; waiting until it leads")
+            hint(f"{node} comes back and opens epoch {change.epoch}; waiting until it leads")
             _wait_until(mq, node, address, leads=True)
     if json:
         say_json({"node": node, "epoch": change.epoch, "may_be_lost": change.may_be_lost})

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dittomq.errors import ConfigError, DittoError, OutOfReach
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.errors import ConfigError, DittoError, OutOfReach, UnreadableStore
 from dittomq.testing import processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.guard import guarded
@@ -75,6 +76,17 @@ class LocalCluster:
         if state is None:
             raise ConfigError(str(self.folder), "holds no local cluster; start one: dittomq local up")
         return state
+
+    def role(self, name: str) -> str:
+        """What the node is now, after all changes of its role: nameserver, master or slave; "unknown" when its store does not say."""
+        from dittomq.broker.role import load_grant
+
+        node = self.node(name)
+        try:
+            grant = load_grant(OsStorage(self.data_dir(name))) if name != NAMESERVER else None
+        except UnreadableStore:
+            return "unknown"
+        return node.role if grant is None else str(grant.service)
 
     def is_alive(self, name: str) -> bool:
         """Whether the node's process runs."""

@@ -43,7 +43,7 @@ class LocalNode:
 
     @property
     def role(self) -> str:
-        """nameserver, master or slave."""
+        """nameserver, master or slave, as configured; a role change decides over it."""
         if self.name == NAMESERVER:
             return NAMESERVER
         return "master" if self.name.endswith("/0") else "slave"

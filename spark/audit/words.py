@@ -5,6 +5,8 @@ from typing import Any
 
 from spark.audit.report import Document
 
+_MENDED = frozenset({"corrupt-header", "corrupt-body", "corrupt-properties", "corrupt-mark", "gap-zero"})
+
 
 def headline(run: Document) -> str:
     """The first line: verdict and the one thing to know."""
@@ -20,6 +22,9 @@ def advice(run: Document) -> list[str]:
         for node in wrong:
             if node is None:
                 steps.append(f"{group['broker']}: nothing tells which copy is wrong; keep all and look at --show-bytes")
+            elif _is_damaged(group, node):
+                holders = _and(_whole_on(group, node))
+                steps.append(f"dittomq repair {node} --run {run['run']}: it fetches them from {holders} while all run; then audit")
             elif roles.get(node) == "SLAVE":
                 steps.append(f"{node}: stop it, move its data_dir away, start it empty: it copies all from its master; then audit")
             else:
@@ -30,6 +35,12 @@ def advice(run: Document) -> list[str]:
     if "INCOMPLETE" in run["verdict"]:
         steps.append("mend what is listed as not compared, then audit again: what was not read is neither right nor wrong")
     return steps
+
+
+def _is_damaged(group: Document, node: str) -> bool:
+    """Whether checksums tell all that is wrong on the node, so that it notices it by itself when it verifies its records."""
+    kinds = {finding["kind"] for finding in group["findings"] if finding["node"] == node}
+    return bool(_whole_on(group, node)) and kinds <= _MENDED
 
 
 def text(run: Document) -> str:

@@ -102,6 +102,14 @@ def test_the_first_line_names_node_queue_offset_and_byte_of_a_difference() -> No
 
     named = "1 message is damaged on a/2: orders queue 5 offset 7,113, byte 1,240 (corrupt-body); a/0 and a/1 hold it whole"
     assert headline(found) == f"DIFFERS  a: {named}"
+    assert advice(found)[0] == (
+        "dittomq repair a/2 --run 2026-11-20T02-00-00.000Z: it fetches them from a/0 and a/1 while all run; then audit"
+    )
+
+
+def test_a_copy_of_another_history_is_not_for_repair_but_to_be_copied_anew() -> None:
+    found = document(run(group(findings=(replace(finding(), kind=Kind.DIVERGED),), differing=(LEAF,))), show_bytes=False)
+
     assert advice(found)[0].startswith("a/2: stop it")
 
 

@@ -1,0 +1,57 @@
+"""What an earlier audit found wrong on a node, from the history that `dittomq audit` keeps here. Elsewhere run ones are not known."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dittomq.cli.last_audit import HISTORY
+from dittomq.errors import InvalidField
+
+Span = tuple[int, int]
+
+
+def wrong_spans(node: str, run: str, history: Path = HISTORY) -> list[Span]:
+    """Bytes [start, end) of the records that the run found wrong on the node, in order, neighbours together.
+
+    `run` is its name, the beginning of one, or "last". Raises InvalidField, which names the runs that there are.
+    """
+    document = json.loads((history.parent / f"{_named(run, history)}.json").read_text(encoding="utf-8"))
+    merged: list[Span] = []
+    for start, end in sorted(span for group in document["groups"] for span in _spans(group, node)):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _spans(group: dict[str, Any], node: str) -> Iterator[Span]:
+    for finding in group["findings"]:
+        if finding["node"] == node:
+            message = finding["message"]
+            start, end = finding["first_offset"], finding["end_offset"]
+            if message is not None:
+                start, end = min(start, message["record_start_offset"]), max(end, message["record_end_offset"])
+            yield start, end
+    yield from ((damage["start_offset"], damage["end_offset"]) for damage in group["damaged"] if damage["node"] == node)
+
+
+def _named(run: str, history: Path) -> str:
+    names = list(_names(history))
+    begun = [name for name in names if name.startswith(run.replace(":", "-"))]
+    if run == "last" and names:
+        return names[-1]
+    if len(begun) != 1:
+        known = ", ".join(names[-3:]) or "none yet"
+        raise InvalidField("run", f'"{run}" names {len(begun)} audits of {history.parent}; the newest are: {known}')
+    return begun[0]
+
+
+def _names(history: Path) -> Iterator[str]:
+    """Runs, oldest first. A line that a crash cut off is left out."""
+    for line in history.read_text(encoding="utf-8").splitlines() if history.exists() else ():
+        try:
+            yield json.loads(line)["run"]
+        except (ValueError, KeyError, TypeError):
+            continue

@@ -1,0 +1,62 @@
+"""What `repair --run` knows of an audit: what the auditor wrote down here."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dittomq.cli.audited import wrong_spans
+from dittomq.errors import InvalidField
+from spark.audit import history
+
+ENDED = "2026-11-20T02:31:00.000Z"
+
+
+def finding(node: str | None, first: int, end: int, record: tuple[int, int] | None) -> dict[str, Any]:
+    message = None if record is None else {"record_start_offset": record[0], "record_end_offset": record[1]}
+    return {"node": node, "first_offset": first, "end_offset": end, "message": message}
+
+
+def kept(folder: Path, name: str, *findings: dict[str, Any], damaged: tuple[dict[str, Any], ...] = ()) -> Path:
+    sizes = {"low_offset": 0, "cut_offset": 900, "compared_bytes": 900, "not_checked_bytes": 0}
+    group = {"broker": "a", "verdict": "DIFFERS", "findings": list(findings), "damaged": list(damaged), **sizes}
+    times = {"started_time": "2026-11-20T02:00:00.000Z", "ended_time": ENDED}
+    history.keep(folder, {"run": name, "cluster": "prod", "verdict": "DIFFERS", "exit_status": 1, "groups": [group], **times})
+    return folder / history.LINES
+
+
+def test_whole_records_of_that_node_are_named_and_neighbours_together(tmp_path: Path) -> None:
+    found = (
+        finding("a/1", 250, 260, (200, 300)),
+        finding("a/1", 310, 320, (300, 400)),
+        finding("a/2", 0, 9, None),
+        finding(None, 1, 2, None),
+    )
+    path = kept(
+        tmp_path, "2026-11-20T02-00-00.000Z", *found, damaged=({"node": "a/1", "start_offset": 700, "end_offset": 800, "problem": "torn"},)
+    )
+
+    assert wrong_spans("a/1", "last", path) == [(200, 400), (700, 800)]
+    assert wrong_spans("a/2", "last", path) == [(0, 9)]
+    assert wrong_spans("a/0", "last", path) == []
+
+
+def test_a_run_is_named_by_the_beginning_of_its_time_as_the_report_writes_it(tmp_path: Path) -> None:
+    kept(tmp_path, "2026-11-20T02-00-00.000Z", finding("a/1", 1, 2, None))
+    path = kept(tmp_path, "2026-11-21T02-00-00.000Z")
+
+    assert wrong_spans("a/1", "2026-11-20T02:00", path) == [(1, 2)]
+
+
+@pytest.mark.parametrize("run", ["2026-11-2", "2026-12", ""])
+def test_what_names_no_run_or_several_is_refused_with_the_runs_that_there_are(tmp_path: Path, run: str) -> None:
+    kept(tmp_path, "2026-11-20T02-00-00.000Z")
+    path = kept(tmp_path, "2026-11-21T02-00-00.000Z")
+
+    with pytest.raises(InvalidField, match=r"2026-11-20T02-00-00\.000Z, 2026-11-21T02-00-00\.000Z"):
+        wrong_spans("a/1", run, path)
+
+
+def test_where_no_audit_was_run_none_is_found(tmp_path: Path) -> None:
+    with pytest.raises(InvalidField, match="none yet"):
+        wrong_spans("a/1", "last", tmp_path / history.LINES)
