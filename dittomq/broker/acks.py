@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from dittomq.doors.clock import Clock
+from dittomq.errors import DittoError
 from dittomq.message import Ack, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm
@@ -35,9 +36,12 @@ class Acks:
         self._confirm = confirm
         self._clock = clock
         self._waiters: dict[Ack, deque[_Waiter]] = {level: deque() for level in Ack}
+        self._closed: DittoError | None = None  # why nobody is answered any more
 
     async def wait(self, end: PhysicalOffset, level: Ack, timeout_s: float) -> PutStatus:
-        """Return PUT_OK when `level` reaches `end`, otherwise why it did not within `timeout_s`."""
+        """Return PUT_OK when `level` reaches `end`, otherwise why it did not within `timeout_s`. Raises what `close` was told."""
+        if self._closed is not None:
+            raise self._closed
         status = self._settled(end, level)
         if status is not None:
             return status
@@ -48,10 +52,11 @@ class Acks:
             insort(line, waiter)  # the receipt of an earlier try: its end lies further back
         else:
             line.append(waiter)
-        late = loop.call_later(timeout_s, self._expire, waiter, self._clock.monotonic() + timeout_s)
+        began = self._clock.monotonic()
+        late = loop.call_later(timeout_s, self._expire, waiter, began + timeout_s)
         try:
             status = await waiter.done
-            return self._give_up(end, level) if status is None else status
+            return self._give_up(end, level, began) if status is None else status
         finally:
             late.cancel()
             waiter.done.cancel()
@@ -68,6 +73,16 @@ class Acks:
                     break
                 line.popleft().done.set_result(status)
 
+    def close(self, why: DittoError) -> None:
+        """Whoever waits, and whoever comes from now on, gets `why`: whether they are stored is for others to say."""
+        self._closed = self._closed or why
+        for line in self._waiters.values():
+            for waiter in line:
+                if not waiter.done.done():
+                    waiter.done.set_exception(self._closed)
+                    waiter.done.exception()  # looked at: its caller may have left
+            line.clear()
+
     def _expire(self, waiter: _Waiter, deadline: float) -> None:
         """Its time is up; after a pause of the process, acks that are already there are heard before the deadline counts."""
         if self._clock.monotonic() - deadline >= _PAUSE_S:
@@ -82,11 +97,11 @@ class Acks:
             return PutStatus.SLAVE_NOT_AVAILABLE
         return None
 
-    def _give_up(self, end: PhysicalOffset, level: Ack) -> PutStatus:
+    def _give_up(self, end: PhysicalOffset, level: Ack, began: float) -> PutStatus:
         flushed_needed = level in (Ack.MASTER_FLUSHED, Ack.REPLICA_FLUSHED)
         if flushed_needed and self._confirm.level_end(Ack.MASTER_FLUSHED) < end:
             return PutStatus.FLUSH_DISK_TIMEOUT
-        self._confirm.deadline_missed(end, self._clock.monotonic())
+        self._confirm.deadline_missed(end, since=began, now=self._clock.monotonic())
         return PutStatus.FLUSH_SLAVE_TIMEOUT
 
 

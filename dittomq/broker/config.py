@@ -166,7 +166,11 @@ class ReplicationTable:
         ReleaseLevel, Meta(description="which ack of a slave counts: for what it holds, or for what it has fsynced")
     ] = ReleaseLevel.FLUSHED
     ack_timeout_ms: Annotated[
-        Milliseconds, Meta(description="how long a producer that says nothing else waits for its level. RocketMQ: slaveTimeout")
+        Milliseconds,
+        Meta(
+            description="how long a producer that says nothing else waits for its level; a slave that is waited for in vain for so "
+            "long, twice, leaves the set in sync. RocketMQ: slaveTimeout"
+        ),
     ] = 3_000
     recover_wait_ms: Annotated[
         Milliseconds, Meta(description="how long a recovering master waits for slaves where it need not hear a number of them")

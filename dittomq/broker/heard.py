@@ -1,4 +1,4 @@
-"""The newest epoch in which a master took this node, kept in `dittomq/heard`: no older master is obeyed or acknowledged any more.
+"""The newest epoch that a master or a nameserver told this node of, kept in `dittomq/heard`: no older master is obeyed any more.
 
 The lineage alone does not tell it: an epoch gets there with its first byte, and leaves when that is cut.
 """
@@ -6,17 +6,22 @@ The lineage alone does not tell it: an epoch gets there with its first byte, and
 from dittomq.commitlog.disk.side_file import load, save
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.offsets import Epoch
+from dittomq.routes import NO_OPENING, Opening
 
 _NAME = "heard"
 _KIND = b"HEAR"
 
 
-def load_heard(storage: Storage) -> Epoch:
-    """What was written down, 0 when nothing was. Raises DamagedSideFile."""
+def load_heard(storage: Storage) -> Opening:
+    """What was written down, no opening when nothing was. Raises DamagedSideFile."""
     found = load(storage, _NAME, _KIND)
-    return Epoch(0) if found is None else Epoch(int(found))
+    if found is None:
+        return NO_OPENING
+    epoch, _, opener_id = found.decode().partition(" ")  # the first versions of this program wrote the epoch only
+    return Opening(Epoch(int(epoch)), int(opener_id) if opener_id else None)
 
 
-def save_heard(storage: Storage, epoch: Epoch) -> None:
+def save_heard(storage: Storage, heard: Opening) -> None:
     """Write it down, durably."""
-    save(storage, _NAME, _KIND, str(int(epoch)).encode())
+    opener_id = "" if heard.opener_id is None else f" {heard.opener_id}"
+    save(storage, _NAME, _KIND, f"{heard.epoch}{opener_id}".encode())

@@ -30,7 +30,8 @@ class Grant:
 
     `broker_id` is a slave's id on the wire. A master's is 0; here it is the one that it gave up to the node it changed places with.
     A master opens no epoch below `epoch`; for a slave it is the newest one it knew of when it became one. `other` is the configured name,
-    "a/0", of the node that it changed places with. `end` is where its log ended then.
+    "a/0", of the node that it changed places with. `end` is where its log ended then. `accepted_loss`: what the operator gave up, so that
+    it may lead without it; empty for nothing.
     """
 
     service: BrokerService
@@ -38,6 +39,7 @@ class Grant:
     epoch: Epoch
     other: str
     end: PhysicalOffset
+    accepted_loss: str = ""
 
     @property
     def wire_id(self) -> int:
@@ -65,7 +67,8 @@ def load_grant(storage: Storage) -> Grant | None:
         raise UnreadableStore(side_file.FOLDER, f"{damaged}; {remedy}") from damaged
     if found is None:
         return None
-    return Grant(BrokerService(found["service"]), found["broker_id"], Epoch(found["epoch"]), found["other"], PhysicalOffset(found["end"]))
+    service, end, loss = BrokerService(found["service"]), PhysicalOffset(found["end"]), found.get("accepted_loss", "")
+    return Grant(service, found["broker_id"], Epoch(found["epoch"]), found["other"], end, loss)
 
 
 def save_grant(storage: Storage, grant: Grant) -> None:

@@ -8,7 +8,7 @@ A crash anywhere leaves the range on the register: to mend it again changes noth
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dittomq.commitlog import leaping
 from dittomq.commitlog.disk.log import Log
@@ -19,13 +19,17 @@ from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.receiving import Receiver
+from dittomq.commitlog.records.digest import root_digest
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
+from dittomq.copies import LEAF_BYTES
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 from dittomq.offsets import PhysicalOffset
+
+_KEPT_LEAVES: Final = 8  # segments; 16 KiB for each GiB
 
 
 class Verified(NamedTuple):
@@ -50,6 +54,7 @@ class Mending(ABC):
     _damage: Damage
     _unread: Damage
     _mended: Register
+    _leaves: dict[int, list[bytes]]  # by start, digests of leaves that are whole: of bytes that only a cut or a mending changes
     _checkpointed: tuple[int, int] | None
 
     @property
@@ -118,6 +123,22 @@ class Mending(ABC):
             self.verify(start, end)
             return None
 
+    def grown_digest(self, start: int, end: int) -> bytes | None:
+        """As `whole_digest`, for ranges that grow: of what was digested before only the last, unfinished leaf is read again."""
+        if self._damage.touches(start, end):
+            return None
+        leaves, whole = self._leaves, (end - start) // LEAF_BYTES
+        known = leaves.get(start, [])[:whole]
+        try:
+            found = known + self.leaf_digests(start + len(known) * LEAF_BYTES, end)
+        except OSError:
+            self.verify(start, end)
+            return None
+        leaves[start] = max(leaves.get(start, []), found[:whole], key=len)
+        while len(leaves) > _KEPT_LEAVES:
+            leaves.pop(next(iter(leaves)), None)
+        return root_digest(found)
+
     def leave_hole(self, start: int, end: int) -> PhysicalOffset:
         """Durably note that [start, end), which begins where the log ends, cannot be had now, and go on behind it; returns `end`."""
         with self._gate.filing, self._gate.writing("leave_hole"):
@@ -144,6 +165,7 @@ class Mending(ABC):
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
             log.rewrite(start, data)
+            self._leaves = {}  # whoever digests meanwhile fills the old one
             lasting = [each for each in entries if not self._is_of_a_life_before(each, minimums)]
             with self._gate.looking():
                 self._derived.mend(lasting, log.end)
@@ -230,6 +252,10 @@ class Mending(ABC):
             register = register.with_range(start, end, self._log.segment_bytes, unread=mended.unread)
         damaged.save(self._storage, register)
         self._damage, self._mended = damage, mended
+
+    @abstractmethod
+    def leaf_digests(self, start: int, end: int, salt: int = 0, leaf_bytes: int = LEAF_BYTES) -> list[bytes]:
+        """Digests of the range's leaves, counted from `start`."""
 
     @abstractmethod
     def chain_digest(self, start: int, end: int, salt: int = 0) -> bytes:

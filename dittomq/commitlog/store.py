@@ -35,6 +35,7 @@ from dittomq.commitlog.settling import is_torn, write_again
 from dittomq.commitlog.state import boot, damaged, identity, lineage_file, watermark
 from dittomq.commitlog.state.boot import StopKind
 from dittomq.commitlog.state.damaged import Register
+from dittomq.copies import LEAF_BYTES
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, cut_lineage, grows, newest_epoch
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -207,11 +208,11 @@ class Store(Front, Mending):
         start, end = self._log.segment_of(offset)
         return PhysicalOffset(start), PhysicalOffset(end)
 
-    def leaf_digests(self, start: int, end: int, salt: int = 0) -> list[bytes]:
+    def leaf_digests(self, start: int, end: int, salt: int = 0, leaf_bytes: int = LEAF_BYTES) -> list[bytes]:
         """Digests of the range's leaves, counted from `start` and anew from each segment's start. Raises OffsetOutOfRange."""
         if not self.min_offset <= start <= end <= self.end:
             raise OffsetOutOfRange("byte", end if start >= self.min_offset else start, self.min_offset, self.end)
-        return list(digest.leaves_of(self.read, start, end, salt))
+        return list(digest.leaves_of(self.read, start, end, salt, leaf_bytes))
 
     def chain_digest(self, start: int, end: int, salt: int = 0) -> bytes:
         """One digest over those of the leaves."""
@@ -338,7 +339,7 @@ class Store(Front, Mending):
         self._derived.dispatch.run(self.confirmed_at_start)
 
     def _load(self, found: Recovered) -> None:
-        self._log = found.log
+        self._log, self._leaves = found.log, {}
         self._derived = found.derived
         self._mark = found.mark
         self.lineage = lineage_file.load(self._storage)

@@ -6,6 +6,7 @@ DittoError
   StartError      this process cannot start: configuration, store, port
   Superseded      this process must not go on: another replica has its id
   OutOfReach      nobody answers at an address, or not in time
+    EpochOver     a newer epoch was opened meanwhile: what was in flight is unknown; crosses the wire
   NotStored, LevelNotReached, OutcomeUnknown
                   what publishing raises; a caller has one question: may I send it again?
 """
@@ -35,7 +36,7 @@ from dittomq.errors.refused import (
     VersionChanged,
     WrongCluster,
 )
-from dittomq.errors.root import DittoError, OutOfReach, StoreFailed
+from dittomq.errors.root import DittoError, EpochOver, OutOfReach, StoreFailed
 from dittomq.errors.starting import ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "CorruptRecord",
     "DiskFull",
     "DittoError",
+    "EpochOver",
     "InvalidField",
     "LevelNotReached",
     "MessageTooLarge",

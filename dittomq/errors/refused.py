@@ -242,11 +242,16 @@ class NodeIdTaken(Refused):
 
 @dataclass(eq=False)
 class SessionEnded(Refused):
-    """`superseded`: another replica has taken the node id, and this one must stop."""
+    """`superseded`: another replica has taken the node id, and this one must stop. `group_epoch` is then the highest one of its group.
+
+    `opener_id` is the configured id of the node that opened it, negative when that is unknown.
+    """
 
     reason: ClassVar[str] = "SESSION_ENDED"
     what: str
     superseded: bool = False
+    group_epoch: int = 0
+    opener_id: int = -1
 
     def __str__(self) -> str:
         return f"{self.what} has ended" + ("; another replica took its place" if self.superseded else "; open a new one")

@@ -33,3 +33,13 @@ class OutOfReach(DittoError):
 
     def __str__(self) -> str:
         return f"{self.who} does not answer: {self.problem}"
+
+
+@dataclass(eq=False)
+class EpochOver(OutOfReach):
+    """A master heard of a newer epoch than its own and acknowledges nothing more: what was in flight is unknown. Crosses the wire."""
+
+    reason: ClassVar[str] = "EPOCH_OVER"
+
+    def __str__(self) -> str:
+        return f"{self.who} acknowledges nothing more: {self.problem}"

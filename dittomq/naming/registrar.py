@@ -163,6 +163,7 @@ class Registrar:
                 desk.session = ""
                 pause_s = 0.0
                 if ended.superseded:
+                    self._learn(_opening_in(ended))
                     self._stop_all()
             except ConfigError:
                 raise
@@ -237,7 +238,7 @@ class Registrar:
         if not isinstance(error, NodeIdTaken):
             desk.taken_s = None
             return
-        self._learn(Opening(Epoch(error.group_epoch), None if error.opener_id < 0 else error.opener_id))
+        self._learn(_opening_in(error))
         now = self._clock.monotonic()
         desk.taken_s = now if desk.taken_s is None else desk.taken_s
         if not self._patient and not self._was_registered and now - error.silent_ms / 1_000 > desk.taken_s + _CALL_DEADLINE_S:
@@ -291,6 +292,10 @@ def _check_period(registration: Registration, membership: Membership, nameserver
             f"{period_ms:,} is too long for nameserver {nameserver}, which forgets a broker after {membership.broker_expiry_ms:,} ms; "
             f"set it to {limit_ms:,} or less",
         )
+
+
+def _opening_in(error: NodeIdTaken | SessionEnded) -> Opening:
+    return Opening(Epoch(error.group_epoch), None if error.opener_id < 0 else error.opener_id)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

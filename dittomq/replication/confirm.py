@@ -7,7 +7,7 @@ Its moves are the tables in `confirm_states`. In sync is a slave whose gap is sm
 earlier send:
 
     joins   when it holds everything confirmed, its gap is under `max_gap_bytes`, and it is caught up
-    leaves  when its gap is too large, or it was not caught up for `max_lag_s`, or it missed two write deadlines
+    leaves  when its gap is too large, or it was not caught up for `max_lag_s`, or it missed two write deadlines, one after the other
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,12 @@ from dittomq.replication.confirm_states import DEGRADE_MOVES, MEMBER_MOVES, Chan
 from dittomq.replication.running import RunningTime
 
 _MISSED_DEADLINES_TO_LEAVE = 2
+_EARLY_S = 0.05  # a timer may be so much early
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmRules:
-    """Settings of the group. Copies count the master."""
+    """Settings of the group. Copies count the master. A producer that gave up sooner than after `write_deadline_s` proves nothing yet."""
 
     sync_master: bool
     sync_flush: bool
@@ -32,11 +33,15 @@ class ConfirmRules:
     min_in_sync_replicas: int
     max_gap_bytes: int
     max_lag_s: float
+    write_deadline_s: float
 
 
 @dataclass(slots=True)
 class _Slave:
-    """Offsets of a slave that was never heard are 0. `since` is monotonic seconds, the other times are of the process's running time."""
+    """Offsets of a slave that was never heard are 0. `since` and `missed_until` are monotonic, the other times of the running time.
+
+    Waits that began before `missed_until` met the same silence as the deadline that was counted last.
+    """
 
     member: Member
     received: PhysicalOffset
@@ -47,6 +52,7 @@ class _Slave:
     mark_at: float
     missed: int = 0
     missed_end: PhysicalOffset = PhysicalOffset(0)
+    missed_until: float = float("-inf")
     why_left: str = ""
     left_at: float = 0.0
 
@@ -59,6 +65,15 @@ class _Slave:
     def in_sync(self) -> bool:
         """Whether it counts as a copy in sync."""
         return self.member in (Member.CARRIED, Member.IN_SYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class _ShortWait:
+    """A producer waited for `end` from `since` on, less than a write deadline, which ends at `due` of the running time."""
+
+    end: PhysicalOffset
+    since: float
+    due: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,7 @@ class Confirm:
             self._slaves[node] = _Slave(Member.CARRIED, nothing, nothing, now, 0.0, end, 0.0)
         self._degrade = DEGRADE_MOVES.first
         self._time = RunningTime(now)
+        self._short: _ShortWait | None = None  # the first of those whose write deadline is not over
 
     @property
     def confirmed(self) -> PhysicalOffset:
@@ -154,22 +170,36 @@ class Confirm:
         self._judge(slave, Change.ACKED, now)
         self._advance()
 
-    def deadline_missed(self, end: PhysicalOffset, now: float) -> None:
-        """A producer waited in vain for copies of [.., end)."""
-        for slave in self._slaves.values():
-            if slave.in_sync and self._counted(slave) < end:
-                slave.missed += 1
-                slave.missed_end = end
+    def deadline_missed(self, end: PhysicalOffset, *, since: float, now: float) -> None:
+        """A producer waited in vain for copies of [.., end) from `since` until now, both monotonic seconds."""
+        left_s = self._rules.write_deadline_s - (now - since)
+        if left_s <= _EARLY_S:
+            self._count_missed(end, since)
+        elif self._short is None:
+            self._short = _ShortWait(end, since, self._time.at(now) + left_s)
         self._review(Change.DEADLINE_MISSED, now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
+        short = self._short
+        if short is not None and self._time.at(now) >= short.due:
+            self._short = None
+            self._count_missed(short.end, short.since)
+            self._review(Change.DEADLINE_MISSED, now)
         self._review(Change.TICKED, now)
 
     def range_recorded(self) -> None:
         """Where the degraded range begins is durable: while RECORDING, confirmed may now advance with the copies that are there."""
         self._move(Copies.RANGE_RECORDED, Degrade.NO if self._degrade is Degrade.NO else Degrade.YES)
         self._advance()
+
+    def _count_missed(self, end: PhysicalOffset, since: float) -> None:
+        """Producers that waited together for a slave that is silent have missed one deadline, however many they are."""
+        for slave in self._slaves.values():
+            if slave.in_sync and self._counted(slave) < end and since >= slave.missed_until:
+                slave.missed += 1
+                slave.missed_end = end
+                slave.missed_until = since + self._rules.write_deadline_s - _EARLY_S
 
     def _counted(self, slave: _Slave) -> PhysicalOffset:
         return slave.flushed if self._rules.release_flushed else slave.received

@@ -5,14 +5,16 @@ Master and slave agree on these values; `dittomq.wire.replication` turns them in
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from dittomq.lineage import Lineage, newest_epoch
+from dittomq.lineage import Lineage, newest_epoch, newest_opener
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 
 PROTOCOL_VERSION = 1
 NO_EPOCH = Epoch(0)
+_LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
 
 class VerdictAction(StrEnum):
@@ -37,7 +39,8 @@ class RangeDigest:
 class Hello:
     """Who a slave is and what it holds. `confirmed` is what it knows to be confirmed of its own bytes.
 
-    `heard` is the newest epoch in which a master took it, 0 for none: its lineage may not have come so far. `verified_with` is the replica
+    `heard` is the newest epoch that it was told of, 0 for none, and `heard_opener` the configured id of the node that opened it, None when
+    that is unknown: its lineage may not have come so far. `verified_with` is the replica
     uuid of the master that `verified_equal` speaks of.
     """
 
@@ -57,11 +60,13 @@ class Hello:
     segment_bytes: int
     heard: Epoch = NO_EPOCH
     verified_with: str = ""
+    heard_opener: int | None = None
 
     @property
-    def newest_epoch(self) -> Epoch:
+    def newest(self) -> Opening:
         """The newest epoch that this slave knows of."""
-        return max(self.heard, newest_epoch(self.lineage))
+        own = Opening(newest_epoch(self.lineage), newest_opener(self.lineage))
+        return Opening(self.heard, self.heard_opener) if self.heard > own.epoch else own
 
     @property
     def node(self) -> str:
@@ -141,19 +146,29 @@ class SlaveAck:
 
 @dataclass(frozen=True, slots=True)
 class LeafProbe:
-    """Asks for the leaves of a range whose digests differ."""
+    """Asks for the leaves of a range whose digests differ. A probe of one leaf asks for finer ones, of single bytes in the end."""
 
     start: PhysicalOffset
     end: PhysicalOffset
+
+    @property
+    def leaf_bytes(self) -> int:
+        """Size of its leaves: 1 MiB, and in smaller ranges the largest of 4 KiB, 16 and 1 that is smaller than the range."""
+        return next((size for size in _LEAF_SIZES if size < self.end - self.start), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class LeafDigests:
-    """Digests of the 1 MiB leaves of a range."""
+    """Digests of the leaves of a range, which are as large as a probe of it says."""
 
     start: PhysicalOffset
     end: PhysicalOffset
     digests: tuple[bytes, ...]
+
+    @property
+    def leaf_bytes(self) -> int:
+        """Size of the leaves."""
+        return LeafProbe(self.start, self.end).leaf_bytes
 
 
 @dataclass(frozen=True, slots=True)

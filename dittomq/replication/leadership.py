@@ -61,6 +61,7 @@ class OwnLog:
     """What this master found on its disk. `granted` is the epoch that its last promotion gave it, None when it was never promoted.
 
     `unread` are damaged bytes, [start, end), which may hold the newest messages of queues and producers.
+    `accepted_loss`: what the operator gave up when it was granted, in words; empty for nothing.
     """
 
     node: str
@@ -70,6 +71,7 @@ class OwnLog:
     node_id: int = 0
     granted: Epoch | None = None
     unread: Ranges = ()
+    accepted_loss: str = ""
 
     @property
     def is_freshly_granted(self) -> bool:
@@ -152,6 +154,7 @@ class Leadership:
         self._id_taken = ""
         self._accepts_loss = False
         self._taken_over = False
+        self._given_up = own.accepted_loss if own.is_freshly_granted else ""
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
 
     @property
@@ -162,9 +165,10 @@ class Leadership:
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
         self._heard[hello.node] = hello
-        self._answered.add(hello.node)
         self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
-        self._learn(Opening(hello.newest_epoch, None))
+        self._learn(hello.newest)
+        if hello.newest.opener_id is not None or hello.newest.epoch <= self._own.known_epoch:  # else another node may lead
+            self._answered.add(hello.node)
 
     def slave_gone(self, node: str) -> None:
         """Its stream ended: what it holds cannot be fetched now."""
@@ -218,9 +222,9 @@ class Leadership:
         if hidden and not self._accepts_loss:
             return Found.NUMBERS_HIDDEN, Wait(hidden)
         conflict = self._missing_here()
-        if conflict and not self._accepts_loss:
+        if conflict and not (self._accepts_loss or self._given_up):
             return Found.CONFIRMED_MISSING, Refuse(conflict)
-        loss = "; ".join(part for part in (self._passed_over, hidden, conflict) if part)
+        loss = "; ".join(part for part in (self._given_up, self._passed_over, hidden, conflict) if part)
         return Found.ENOUGH, Lead(Epoch(self._known_epoch + 1), loss)
 
     def _move(self, found: Found, to: Standing) -> None:
@@ -228,8 +232,8 @@ class Leadership:
         self.standing = to
 
     def _learn(self, opening: Opening) -> None:
-        if self._own.is_freshly_granted and opening == Opening(self._own.granted or opening.epoch, self._own.node_id):
-            return  # this node's own registration, told back
+        if self._own.is_freshly_granted and opening.epoch == self._own.granted and opening.opener_id in (None, self._own.node_id):
+            return  # this node's own registration, told back by nameservers, or by slaves who heard it there
         self._known_epoch = max(self._known_epoch, opening.epoch)
         if opening.opener_id is not None and opening.epoch > self._newest.epoch:
             self._newest = opening

@@ -46,8 +46,16 @@ class DigestsCompared:
 
 
 @dataclass(frozen=True, slots=True)
+class LeafDiffers:
+    """The first leaf that differs, [start, end), when it is larger than a byte and our records there are whole."""
+
+    start: PhysicalOffset
+    end: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
 class LeavesCompared:
-    """The first record boundary at or below the first leaf that differs, None when none does; `ours_whole`: our records there are."""
+    """Where the record begins that holds the first byte that differs, None when none does; `ours_whole`: our records there are."""
 
     cut_to: PhysicalOffset | None
     ours_whole: bool
@@ -65,7 +73,19 @@ class Tick:
     """Time passed."""
 
 
-Event = Hello | SlaveAck | LeafDigests | LogMoved | ChunkSent | BytesDamaged | DigestsCompared | LeavesCompared | HeartbeatReady | Tick
+Event = (
+    Hello
+    | SlaveAck
+    | LeafDigests
+    | LogMoved
+    | ChunkSent
+    | BytesDamaged
+    | DigestsCompared
+    | LeafDiffers
+    | LeavesCompared
+    | HeartbeatReady
+    | Tick
+)
 
 
 # Commands: what the driver does.
@@ -162,9 +182,18 @@ class NoteEqual:
 
 @dataclass(frozen=True, slots=True)
 class StopWriting:
-    """Confirmed data is missing here, or a newer master exists: accept no more writes, cut nobody."""
+    """Confirmed data is missing here: accept no more writes, cut nobody."""
 
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndEpoch:
+    """The slave knows of a newer epoch: acknowledge nothing more in this one. `opener_id` is None when it does not say who opened it."""
+
+    why: str
+    epoch: Epoch
+    opener_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,5 +216,6 @@ Command = (
     | CountAck
     | NoteEqual
     | StopWriting
+    | EndEpoch
     | DropSlave
 )

@@ -34,8 +34,10 @@ from dittomq.replication.master_events import (
     CountAck,
     DigestsCompared,
     DropSlave,
+    EndEpoch,
     Event,
     HeartbeatReady,
+    LeafDiffers,
     LeavesCompared,
     LogMoved,
     NoteEqual,
@@ -129,6 +131,8 @@ class MasterSession:
             case LeafDigests():
                 self._heard_at = now
                 return [CompareLeaves(event)]
+            case LeafDiffers():
+                return [SendProbe(LeafProbe(event.start, event.end))]
             case LeavesCompared():
                 return self._judge_leaves(event)
             case SlaveAck():
@@ -155,8 +159,8 @@ class MasterSession:
         if problem := self._misfit(hello):
             return self._drop(problem)
         self._hello = hello
-        if hello.newest_epoch > self._epoch:
-            return self._stop(f"{hello.node} has heard epoch {hello.newest_epoch}, newer than {self._epoch}")
+        if hello.newest.epoch > self._epoch:
+            return self._end_epoch(hello)
         self.state, begin = State.COMPARING, self._log.min_offset
         if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
             self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
@@ -165,7 +169,9 @@ class MasterSession:
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common and not self._log.loss_accepted:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
-            return self._stop(f"{known}; stop this node and empty its data_dir to copy its slaves, or {hello.node}'s to give these up")
+            return self._stop(
+                f"{known}; empty this node's data_dir to copy its slaves, or give these up: dittomq role lead NODE --accept-loss"
+            )
         if common < begin:
             self.state = State.CUTTING
             return [self._verdict(VerdictAction.RESYNC, begin, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")]
@@ -306,6 +312,11 @@ class MasterSession:
         heartbeat_ms = int(self._limits.heartbeat_s * 1000)
         end = self._end if action is VerdictAction.RESYNC else None
         return SendVerdict(Verdict(action, start, reason, self._epoch, self._log.lineage, heartbeat_ms, end, self._log.replica_uuid))
+
+    def _end_epoch(self, hello: Hello) -> list[Command]:
+        self.state, newest = State.ENDED, hello.newest
+        why = f"{hello.node} has heard epoch {newest.epoch}, newer than {self._epoch}"
+        return [EndEpoch(why, newest.epoch, newest.opener_id), DropSlave(why)]
 
     def _stop(self, why: str) -> list[Command]:
         self.state = State.ENDED

@@ -3,7 +3,16 @@
 from enum import Enum
 
 from dittomq.replication.events import Hello, LeafDigests, SlaveAck
-from dittomq.replication.master_events import BytesDamaged, ChunkSent, DigestsCompared, HeartbeatReady, LeavesCompared, LogMoved, Tick
+from dittomq.replication.master_events import (
+    BytesDamaged,
+    ChunkSent,
+    DigestsCompared,
+    HeartbeatReady,
+    LeafDiffers,
+    LeavesCompared,
+    LogMoved,
+    Tick,
+)
 from dittomq.replication.moves import Moves
 
 
@@ -37,6 +46,7 @@ MOVES = Moves(
         },
         State.PROBING: {
             LeafDigests: (State.PROBING,),
+            LeafDiffers: (State.PROBING,),
             LeavesCompared: (State.CUTTING, State.ENDED),
             LogMoved: (State.PROBING,),
             Tick: (State.PROBING, State.ENDED),

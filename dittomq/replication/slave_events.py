@@ -14,7 +14,7 @@ from dittomq.routes import DataVersion
 
 @dataclass(frozen=True, slots=True)
 class SlaveLog:
-    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch in which a master took it."""
+    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch that was heard of."""
 
     lineage: Lineage
     begin: PhysicalOffset
@@ -60,7 +60,15 @@ class Tick:
     """Time passed."""
 
 
-Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges | CutDone | Stored | DigestReady | DamageFound | Tick
+@dataclass(frozen=True, slots=True)
+class EpochHeard:
+    """Nameservers know of this epoch of the group, and maybe who opened it."""
+
+    epoch: Epoch
+    opener_id: int | None
+
+
+Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges | CutDone | Stored | DigestReady | DamageFound | Tick | EpochHeard
 
 
 # Commands: what the driver does.
@@ -71,9 +79,10 @@ class SayHello:
 
 @dataclass(frozen=True, slots=True)
 class HearEpoch:
-    """Write down, durably before any later command is obeyed, that a master of this epoch took us: no older one is obeyed any more."""
+    """Write down, durably before any later command is obeyed, that there is this epoch: no older master is obeyed any more."""
 
     epoch: Epoch
+    opener_id: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch
+from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch, newest_opener
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.running import RunningTime
@@ -25,6 +25,7 @@ from dittomq.replication.slave_events import (
     DamageFound,
     DigestRange,
     DigestReady,
+    EpochHeard,
     Event,
     HearEpoch,
     LearnConfirmed,
@@ -89,6 +90,8 @@ class SlaveSession:
                 if now - self._heard_at > self._silence_s:
                     return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
                 return []
+            case EpochHeard():
+                return self._told_of(event.epoch, event.opener_id)
             case Verdict() | Chunk() | Hole() | Heartbeat() | LeafProbe() | DegradedRanges():
                 self._heard_at = now
                 return self._heard(event)
@@ -122,7 +125,7 @@ class SlaveSession:
                 self.state = State.CUTTING
                 self._end = verdict.start
                 self._lineage = cut_lineage(self._lineage, verdict.start)
-                return [*self._hear(verdict.epoch), CutLog(verdict.start, verdict.reason)]
+                return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), CutLog(verdict.start, verdict.reason)]
             case VerdictAction.RESYNC:
                 return self._copy_anew(verdict)
             case VerdictAction.STREAM:
@@ -135,12 +138,19 @@ class SlaveSession:
             return f"epoch {verdict.epoch} is older than {newest}, which this node has heard"
         return ""
 
-    def _hear(self, epoch: Epoch) -> list[Command]:
+    def _hear(self, epoch: Epoch, opener_id: int | None) -> list[Command]:
         """The lineage alone would forget an epoch with its last byte, and learn it only with its first."""
         if epoch <= self._newest_heard:
             return []
         self._newest_heard = epoch
-        return [HearEpoch(epoch)]
+        return [HearEpoch(epoch, opener_id)]
+
+    def _told_of(self, epoch: Epoch, opener_id: int | None) -> list[Command]:
+        """Nothing more is acknowledged to a master of an older epoch."""
+        hear = self._hear(epoch, opener_id)
+        if self.state is State.FOLLOWING and epoch > self.epoch:
+            return [*hear, *self._reconnect(f"nameservers know of epoch {epoch}, newer than {self.epoch}")]
+        return hear
 
     def _copy_anew(self, verdict: Verdict) -> list[Command]:
         if verdict.end is None or not verdict.start <= verdict.end or self._end == self._begin:
@@ -148,7 +158,7 @@ class SlaveSession:
         self.state = State.ENDED
         common = common_end(ours=self._lineage, our_end=self._end, theirs=verdict.lineage, their_end=verdict.end)
         agreed = PhysicalOffset(min(common, verdict.start))
-        return [*self._hear(verdict.epoch), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
+        return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
 
     def _follow(self, verdict: Verdict) -> list[Command]:
         holds_nothing = self._end == self._begin
@@ -163,7 +173,7 @@ class SlaveSession:
             begin, self._begin = [BeginLog(verdict.start)], verdict.start
             self._stored = Stored(verdict.start, verdict.start, self._stored.applied)
         self._end = verdict.start
-        return [*self._hear(verdict.epoch), *begin, *self._adopt(self._end)]
+        return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), *begin, *self._adopt(self._end)]
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
         """Take over the master's lineage up to the epoch of the next byte, before that byte is written."""

@@ -4,7 +4,7 @@ from enum import Enum
 
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, VerdictAction
 from dittomq.replication.moves import Moves
-from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Stored, Tick
+from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, EpochHeard, Stored, Tick
 
 
 class State(Enum):
@@ -30,11 +30,13 @@ MOVES = Moves(
             DamageFound: (State.ENDED,),
             Stored: (State.GREETING,),
             Tick: (State.GREETING, State.ENDED),
+            EpochHeard: (State.GREETING,),
         },
         State.CUTTING: {
             CutDone: (State.GREETING,),
             Stored: (State.CUTTING,),
             Tick: (State.CUTTING, State.ENDED),
+            EpochHeard: (State.CUTTING,),
         },
         State.FOLLOWING: {
             Chunk: (State.FOLLOWING, State.ENDED),
@@ -44,6 +46,7 @@ MOVES = Moves(
             Stored: (State.FOLLOWING,),
             DigestReady: (State.FOLLOWING,),
             Tick: (State.FOLLOWING, State.ENDED),
+            EpochHeard: (State.FOLLOWING, State.ENDED),
         },
     },
 )

@@ -19,6 +19,7 @@ from dittomq.rpc import status
 from dittomq.rpc.headers import EPOCH_HEADER, NODE_HEADER, REQUEST_ID_HEADER
 
 DEFAULT_DEADLINE_S = 30.0
+UNREAD_S = 30.0
 _STANDARD_SERVICES = "/grpc."  # health and reflection answer in their own way
 
 log = structlog.get_logger()
@@ -46,6 +47,10 @@ class Unobserved:
 
 class _TooSlowError(Exception):
     """The default deadline is over."""
+
+
+class _UnreadError(Exception):
+    """The caller does not read the answers of a stream."""
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -104,7 +109,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 _check(request_or_iterator)
                 async with contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
                     async for response in responses:
-                        await context.write(response)
+                        await _write_in_time(context, response)
 
         return answer if inspect.isasyncgenfunction(behavior) else write
 
@@ -123,6 +128,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except _TooSlowError:
             code = "DEADLINE_EXCEEDED"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
+        except _UnreadError:
+            code = "UNAVAILABLE"
+            log.info("caller_let_go", method=method, node=node, peer=context.peer(), unread_s=UNREAD_S)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {UNREAD_S:g} s")
         except Exception as raised:
             error = _ours(raised)
             if error is None and _is_over(raised):
@@ -151,6 +160,15 @@ async def _within_default_deadline(work: Awaitable[object]) -> object:
         if deadline.expired():
             raise _TooSlowError from late
         raise
+
+
+async def _write_in_time(context: Context, response: object) -> None:
+    """A caller that reads nothing, with all windows full, is let go: what the handler holds for it would be held for ever."""
+    try:
+        async with asyncio.timeout(UNREAD_S):
+            await context.write(response)
+    except TimeoutError as late:
+        raise _UnreadError from late
 
 
 def _ours(raised: Exception) -> DittoError | None:

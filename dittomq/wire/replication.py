@@ -89,6 +89,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             replication_address=hello.replication_address,
             segment_bytes=hello.segment_bytes,
             heard_epoch=hello.heard,
+            heard_opener_id=hello.heard_opener,
             verified_with=hello.verified_with,
         )
     )
@@ -211,6 +212,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         replication_address=hello.replication_address,
         segment_bytes=hello.segment_bytes,
         heard=Epoch(hello.heard_epoch),
+        heard_opener=hello.heard_opener_id if hello.HasField("heard_opener_id") else None,
         verified_with=hello.verified_with,
     )
 

@@ -37,6 +37,10 @@ class Appends:
         self._to_write_in = to_write_in
         self._why_not = why_not
 
+    def check_leads(self) -> None:
+        """Refuse callers while this master does not lead: the epoch that it names to them is not the one in which it will write."""
+        self._to_write_in()
+
     async def begin(self, order: PublishOrder) -> "Ticket":
         """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master hands its place over."""
         term = self._writable()

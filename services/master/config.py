@@ -30,6 +30,7 @@ def confirm_rules(table: ReplicationTable) -> ConfirmRules:
         min_in_sync_replicas=table.min_in_sync_replicas,
         max_gap_bytes=table.ha_max_gap_bytes,
         max_lag_s=table.ha_max_lag_ms / 1000,
+        write_deadline_s=table.ack_timeout_ms / 1000,
     )
 
 

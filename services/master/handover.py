@@ -17,7 +17,7 @@ from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.leadership import Follow
 from dittomq.replication.promotion import Stance, Standing, StepDownOrder, SteppedDown
-from dittomq.routes import Node
+from dittomq.routes import Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
@@ -49,12 +49,22 @@ class Handover:
     def __init__(self, parts: HandoverParts) -> None:
         self._parts = parts
         self._master_address = ""  # replication address of the master that nameservers name
+        self._news: NameserverNews | None = None  # what they said last
         self.step_down: Errand[StepDownOrder, SteppedDown] = Errand(parts.node.name, self._step_down)
         self.change_role: Errand[RoleOrder, RoleChange] = Errand(parts.node.name, self._change_role)
 
     def heard(self, news: NameserverNews) -> None:
-        """The nameservers answered."""
+        """The nameservers answered: this node ends when its place is taken, unless it gives way to another one of its group by itself."""
+        self._news = news
         self._master_address = news.master.master_replication if news.master is not None else ""
+        self._parts.node.heard(news)
+        if not self._is_elsewhere(news.newest):
+            self._parts.place.heard(news)
+
+    def leads(self) -> None:
+        """The epoch is open: what was heard while it was being opened counts for it."""
+        if self._news is not None:
+            self.heard(self._news)
 
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted."""
@@ -67,10 +77,27 @@ class Handover:
         given_up = leader.wire_id if leader is not None else 0
         await self._become_slave(given_up or decision.opener_id or self._parts.node.node_id, decision.epoch, node)
 
+    async def give_way(self, term: Term) -> None:
+        """Come back when it is known who has opened a newer epoch: as that node's slave, or to open one above; cancelled with the term."""
+        node = self._parts.node
+        while (opener := term.newer.opener_id) is None or node.hands_over_to:
+            await term.outdated.wait()
+            term.outdated.clear()
+        if opener == node.node_id:  # it had another disk then
+            self._parts.place.come_back(BrokerService.MASTER, f"it has opened epoch {term.newer.epoch} before")
+        else:
+            await self.follow(Follow(term.newer.epoch, opener))
+
+    def _is_elsewhere(self, opening: Opening) -> bool:
+        node = self._parts.node
+        return opening.opener_id not in (None, node.node_id) and opening.epoch > node.epoch
+
     async def _change_role(self, order: RoleOrder) -> RoleChange:
         node = self._parts.node
         if order.node != node.name:
             raise InvalidField("node", f'this is {node.name}, not "{order.node}"')
+        if order.leads and order.accept_loss and node.term is not None and node.term.refuses_writes:
+            return await self._lead_anew(node.term)
         if order.leads:
             return await node.lead(accept_loss=order.accept_loss)
         if node.term is not None:
@@ -80,6 +107,22 @@ class Handover:
             raise NotPermitted(f"refused: no other node of {node.broker} is known to lead, so {node.name} has nobody to follow")
         await self._become_slave(leader.wire_id or leader.node_id or node.node_id, leader.newest.epoch, leader.node)
         return RoleChange(leader.newest.epoch, "", comes_back=True)
+
+    async def _lead_anew(self, term: Term) -> RoleChange:
+        """Come back as the master of an epoch above all known, in which slaves that have more than this log are cut."""
+        parts, node, lost = self._parts, self._parts.node, term.refuses_writes
+        leader = await self._leader()
+        if leader is not None:
+            raise NotPermitted(f"refused: {leader.node} leads; stop it first, or promote it: dittomq role lead {leader.node}")
+        epoch = Epoch(1 + max(term.opened.epoch, term.newer.epoch, self._news.newest.epoch if self._news is not None else 0))
+        given_up, other = (0, "") if node.grant is None else (node.grant.broker_id, node.grant.other)
+        term.end("its operator lets it lead anew", Opening(epoch, None))
+        await term.writer.drained()
+        grant = Grant(BrokerService.MASTER, given_up, epoch, other, PhysicalOffset(node.standing().end), lost)
+        await parts.files.call(lambda: save_grant(parts.storage, grant))
+        log.warning("leads_anew", node=node.name, epoch=epoch, may_be_lost=lost)
+        parts.place.come_back(BrokerService.MASTER, f"it gives up what it lacks and opens epoch {epoch}")
+        return RoleChange(epoch, lost, comes_back=True)
 
     async def _leader(self) -> Standing | None:
         """Another node that a nameserver calls the master and that says that it is one.

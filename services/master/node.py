@@ -24,7 +24,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, NotMaster, NotReady
+from dittomq.errors import DiskFull, NotMaster, NotPermitted, NotReady
 from dittomq.ha_status import HaStatus
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
@@ -110,6 +110,11 @@ class MasterNode:
         """Its configured id."""
         return self._config.node.broker_id
 
+    @property
+    def grant(self) -> Grant | None:
+        """What the last role change decided; None when there was none."""
+        return self._parts.grant
+
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted."""
         store, grant = self._parts.store, self._parts.grant
@@ -146,11 +151,13 @@ class MasterNode:
             return "it is shutting down"
         if self.hands_over_to:
             return f"it hands its place over to {self.hands_over_to}"
+        if self.term is not None and self.term.is_over:
+            return f"its epoch is over: {self.term.refuses_writes}"
         return "" if self.term is not None else f"recovering, waits for {self._parts.recovery.waiting_for}"
 
     def leading_term(self) -> Term | None:
-        """The term, unless the node is shutting down or gives its place up."""
-        return None if self.draining or self.hands_over_to else self.term
+        """The term, unless the node is shutting down, gives its place up, or has heard of a newer one."""
+        return None if self.term is None or self.why_not_leading() else self.term
 
     def term_to_write_in(self) -> Term:
         """The term whose writer takes frames, or lets them wait while it is not decided whether this master gives its place up.
@@ -159,7 +166,7 @@ class MasterNode:
         """
         if self.gave_way_to is not None:
             raise NotMaster(self.name, self.gave_way_to)
-        if self.draining or self.term is None:
+        if self.draining or self.term is None or self.term.is_over:
             raise NotReady(self.name, self.why_not_leading())
         return self.term
 
@@ -271,8 +278,18 @@ class MasterNode:
         self._parts.recovery.nameservers_say(news)
         if news.answers or news.taken:
             self._nameserver_answered.set()
-        if self.term is not None and news.superseded:
-            self.term.stop_writes("another replica took this node's place at the nameserver")
+        if self.term is not None:
+            self._hear_of(news, self.term)
+
+    def _hear_of(self, news: NameserverNews, term: Term) -> None:
+        """End the term when another replica has its place, or a newer epoch is known."""
+        newest = news.newest
+        if news.superseded:
+            elsewhere = newest.epoch > term.opened.epoch and newest.opener_id != self.node_id
+            lost = Opening(Epoch(max(newest.epoch, term.opened.epoch + 1)), newest.opener_id if elsewhere else None)
+            term.end("another replica took this node's place at the nameserver", lost)
+        elif newest.epoch > term.opened.epoch:
+            term.end(f"nameservers know of epoch {newest.epoch}, newer than {term.opened.epoch}", newest)
 
     async def mark_ends(self, term: Term) -> None:
         """Remember where the ends are, twice a second, so that lags can be told as times; until cancelled."""
@@ -290,6 +307,8 @@ class MasterNode:
 
     async def lead(self, *, accept_loss: bool) -> RoleChange:
         """Let this master lead without the copies it waits for; the answer comes when it leads or still cannot."""
+        if self.term is not None and self.term.refuses_writes:
+            raise NotPermitted(f"refused: {self._config.name} takes no writes: {self.term.refuses_writes}")
         if self.term is None and not accept_loss:
             raise NotReady(self._config.name, self.why_not_leading())
         if self.term is None:

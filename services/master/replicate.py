@@ -9,7 +9,6 @@ from typing import assert_never
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.store import Store
-from dittomq.copies import LEAF_BYTES
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, NeedsOperator, Refused
@@ -19,12 +18,14 @@ from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import MOST_CHUNK_BYTES, SlavePace, chunk_bytes
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 from services.master.slaves import SlaveRecord
 from services.master.term import Term
 
 SlaveSaid = Hello | SlaveAck | LeafDigests
 MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
+
+LeavesJudged = master_events.LeafDiffers | master_events.LeavesCompared
 
 _INBOX_EVENTS = 256
 _CONFIRMED_WAITS_S = 0.005
@@ -174,10 +175,8 @@ class SlaveStream:
             case master_events.SendVerdict():
                 self._record.become("catching up", self._parts.clock)
                 await self._send(command.verdict)
-            case master_events.SendHeartbeat():
-                await self._send(command.heartbeat)
-            case master_events.SendProbe():
-                await self._send(command.probe)
+            case master_events.SendHeartbeat(said) | master_events.SendProbe(said):
+                await self._send(said)
             case master_events.SendDegraded():
                 self._degraded = command.degraded.ranges
                 await self._send(command.degraded)
@@ -192,6 +191,8 @@ class SlaveStream:
             case master_events.StopWriting():
                 self._parts.term.stop_writes(command.why)
                 raise NeedsOperator(self._parts.node, command.why)
+            case master_events.EndEpoch():
+                self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
             case master_events.DropSlave():
                 raise NeedsOperator(self._parts.node, command.reason)
             case _:
@@ -257,7 +258,7 @@ class SlaveStream:
         newest = PhysicalOffset(flushed - 1)
         for segment in (store.segment_of(max(store.min_offset, min(proven, newest))), store.segment_of(newest)):
             start, end = max(segment[0], store.min_offset), min(segment[1], flushed)
-            digest = await self._digest(start, end)
+            digest = await self._parts.lane.call(lambda start=start, end=end: store.grown_digest(start, end))  # type: ignore[misc]
             if digest is not None:
                 return RangeDigest(start, end, digest)
         return None
@@ -277,7 +278,7 @@ class SlaveStream:
                 equal_end = max(equal_end, theirs.end)
         return master_events.DigestsCompared(equal_end, None)
 
-    async def _compare_leaves(self, leaves: LeafDigests) -> master_events.LeavesCompared:
+    async def _compare_leaves(self, leaves: LeafDigests) -> LeavesJudged:
         return await self._parts.lane.call(lambda: compare_leaves(self._parts.store, leaves))
 
 
@@ -289,21 +290,30 @@ def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset, ma
         return store.read_records(start, problem.position, max_bytes) if problem.position > start else b""
 
 
-def compare_leaves(store: Store, leaves: LeafDigests) -> master_events.LeavesCompared:
+def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
     """Find the first of a slave's leaves that is not ours, and whether our own records up to there are whole; damage is noted. Blocks."""
+    size = leaves.leaf_bytes
     try:
-        ours = store.leaf_digests(leaves.start, leaves.end)
+        ours = store.leaf_digests(leaves.start, leaves.end, leaf_bytes=size)
     except OSError:
         store.verify(leaves.start, leaves.end)
         return master_events.LeavesCompared(leaves.start, ours_whole=False)
     differing = next((at for at, (mine, other) in enumerate(zip(ours, leaves.digests, strict=False)) if mine != other), None)
     if differing is None:
         return master_events.LeavesCompared(None, ours_whole=True)
-    first = PhysicalOffset(leaves.start + differing * LEAF_BYTES)
-    damaged = store.verify(leaves.start, min(leaves.end, first + LEAF_BYTES)).damaged
-    if damaged:
-        return master_events.LeavesCompared(PhysicalOffset(damaged[0].start), ours_whole=False)
-    position = leaves.start
+    first, end = PhysicalOffset(leaves.start + differing * size), PhysicalOffset(min(leaves.end, leaves.start + (differing + 1) * size))
+    looked_at = store.verify(leaves.start, end)
+    if looked_at.damaged:
+        return master_events.LeavesCompared(PhysicalOffset(looked_at.damaged[0].start), ours_whole=False)
+    if end - first > 1:
+        return master_events.LeafDiffers(first, end)
+    return master_events.LeavesCompared(_record_at(store, first), ours_whole=True)
+
+
+def _record_at(store: Store, first: PhysicalOffset) -> PhysicalOffset:
+    """Where the record begins that holds this byte."""
+    looked_at = store.verify(first, first + 1)
+    position = looked_at.start if looked_at.end > looked_at.start else max(store.min_offset, store.segment_of(first)[0])
     while position < first and (records := store.read_records(position, first, MOST_CHUNK_BYTES)):
         position = PhysicalOffset(position + len(records))
-    return master_events.LeavesCompared(position, ours_whole=True)
+    return position

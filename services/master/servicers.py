@@ -17,7 +17,7 @@ from dittomq.broker.mending import Mender
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.broker.watching import WatchOrder
-from dittomq.errors import DittoError, StoreFailed
+from dittomq.errors import DittoError, EpochOver, StoreFailed
 from dittomq.rpc.status import facts
 from dittomq.wire import admin as wire_admin
 from dittomq.wire import messaging as wire_messaging
@@ -58,6 +58,7 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
         return wire.stored_message_to_pb(await self._appends.finish(ticket))
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
+        self._appends.check_leads()
         answers = _Answers(context)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -87,10 +88,10 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
         await answers.give(wire.stored_frame_to_pb(request.frame_id, stored) if stored else _refused(request.frame_id, refused))
 
     async def _answer(self, frame_id: int, ticket: Ticket, answers: "_Answers") -> None:
-        """Answer one frame. A StoreFailed is no answer: the stream ends, and what was in flight is unknown."""
+        """Answer one frame. A StoreFailed or EpochOver is no answer: the stream ends, and what was in flight is unknown."""
         try:
             response = wire.stored_frame_to_pb(frame_id, await self._appends.finish(ticket))
-        except StoreFailed:
+        except (StoreFailed, EpochOver):
             raise
         except DittoError as refused:
             response = _refused(frame_id, refused)

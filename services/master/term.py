@@ -13,10 +13,12 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer
 from dittomq.commitlog.store import Group
 from dittomq.doors.clock import Clock
+from dittomq.errors import EpochOver
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
+from dittomq.routes import NO_OPENING, Opening
 from services.master.counting import MessageCount
 from services.master.degraded import DegradedRanges, write_down
 from services.master.tail import Tail
@@ -51,12 +53,19 @@ class Term:
         self.written = opened.start
         self.flushed = opened.start
         self.refuses_writes = ""
+        self.newer = NO_OPENING  # the newest epoch that was heard of, if it is newer than this one
+        self.outdated = asyncio.Event()  # set whenever that has changed
         self.degraded = opened.degraded
         self.messages = MessageCount()
         self._dispatcher = dispatcher
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
         self._must_record = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a newer epoch was heard of: then nothing is acknowledged, confirmed or taken any more."""
+        return self.newer != NO_OPENING
 
     def on_written(self, group: Group) -> None:
         """The writer has written a group."""
@@ -72,12 +81,23 @@ class Term:
 
     def slave_at(self, node: str, received: PhysicalOffset, flushed: PhysicalOffset) -> None:
         """A slave of accepted lineage acknowledged."""
+        if self.is_over:
+            return
         self.confirm.slave_at(node, received=received, flushed=flushed, now=self._clock.monotonic())
         self._moved()
 
     def stop_writes(self, why: str) -> None:
         """Refuse every write from now on; an operator must look."""
         self.refuses_writes = self.refuses_writes or why
+
+    def end(self, why: str, newer: Opening) -> None:
+        """Acknowledge nothing more: `newer` was opened, or may have been. Whoever waits gets EpochOver, readers see no more than now."""
+        if newer.epoch < self.newer.epoch or (newer.epoch == self.newer.epoch and newer.opener_id is None):
+            return
+        self.newer = newer
+        self.stop_writes(why)
+        self.acks.close(EpochOver(f"the master of epoch {self.opened.epoch}", why))
+        self.outdated.set()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever the log or confirmed moves; returns the call that ends it."""
@@ -89,7 +109,8 @@ class Term:
         kept_at, kept = self._clock.monotonic(), self.confirm.confirmed
         while True:
             now = self._clock.monotonic()
-            self.confirm.tick(now)
+            if not self.is_over:
+                self.confirm.tick(now)
             if self.confirm.degrade is Degrade.NO:
                 self.degraded.enough_copies()
             elif now - kept_at >= _COUNT_KEPT_S and self.confirm.confirmed > kept:
@@ -107,7 +128,8 @@ class Term:
             self._moved()
 
     def _master_moved(self) -> None:
-        self.confirm.master_at(written=self.written, flushed=self.flushed, now=self._clock.monotonic())
+        if not self.is_over:
+            self.confirm.master_at(written=self.written, flushed=self.flushed, now=self._clock.monotonic())
         self._moved()
 
     def _moved(self) -> None:

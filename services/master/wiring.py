@@ -33,7 +33,7 @@ from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
-from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.replication.leadership import Follow, Leadership, OwnLog, Stopped
@@ -116,16 +116,10 @@ class Master:
         mender = make_mender(self._config, doors, store, lanes, channels)(parts.replication.addresses)
         handover = self._handover(node, parts, lanes, _Reach(channels, place, changes))
         clients, replicas = await self._bind(node, parts, _Bound(lanes, mender, handover))
-
-        def heard(news: NameserverNews) -> None:
-            handover.heard(news)
-            node.heard(news)
-            place.heard(news)
-
         registrar = Registrar(
             self._config.node.nameservers,
             lambda: node.registration(self._identity(opened, clients, replicas)),
-            *(heard, channels, clock, doors.chance),
+            *(handover.heard, channels, clock, doors.chance),
             patient=opened.grant is not None,
         )
         keeper = Keeper(store, lanes.files, node.known)
@@ -149,7 +143,10 @@ class Master:
 
     def _parts(self, opened: "_Opened", lanes: Lanes, metadata: Metadata, pins: Pins) -> NodeParts:
         config, doors, store = self._config, self._doors, opened.store
-        own = OwnLog(config.name, _STOPPED[store.stopped], store.end, store.lineage, config.node.broker_id, opened.granted)
+        own = OwnLog(
+            *(config.name, _STOPPED[store.stopped], store.end, store.lineage, config.node.broker_id, opened.granted),
+            accepted_loss=opened.accepted_loss,
+        )
         leadership = Leadership(leadership_rules(config.replication), own, doors.clock.monotonic())
         dispatcher = Dispatcher(store, lanes.dispatch)
         recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, doors.clock))
@@ -197,11 +194,13 @@ class Master:
             await parts.handover.follow(decision)
             return
         term = await node.open_term(decision)
+        parts.handover.leads()
         await self.vitals.become(Phase.READY)
         events = WriterEvents(written=term.on_written, flushed=term.on_flushed)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(term.writer.run(events), name="writer")
             tasks.create_task(term.tick(), name="ticks")
+            tasks.create_task(parts.handover.give_way(term), name="give way")
             tasks.create_task(term.record_degraded(node.save_degraded), name="degraded")
             tasks.create_task(node.mark_ends(term), name="history")
             tasks.create_task(node.know_what_the_log_holds(term), name="topics of the log")
@@ -306,6 +305,11 @@ class _Opened:
     def granted(self) -> Epoch | None:
         """The epoch of the last promotion; None when there was none."""
         return None if self.grant is None else self.grant.epoch
+
+    @property
+    def accepted_loss(self) -> str:
+        """What the operator gave up with it."""
+        return "" if self.grant is None else self.grant.accepted_loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,8 +109,7 @@ class Registry:
         """Keep a session alive; raises SessionEnded."""
         key = self._key_of_session.get(beat.session_id)
         if key is None:
-            node = self._superseded.get(beat.session_id)
-            raise SessionEnded(f"the session of {node}" if node else "this session", superseded=node is not None)
+            raise self._ended(beat.session_id)
         member = self._members[key]
         member.seen = now
         broker, _ = key
@@ -219,6 +218,14 @@ class Registry:
         self._index_topics(registration.broker, old.topics if old else {}, topics)
         if old is None or _visible(old.registration) != _visible(registration):
             self._version += 1
+
+    def _ended(self, session_id: str) -> SessionEnded:
+        node = self._superseded.get(session_id)
+        if node is None:
+            return SessionEnded("this session")
+        newest = self._openings.get(node.rpartition("/")[0], NO_OPENING)
+        opener_id = -1 if newest.opener_id is None else newest.opener_id
+        return SessionEnded(f"the session of {node}", superseded=True, group_epoch=newest.epoch, opener_id=opener_id)
 
     def _remember_superseded(self, old: _Member) -> None:
         self._superseded[old.session_id] = old.registration.node

@@ -20,7 +20,7 @@ from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
 from dittomq.replication.slave_events import SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
-from dittomq.routes import DataVersion
+from dittomq.routes import NO_OPENING, DataVersion, Opening
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
 from services.slave.copy_log import CopyLog
@@ -63,7 +63,8 @@ class Follower:
         self.topics_at = callers.topics_at
         self._own_address = ""
         self._own = parts.own
-        self._heard = Epoch(0)
+        self._heard = self._told = NO_OPENING
+        self._following: MasterStream | None = None
         self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
         self._streaming = False
         self._left_at = self._heard_at = parts.clock.monotonic()
@@ -120,8 +121,8 @@ class Follower:
 
     @property
     def newest_heard(self) -> Epoch:
-        """Newest epoch in which a master took this slave, 0 for none; its lineage may not have come so far."""
-        return self._heard
+        """Newest epoch that a master or the nameservers told this slave of, 0 for none; its lineage may not have come so far."""
+        return self._heard.epoch
 
     @property
     def verified(self) -> PhysicalOffset:
@@ -154,6 +155,13 @@ class Follower:
     def master_is_named(self) -> None:
         """Nameservers name a master that they did not name before: dial it now."""
         self._wake.set()
+
+    def told_of(self, opening: Opening) -> None:
+        """Nameservers know of this epoch: nothing more is acknowledged to a master of an older one."""
+        if opening.epoch > max(self._told.epoch, self._heard.epoch):
+            self._told = opening
+            if self._following is not None:
+                self._following.told_of(opening)
 
     def serves_at(self, address: str) -> None:
         """Where this node serves its log to others; told before `run`."""
@@ -254,6 +262,8 @@ class Follower:
                 await self.degraded.end_at(replica.store.end)
             return await replica.describe(self._own_address, self._heard)
 
+        if self._told.epoch > self._heard.epoch:
+            await self._hear(self._told)
         hello = await describe()
         held = SlaveLog(hello.lineage, hello.min_offset, Stored(hello.end, hello.flushed, replica.applied), hello.heard)
         core = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
@@ -262,11 +272,17 @@ class Follower:
             *(describe, replica.cut, replica.begin, self._hear, self.degraded.learn),
         )
         self._become("following")
-        await MasterStream(parts, core, line).run(hello)
+        self._following = MasterStream(parts, core, line)
+        if self._told.epoch > hello.heard:
+            self._following.told_of(self._told)
+        try:
+            await self._following.run(hello)
+        finally:
+            self._following = None
 
-    async def _hear(self, epoch: Epoch) -> None:
-        await self._own.parts.files.call(lambda: save_heard(self._own.parts.storage, epoch))
-        self._heard = epoch
+    async def _hear(self, opening: Opening) -> None:
+        await self._own.parts.files.call(lambda: save_heard(self._own.parts.storage, opening))
+        self._heard = opening
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; the store is looked after."""

@@ -150,7 +150,7 @@ class Heir:
             parts.follower.all_is_confirmed()
         own = parts.node.standing()
         parts.node.in_sync = promotion.in_sync
-        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end)
+        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=promotion.may_be_lost)
         parts.place.come_back(BrokerService.MASTER, f"it was promoted and opens epoch {grant.epoch}")

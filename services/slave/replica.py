@@ -11,8 +11,9 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
+from dittomq.routes import Opening
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
 from services.slave.stream import StreamEnded
@@ -99,8 +100,8 @@ class Replica:
             await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
             self._verified_kept = verified
 
-    async def describe(self, own_address: str, heard: Epoch) -> Hello:
-        """Who this slave is, where it serves ranges, the newest epoch in which a master took it, and what this store holds now."""
+    async def describe(self, own_address: str, heard: Opening) -> Hello:
+        """Who this slave is, where it serves ranges, the newest epoch that it was told of, and what this store holds now."""
         parts, config, store = self.parts, self.parts.config, self.store
         await parts.store_lane.call(store.sync)
         await self.copy.settle()
@@ -123,7 +124,8 @@ class Replica:
             verified_with=verified.master,
             replication_address=own_address,
             segment_bytes=config.store.segment_bytes,
-            heard=heard,
+            heard=heard.epoch,
+            heard_opener=heard.opener_id,
         )
 
     async def cut(self, to: PhysicalOffset, reason: str) -> None:

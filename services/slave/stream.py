@@ -9,12 +9,12 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.slave_session import SlaveSession
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 from services.slave.copy_log import CopyLog
 
 MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
@@ -77,7 +77,7 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
-    `hear` writes down, durably, in which epoch a master took this slave, `learn_degraded` what a master tells of degraded ranges.
+    `hear` writes down, durably, which epoch there is, `learn_degraded` what a master tells of degraded ranges.
     """
 
     store: Store
@@ -88,7 +88,7 @@ class StreamParts:
     describe: Callable[[], Awaitable[Hello]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
-    hear: Callable[[Epoch], Awaitable[None]]
+    hear: Callable[[Opening], Awaitable[None]]
     learn_degraded: Callable[[Degraded, PhysicalOffset], Awaitable[None]]
 
 
@@ -102,6 +102,12 @@ class MasterStream:
         self._stored = asyncio.Event()
         self._writing = asyncio.Lock()
         self._late: asyncio.TimerHandle | None = None
+        self._told: Opening | None = None  # what nameservers told and the session does not know yet
+
+    def told_of(self, opening: Opening) -> None:
+        """Nameservers know of this epoch."""
+        self._told = opening
+        self._stored.set()
 
     async def run(self, hello: Hello) -> None:
         """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed."""
@@ -137,6 +143,9 @@ class MasterStream:
         while True:
             await self._stored.wait()
             self._stored.clear()
+            if self._told is not None:
+                told, self._told = self._told, None
+                await self._handle(slave_events.EpochHeard(told.epoch, told.opener_id))
             await self._handle(self._stored_now())
 
     async def _tick(self) -> None:
@@ -171,7 +180,7 @@ class MasterStream:
             case slave_events.SayHello():
                 await self._say(await self._parts.describe())
             case slave_events.HearEpoch():
-                await self._parts.hear(command.epoch)
+                await self._parts.hear(Opening(command.epoch, command.opener_id))
             case slave_events.CutLog():
                 await self._parts.cut(command.to, command.reason)
                 return slave_events.CutDone(self._stored_now())
@@ -192,7 +201,7 @@ class MasterStream:
         return None
 
     async def _digest(self, start: PhysicalOffset, end: PhysicalOffset) -> RangeDigest | None:
-        digest = await self._parts.reads.call(lambda: self._parts.store.whole_digest(start, end))
+        digest = await self._parts.reads.call(lambda: self._parts.store.grown_digest(start, end))
         return None if digest is None else RangeDigest(start, end, digest)
 
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
@@ -202,7 +211,7 @@ class MasterStream:
         if found.damaged:
             low, high = found.damaged[0]
             return slave_events.DamageFound(PhysicalOffset(low), PhysicalOffset(high))
-        digests = await self._parts.reads.call(lambda: tuple(store.leaf_digests(probe.start, probe.end)))
+        digests = await self._parts.reads.call(lambda: tuple(store.leaf_digests(probe.start, probe.end, leaf_bytes=probe.leaf_bytes)))
         await self._say(LeafDigests(probe.start, probe.end, digests))
         return None
 

@@ -97,6 +97,7 @@ class Slave:
         clients, ranges = await self._bind(node, bound, heir)
 
         def heard(news: NameserverNews) -> None:
+            follower.told_of(news.newest)
             if addresses.heard(news):
                 follower.master_is_named()
             if node.heard(news):

@@ -1,6 +1,7 @@
 """Generated stubs and servicers over the simulated network."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc as messaging_grpc
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc as pb_grpc
 from dittomq.broker.doors import BrokerDoors
+from dittomq.doors.clock import OsClock
+from dittomq.rpc.interceptors import UNREAD_S, CallInterceptor, Unobserved
 from tests.simulation.echo import PORT, EchoServer
 from tests.simulation.streams import WINDOW_BYTES
 from tests.simulation.world import Power, World
@@ -369,3 +372,21 @@ def test_interceptors_run_in_order_around_the_handler() -> None:
 
     assert play(story, _Stamp("outer", order), _Stamp("inner", order)) == 1
     assert order == ["outer Pull", "inner Pull"]
+
+
+def test_a_caller_that_reads_no_answers_of_a_stream_is_let_go_after_half_a_minute() -> None:
+    async def story(channel: grpc.aio.Channel, *_: object) -> Any:
+        call: Any = pb_grpc.ReplicationServiceStub(channel).Replicate()
+        for number in range(20):
+            await call.write(ack(number, 10_000))
+        await asyncio.sleep(UNREAD_S - 1)
+        held = not call.done()
+        await asyncio.sleep(2)
+        try:
+            while True:
+                await call.read()
+        except grpc.aio.AioRpcError as error:
+            return held, error.code(), error.details()
+
+    interceptor = CallInterceptor(lambda: ("a/0", 1), OsClock(), random.Random(1), Unobserved())
+    assert play(story, interceptor) == (True, grpc.StatusCode.UNAVAILABLE, "no answer was read for 30 s")

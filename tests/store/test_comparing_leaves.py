@@ -7,10 +7,10 @@ import pytest
 
 from dittomq.commitlog.store import Store
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import LeafDigests
-from dittomq.replication.master_events import LeavesCompared
+from dittomq.replication.events import LeafDigests, LeafProbe
+from dittomq.replication.master_events import LeafDiffers, LeavesCompared
 from services.master.replicate import compare_leaves
-from tests.support.stores import SMALL, Machine, filled
+from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
 
 
 @pytest.fixture
@@ -27,7 +27,12 @@ def store(machine: Machine) -> Store:
 def equal(store: Store) -> LeafDigests:
     """A slave's leaves of the second segment, which are ours."""
     start, end = PhysicalOffset(SMALL.segment_bytes), PhysicalOffset(2 * SMALL.segment_bytes)
-    return LeafDigests(start, end, tuple(store.leaf_digests(start, end)))
+    return leaves_of(store, LeafProbe(start, end))
+
+
+def leaves_of(store: Store, probe: LeafProbe) -> LeafDigests:
+    """What a slave answers."""
+    return LeafDigests(probe.start, probe.end, tuple(store.leaf_digests(probe.start, probe.end, leaf_bytes=probe.leaf_bytes)))
 
 
 @pytest.mark.parametrize("count", [None, 0])
@@ -35,8 +40,38 @@ def test_leaves_none_of_which_differs_prove_nothing(store: Store, equal: LeafDig
     assert compare_leaves(store, replace(equal, digests=equal.digests[:count])) == LeavesCompared(None, ours_whole=True)
 
 
-def test_a_leaf_that_differs_is_named_by_a_records_start(store: Store, equal: LeafDigests) -> None:
-    assert compare_leaves(store, replace(equal, digests=(b"another",))) == LeavesCompared(equal.start, ours_whole=True)
+def test_of_leaves_that_differ_the_first_is_looked_at_closer(store: Store, equal: LeafDigests) -> None:
+    digests = (*equal.digests[:1], b"another", b"another")
+
+    assert compare_leaves(store, replace(equal, digests=digests)) == LeafDiffers(
+        PhysicalOffset(equal.start + 4_096), PhysicalOffset(equal.start + 8_192)
+    )
+
+
+def grown(differs_from: int, chance: random.Random) -> Store:
+    """A log of three segments whose messages are others from that one on, of the same sizes."""
+    store = Machine(random.Random(1), replace(SMALL, segment_bytes=3 * 1024 * 1024)).open()
+    open_epoch(store)
+    for at in range(60):
+        fill = b"other" if at >= differs_from else b"equal"
+        store.append([frame(fill * chance.randrange(1, 30_000), producer="p", first=at)], at)
+    store.sync()
+    return store
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_probes_end_at_the_very_record_in_which_two_logs_of_equal_length_begin_to_differ(seed: int) -> None:
+    differs_from = random.Random(seed).randrange(60)
+    ours, theirs = grown(60, random.Random(seed)), grown(differs_from, random.Random(seed))
+    records = [start for _, start in queues_of(whole_log(ours), ours.segment_bytes)["orders", 0]]
+    start, end = ours.segment_of(records[differs_from])
+    probe, rounds = LeafProbe(start, PhysicalOffset(min(end, ours.end))), 0
+
+    while isinstance(found := compare_leaves(ours, leaves_of(theirs, probe)), LeafDiffers):
+        probe, rounds = LeafProbe(found.start, found.end), rounds + 1
+
+    assert found == LeavesCompared(PhysicalOffset(records[differs_from]), ours_whole=True)
+    assert rounds <= 3
 
 
 def test_a_leaf_that_differs_because_of_our_own_damage_is_told_from_that(machine: Machine, store: Store, equal: LeafDigests) -> None:

@@ -32,8 +32,11 @@ Settings = Mapping[str, str | int]
 
 
 def shape(slaves: int = 2, *, master: Settings | None = None, slave: Settings | None = None, nameserver: Settings | None = None) -> Shape:
-    """A group with small segments, whose slaves soon know that their master is gone, and whose nodes register every second."""
-    both = {"store.segment_bytes": SEGMENT_BYTES, "node.registration_period_ms": 1_000}
+    """A group with small segments, whose slaves soon know that their master is gone, and whose nodes register every second.
+
+    A slave that is waited for twice for 0.3 s leaves the set in sync, so that tests need not wait for long.
+    """
+    both = {"store.segment_bytes": SEGMENT_BYTES, "node.registration_period_ms": 1_000, "replication.ack_timeout_ms": 300}
     return Shape(
         slaves=slaves,
         master_settings={**both, **(master or {})},

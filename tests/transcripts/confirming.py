@@ -2,7 +2,7 @@
 
     > MasterAt written=900 flushed=900                  the master's own log
     > SlaveAt node=a/1 received=900 flushed=900         an ack that counts
-    > DeadlineMissed end=900                            a producer waited in vain
+    > DeadlineMissed end=900 waited_s=3                 a producer waited in vain for so long
     > RangeRecorded                                     the begin of the degraded range is durable
     > Tick
 
@@ -17,7 +17,8 @@ from tests.transcripts.script import shown
 
 
 class Group:
-    """One group's Confirm. Opened with end, confirmed, members, copies, minimum, released, sync_master, sync_flush, max_gap_bytes."""
+    """One group's Confirm. Opened with end, confirmed, members, copies, minimum, released, sync_master, sync_flush, max_gap_bytes,
+    write_deadline_s."""
 
     ticks = True
 
@@ -30,6 +31,7 @@ class Group:
             min_in_sync_replicas=given.get("minimum", 1),
             max_gap_bytes=given.get("max_gap_bytes", 1_000_000),
             max_lag_s=15.0,
+            write_deadline_s=float(given.get("write_deadline_s", 0)),
         )
         end = PhysicalOffset(given.get("end", 0))
         members = [member for member in str(given.get("members", "")).split(",") if member]
@@ -45,7 +47,7 @@ class Group:
             case "SlaveAt":
                 self._confirm.slave_at(given["node"], received=given["received"], flushed=given["flushed"], now=now)
             case "DeadlineMissed":
-                self._confirm.deadline_missed(given["end"], now)
+                self._confirm.deadline_missed(given["end"], since=now - given.get("waited_s", 0), now=now)
             case "RangeRecorded":
                 self._confirm.range_recorded()
             case "Tick":

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from dittomq.broker.acks import Acks
+from dittomq.errors import EpochOver
 from dittomq.message import Ack, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
@@ -19,6 +22,7 @@ RULES = ConfirmRules(
     min_in_sync_replicas=1,
     max_gap_bytes=1_000_000,
     max_lag_s=15.0,
+    write_deadline_s=3.0,
 )
 
 
@@ -129,5 +133,21 @@ def test_an_ack_that_is_there_before_the_wait_is_answered_at_once() -> None:
         group.slave(100, 100)
 
         assert await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 0.0) is PutStatus.PUT_OK
+
+    play(story)
+
+
+def test_when_a_newer_epoch_is_heard_of_nobody_is_answered_any_more_whatever_arrives() -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 100)
+        waits = asyncio.ensure_future(group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0))
+        await asyncio.sleep(0)
+
+        group.acks.close(EpochOver("the master of epoch 1", "a/1 leads"))
+        group.slave(100, 100)
+
+        for wait in (waits, group.acks.wait(at(100), Ack.MASTER_RECEIVED, 3.0)):
+            with pytest.raises(EpochOver):
+                await wait
 
     play(story)

@@ -15,6 +15,7 @@ RULES = ConfirmRules(
     min_in_sync_replicas=1,
     max_gap_bytes=1_000,
     max_lag_s=15.0,
+    write_deadline_s=3.0,
 )
 
 
@@ -77,10 +78,10 @@ def test_confirmed_never_goes_back_when_a_slave_comes_back_with_less() -> None:
 def test_two_missed_deadlines_degrade_the_group_only_after_the_range_is_recorded() -> None:
     group = confirm()
     group.master_at(written=at(100), flushed=at(100), now=1.0)
-    group.deadline_missed(at(100), now=4.0)
+    group.deadline_missed(at(100), since=1.0, now=4.0)
     before = group.degrade
 
-    group.deadline_missed(at(100), now=7.0)
+    group.deadline_missed(at(100), since=4.0, now=7.0)
 
     assert (before, group.degrade) == (Degrade.NO, Degrade.RECORDING)
     assert group.confirmed == 0
@@ -88,11 +89,54 @@ def test_two_missed_deadlines_degrade_the_group_only_after_the_range_is_recorded
     assert group.confirmed == 100
 
 
+def test_producers_that_wait_together_for_a_silent_slave_miss_one_deadline() -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+
+    for end, since in ((100, 1.0), (200, 1.5), (300, 3.9)):
+        group.deadline_missed(at(end), since=since, now=since + 3.0)
+
+    before = group.in_sync
+    group.deadline_missed(at(300), since=4.0, now=7.0)
+    assert (before, group.in_sync) == (("a/1",), ())
+
+
+def test_producers_in_a_hurry_cannot_make_a_slave_leave_that_answers_in_time() -> None:
+    group = confirm()
+    for step in range(40):
+        now, end = 1.0 + step, at(100 * (step + 1))
+        group.master_at(written=end, flushed=end, now=now)
+        for _ in range(5):
+            group.deadline_missed(end, since=now, now=now + 0.01)
+        group.tick(now=now + 0.1)
+
+        group.slave_at("a/1", received=end, flushed=end, now=now + 0.5)
+
+        assert group.in_sync == ("a/1",)
+    assert group.degrade is Degrade.NO
+
+
+def test_producers_in_a_hurry_find_out_a_dead_slave_after_two_deadlines_of_the_group() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=0.0)
+    left_at = None
+
+    for tenth in range(100):
+        now = tenth / 10
+        group.deadline_missed(at(100), since=now - 0.1, now=now)
+        group.tick(now=now)
+        if left_at is None and not group.in_sync:
+            left_at = now
+
+    assert left_at is not None
+    assert 5.8 <= left_at <= 6.2
+
+
 def test_a_degraded_group_recovers_when_a_slave_has_caught_up() -> None:
     group = confirm()
     group.master_at(written=at(100), flushed=at(100), now=1.0)
-    group.deadline_missed(at(100), now=4.0)
-    group.deadline_missed(at(100), now=7.0)
+    group.deadline_missed(at(100), since=1.0, now=4.0)
+    group.deadline_missed(at(100), since=4.0, now=7.0)
     group.range_recorded()
 
     group.slave_at("a/1", received=at(100), flushed=at(100), now=8.0)

@@ -18,6 +18,7 @@ RULES = ConfirmRules(
     min_in_sync_replicas=1,
     max_gap_bytes=1_000,
     max_lag_s=15.0,
+    write_deadline_s=0.0,
 )
 
 
@@ -38,7 +39,7 @@ def lose_the_slave(confirm: Confirm, end: int) -> None:
     """Producers wait twice for [.., end) in vain."""
     confirm.master_at(written=at(end), flushed=at(end), now=2.0)
     for _ in range(2):
-        confirm.deadline_missed(at(end), now=5.0)
+        confirm.deadline_missed(at(end), since=5.0, now=5.0)
 
 
 def catch_up(confirm: Confirm, end: int) -> None:

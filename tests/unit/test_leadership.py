@@ -309,3 +309,48 @@ def test_while_another_replica_holds_its_id_a_master_opens_no_epoch() -> None:
     assert leadership.decide(0.0) == Wait("its id: a/0 is held by another")
 
     assert isinstance(told(leadership).decide(0.0), Lead)
+
+
+def granted(epoch: int, loss: str = "") -> OwnLog:
+    return OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), ONE, granted=Epoch(epoch), accepted_loss=loss)
+
+
+def test_a_loss_that_was_accepted_with_the_grant_is_not_asked_for_again() -> None:
+    knows_more = hello(1, end=900, lineage=TWO, confirmed=900)
+    refused, accepted = Leadership(RULES, granted(3), 0.0), Leadership(RULES, granted(3, "a/1 has more"), 0.0)
+
+    for leadership in (refused, accepted):
+        leadership.slave_heard(knows_more)
+
+    assert isinstance(refused.decide(0.0), Refuse)
+    decision = accepted.decide(0.0)
+    assert isinstance(decision, Lead)
+    assert decision.epoch == 3
+    assert decision.accepted_loss.startswith("a/1 has more; a/1 knows 900 bytes to be confirmed")
+
+
+def test_a_loss_that_was_accepted_with_an_older_grant_says_nothing_of_this_start() -> None:
+    leadership = asked(RULES, replace(granted(1, "a/1 has more"), lineage=ONE), 0.0)
+    leadership.slave_heard(replace(hello(1, end=900, confirmed=900), lineage=ONE))
+
+    assert isinstance(leadership.decide(0.0), Refuse)
+
+
+def test_a_slave_that_heard_of_this_grant_from_a_nameserver_raises_no_epoch() -> None:
+    leadership = Leadership(RULES, granted(3), 0.0)
+
+    leadership.slave_heard(replace(hello(1, end=500), heard=Epoch(3)))
+
+    assert leadership.decide(0.0) == Lead(Epoch(3), "")
+
+
+def test_a_slave_that_heard_of_a_newer_epoch_and_not_whose_it_is_denies_nothing() -> None:
+    rules = replace(RULES, replicas_expected=1)
+    unknown, of_another, of_this = (Leadership(rules, own(Stopped.WHOLE), 0.0) for _ in range(3))
+
+    for leadership, opener in ((unknown, None), (of_another, 1), (of_this, 0)):
+        leadership.slave_heard(replace(hello(1, end=900), heard=Epoch(2), heard_opener=opener))
+
+    assert isinstance(unknown.decide(0.0), Wait)
+    assert of_another.decide(0.0) == Follow(Epoch(2), 1)
+    assert of_this.decide(0.0) == Lead(Epoch(3), "")

@@ -7,6 +7,7 @@ from typing import Any
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.routes import Opening
 from services.master.degraded import DegradedRanges
 from services.master.term import Opened, Term
 from tests.simulation.clock import SimulatedClock
@@ -20,6 +21,7 @@ RULES = ConfirmRules(
     min_in_sync_replicas=1,
     max_gap_bytes=1_000_000,
     max_lag_s=15.0,
+    write_deadline_s=3.0,
 )
 
 
@@ -46,8 +48,9 @@ class Degrading:
         self.term.on_flushed(at(end))
 
     def slave_leaves(self) -> None:
-        for _ in range(2):
-            self.confirm.deadline_missed(self.term.written, self.clock.monotonic())
+        now = self.clock.monotonic()
+        for since in (now - 6.0, now - 3.0):
+            self.confirm.deadline_missed(self.term.written, since=since, now=since + 3.0)
         self.term.on_flushed(self.term.flushed)
 
 
@@ -92,5 +95,19 @@ def test_while_a_group_is_degraded_its_count_is_written_down_once_a_second() -> 
         assert 4 <= len(counts) <= 6
         assert 100 <= counts[-1] <= 121
         ticks.cancel()
+
+    play(story)
+
+
+def test_a_term_that_is_over_confirms_nothing_more_and_remembers_the_newest_epoch_with_its_opener() -> None:
+    async def story(group: Degrading) -> None:
+        group.written(100, 1)
+
+        for newer in (Opening(Epoch(3), None), Opening(Epoch(3), 1), Opening(Epoch(2), 2), Opening(Epoch(3), None)):
+            group.term.end(f"epoch {newer.epoch} was heard of", newer)
+        group.term.slave_at("a/1", at(100), at(100))
+
+        assert (group.term.is_over, group.term.refuses_writes, group.term.newer) == (True, "epoch 3 was heard of", Opening(Epoch(3), 1))
+        assert group.confirm.confirmed == 0
 
     play(story)

@@ -1,0 +1,122 @@
+"""A master that another one has replaced, or that lacks what its slaves know to be confirmed: what it still says, and what it becomes."""
+
+import asyncio
+import contextlib
+import copy
+
+import pytest
+
+from dittomq.client import AsyncClient, PutStatus
+from dittomq.errors import DittoError, NotPermitted
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.group import Group, play
+from tests.simulation.shapes import Shape
+
+TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
+
+
+async def bodies(mq: AsyncClient, node: str) -> list[bytes]:
+    page = await mq.reader("orders", queue=0, node=node, max_messages=100).pull(0)
+    return [message.body for message in page.messages]
+
+
+async def is_followed(mq: AsyncClient, master: str, slave: str) -> None:
+    """Wait until the master says that the slave, which it hears, is in sync."""
+    while True:
+        with contextlib.suppress(DittoError):
+            if any((view.node, view.state) == (slave, "in sync") for view in (await mq.admin.ha_status(master)).nodes):
+                return
+        await asyncio.sleep(0.1)
+
+
+def test_a_slave_that_nameservers_tell_of_a_newer_epoch_confirms_nothing_more_for_the_old_master() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        network = group.world.network
+        async with mq.producer(timeout_s=2.0, on_weak="return") as producer:
+            await producer.publish("orders", b"before", queue=0)
+            for other in ("a1", "ns"):  # from now on the old master has nobody but one slave and this producer
+                network.cut("a0", other)
+            await mq.admin.change_role("a/1", old_master_is_stopped=True)
+            await is_followed(mq, "a1:10911", "a/2")
+
+            late = await producer.publish("orders", b"late", queue=0)
+
+        assert (late.epoch, [str(each) for each in late.copies]) == (1, ["a/0 flushed"])
+        assert late.status is not PutStatus.PUT_OK
+
+    play(story, TWO_SLAVES)
+
+
+def test_a_master_that_hears_of_its_successor_answers_nobody_more_and_follows_it_by_itself() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(timeout_s=30.0, on_weak="return") as producer:
+            await producer.publish("orders", b"before", queue=0)
+            group.world.network.cut("a0", "a1")
+            late = asyncio.create_task(producer.publish("orders", b"late", queue=0))  # waits for a1
+            await asyncio.sleep(1.0)
+            change = await mq.admin.change_role("a/1", old_master_is_stopped=True)
+            await asyncio.sleep(1.0)
+            assert not late.done()
+            group.world.network.heal("a0", "a1")
+
+            receipt = await late
+            await group.in_sync(mq, "a/1")
+
+        assert (receipt.epoch, receipt.status) == (change.epoch, PutStatus.PUT_OK)
+        assert group.node("a0").lives == 2  # it came back once, and nobody started it
+        await asyncio.sleep(11)
+        assert await bodies(mq, "a/0") == await bodies(mq, "a/1") == [b"before", b"late"]
+
+    play(story)
+
+
+async def come_back_on_an_old_disk(group: Group, mq: AsyncClient) -> None:
+    """The master leads on a disk that lacks the message `more`, which it confirmed; its slave tells it so."""
+    node = group.node("a0")
+    async with mq.producer() as producer:
+        await producer.publish("orders", b"before", queue=0)
+        await node.stop()
+        old = copy.deepcopy(node.disk)
+        node.start()
+        await group.in_sync(mq)
+        assert (await producer.publish("orders", b"more", queue=0)).status is PutStatus.PUT_OK
+    await asyncio.sleep(11)  # its slave hears that this is confirmed
+    await group.kill("a0")
+    node.disk = old
+    group.world.network.cut("a0", "a1")
+    node.start()
+    while True:
+        with contextlib.suppress(DittoError):
+            if (await mq.admin.ha_status("a0:10911")).writable:
+                break
+        await asyncio.sleep(0.1)
+    group.world.network.heal("a0", "a1")
+    while (await mq.admin.ha_status("a0:10911")).writable:  # noqa: ASYNC110  # it tells nobody
+        await asyncio.sleep(0.1)
+
+
+def test_a_leading_master_that_lacks_confirmed_data_leads_on_without_it_at_the_operators_word_alone() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        await come_back_on_an_old_disk(group, mq)
+        assert await bodies(mq, "a/1") == [b"before", b"more"]
+        with pytest.raises(NotPermitted, match=r"takes no writes: a/1 knows .* to be confirmed"):
+            await mq.admin.change_role("a/0")
+
+        change = await mq.admin.change_role("a/0", accept_loss=True)
+        await group.in_sync(mq)
+
+        assert "a/1 knows" in change.may_be_lost
+        async with mq.producer() as producer:
+            assert (await producer.publish("orders", b"after", queue=0)).epoch == change.epoch
+        assert await bodies(mq, "a/0") == [b"before", b"after"]
+        await asyncio.sleep(11)
+        assert await bodies(mq, "a/1") == [b"before", b"after"]
+
+    play(story)
