@@ -50,14 +50,17 @@ def check_final(history: History, copies: Mapping[str, Files]) -> Iterator[Broke
         return
     yield from _unequal(logs)
     log = logs[history.master]
+    if log.start > history.kept_from:
+        yield Broken(Invariant.I1, f"the log begins at {log.start}, and only what lies below {history.kept_from} was old enough to go")
     yield from _offsets_not_dense(log)
     yield from _wrong_publishes(history, log)
     yield from _out_of_order(history)
     yield from _mixed_epochs(history)
     yield from _undone_reads(history, log)
     for node, reads in history.final_reads.items():
-        got = [(read.topic, read.queue, read.queue_offset, read.body) for read in reads]
-        lies = [(record.topic, record.queue, record.queue_offset, record.body) for record in log.records]
+        held = logs[node]
+        got = [(read.topic, read.queue, read.queue_offset, read.body) for read in reads if read.physical_offset >= held.start]
+        lies = [(record.topic, record.queue, record.queue_offset, record.body) for record in held.records]
         if sorted(got) != sorted(lies):
             yield Broken(Invariant.I4, f"{node} serves {len(got)} messages and the log holds {len(lies)}, or they differ")
 
@@ -75,9 +78,10 @@ def _unequal(logs: Mapping[str, ParsedLog]) -> Iterator[Broken]:
 
 
 def _offsets_not_dense(log: ParsedLog) -> Iterator[Broken]:
-    following: dict[Queue, int] = defaultdict(int)
+    following: dict[Queue, int] = {}
     for record in log.records:
         key = (record.topic, record.queue)
+        following.setdefault(key, record.queue_offset if log.start else 0)
         if record.queue_offset != following[key]:
             yield Broken(Invariant.I3, f"queue {key} goes on with offset {record.queue_offset} where {following[key]} is next")
         following[key] = record.queue_offset + 1
@@ -138,7 +142,7 @@ def _undone_reads(history: History, log: ParsedLog) -> Iterator[Broken]:
         if publish is None:
             yield Broken(Invariant.I7, f"{read.node} served {read.body[:20]!r} at {where}, which nobody published")
             continue
-        if read.may_be_undone or not _confirmed_for_good(history, read.at, publish):
+        if read.may_be_undone or read.physical_offset < log.start or not _confirmed_for_good(history, read.at, publish):
             continue
         if lies.get((read.topic, read.queue, read.queue_offset)) != read.body:
             yield Broken(Invariant.I6, f"{read.node} served {publish.name} as confirmed at {where}, and it is not there any more")
@@ -148,9 +152,10 @@ def _confirmed_for_good(history: History, at: float, publish: Publish) -> bool:
     """Whether what was confirmed when it was read outlives what happened since."""
     if publish.receipt is not None and history.must_survive(publish):
         return True
-    if history.harmed(history.master, at, Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
+    masters = history.masters_since(at)
+    if history.any_harmed(masters, at, Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
         return False
-    return history.syncs_matter or not history.harmed(history.master, at, Harm.POWER_LOST, Harm.SYNC_FAILED)
+    return history.syncs_matter or not history.any_harmed(masters, at, Harm.POWER_LOST, Harm.SYNC_FAILED)
 
 
 def _differences(publish: Publish, receipt: Receipt, record: ParsedRecord, node: str) -> Iterator[Broken]:

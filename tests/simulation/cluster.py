@@ -14,16 +14,17 @@ from services.master import wiring as master
 from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
 from services.slave import wiring as slave
-from tests.simulation import life
+from tests.simulation import life, rot
 from tests.simulation.checkers import check_crashed_copy
-from tests.simulation.copies import Copy, Files
+from tests.simulation.copies import ANEW, Copy, Files
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.simulation.faults import Fault, FaultKind
 from tests.simulation.happened import SAVED_TAIL, Witness
-from tests.simulation.history import Harm, History, Incident, Publish, Read
+from tests.simulation.history import Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Broken, Invariant
-from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape
-from tests.simulation.while_running import RunningChecks
+from tests.simulation.operating import Operator
+from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, name_of
+from tests.simulation.while_running import RunningChecks, machine_of
 from tests.simulation.wiretap import Wiretap
 from tests.simulation.workload import Phases, Publisher, Subscriber
 from tests.simulation.world import Node, Power, Serve, World
@@ -33,6 +34,7 @@ _STOP_S = 60.0
 _TOLD_S = 5.0
 _SENT_S = 0.02
 _SLOW_CUT = 200.0  # so that clients publish while slaves cut what they had more than their master
+_AT_REST_S = 5.0
 _ALONE_S = 6.0  # longer than a recovering master waits for those that it need not hear
 
 
@@ -43,7 +45,7 @@ class Cluster:
         self.world = world
         self.shape = shape
         self.phases = Phases(world.loop.time)
-        self.history = History(master="a/0", syncs_matter=shape.syncs_matter, copies=shape.replication.asked_copies)
+        self.history = History([Reign(0.0, "a/0")], syncs_matter=shape.syncs_matter, copies=shape.replication.asked_copies)
         self.brokers = shape.brokers
         self.checks = RunningChecks(world, shape, self.history, self.copy)
         self.problems = self.checks.problems
@@ -53,6 +55,8 @@ class Cluster:
         self.subscriber.nodes = tuple(map(name_of, self.brokers))
         self._down: dict[str, int] = {}
         self._to_die_in_a_cut: dict[str, Fault] = {}
+        self._to_die_copying: dict[str, Fault] = {}
+        self.operator = Operator(self, world.chance("operator"))
         Wiretap(world.network, self)
         self._build()
         self._inhabitants = tuple(self.world.nodes)
@@ -111,6 +115,21 @@ class Cluster:
                 node.faults.slowness = 1.0
             case FaultKind.CLOCK_JUMP:
                 node.clock.jump(fault.amount)
+            case _:
+                await self._suffer_what_is_special(fault, node)
+
+    async def _suffer_what_is_special(self, fault: Fault, node: Node) -> None:
+        """What only some runs have."""
+        match fault.kind:
+            case FaultKind.LEFT_FAR_BEHIND:
+                self._to_die_copying[node.name] = fault
+                await self._crash([node], _power(fault), fault.lasts_s)
+            case FaultKind.CHANGE_OF_PLACES:
+                await self.operator.change_places(fault)
+            case FaultKind.PROMOTION:
+                await self.operator.promote(fault)
+            case FaultKind.ROT:
+                self._rot(node)
 
     def heal(self) -> None:
         """No more faults: what is left of them is taken back."""
@@ -122,6 +141,7 @@ class Cluster:
             node.faults.operations_to_live = None
         self._down.clear()
         self._to_die_in_a_cut.clear()
+        self._to_die_copying.clear()
         self.world.transcript.note("FAULT", "everything is healed")
 
     def lose_all_power(self) -> None:
@@ -129,9 +149,26 @@ class Cluster:
         for name in self.brokers:
             self.world.nodes[name].crash(Power.LOSS)
 
-    def accept_loss(self) -> None:
-        """The operator lets the master lead without what it lacks."""
-        self._harm(self.world.nodes[self.brokers[0]], Harm.LOSS_ACCEPTED)
+    @property
+    def leader(self) -> str:
+        """The machine that leads, or was promoted to lead."""
+        return machine_of(self.history.master)
+
+    def hold_down(self, node: Node) -> None:
+        """Let nobody start a machine."""
+        self._down[node.name] = self._down.get(node.name, 0) + 1
+
+    def let_up(self, node: Node) -> None:
+        """Let the supervisor start it, unless somebody else holds it down."""
+        self._down[node.name] = max(0, self._down.get(node.name, 0) - 1)
+
+    def replaced(self, machine: str, since: float) -> None:
+        """Another node leads, or may, in the place of one that has been down since then."""
+        self.history.incidents.append(Incident(since, name_of(machine), Harm.REPLACED))
+
+    def accept_loss(self, machine: str) -> None:
+        """The operator lets a master lead without what it lacks."""
+        self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
 
     async def stop(self) -> None:
         """Stop all brokers in order; a problem when one does not end."""
@@ -145,6 +182,10 @@ class Cluster:
     def copy(self, name: str) -> Copy:
         """The log on a machine's disk, as it is now."""
         return Copy(self.world.nodes[name].disk, self.shape.segment_bytes)
+
+    def copy_of(self, node: str) -> Copy:
+        """The log of a node, "broker/id"."""
+        return self.copy(machine_of(node))
 
     def files(self, name: str) -> Files:
         """The log's files on a machine's disk."""
@@ -172,15 +213,17 @@ class Cluster:
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
+        if name in ("epoch_opened", "promoted") and fields["node"] != self.history.master:
+            self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
         self.witness.logged(machine, name, fields)
 
     async def _crash(self, nodes: list[Node], power: Power, down_s: float) -> None:
         for node in nodes:
-            self._down[node.name] = self._down.get(node.name, 0) + 1
+            self.hold_down(node)
             node.crash(power)
         await asyncio.sleep(down_s)
         for node in nodes:
-            self._up(node)
+            self.let_up(node)
 
     async def _crash_when_told(self, node: Node, fault: Fault) -> None:
         """Crash a machine with a slow disk at the moment when a client is told that something is stored."""
@@ -219,21 +262,21 @@ class Cluster:
             self.world.nodes[other].faults.slowness = 1.0
 
     async def _restart(self, node: Node, down_s: float) -> None:
-        self._down[node.name] = self._down.get(node.name, 0) + 1
+        self.hold_down(node)
         await node.stop()
         await asyncio.sleep(down_s)
-        self._up(node)
+        self.let_up(node)
 
     async def _lose_disk(self, node: Node, fault: Fault) -> None:
         await self._caught_writing(node, fault)
-        self._down[node.name] = self._down.get(node.name, 0) + 1
+        self.hold_down(node)
         node.crash(Power.LOSS)
         node.lose_disk()
         node.disk.capacity_bytes = BOUNDLESS
         self.checks.disk_lost(node.name)
         self._harm(node, Harm.DISK_LOST)
         await asyncio.sleep(fault.lasts_s)
-        self._up(node)
+        self.let_up(node)
 
     async def _fill_disk(self, node: Node, fault: Fault) -> None:
         """Leave so many KiB, which may be less than the reserve."""
@@ -241,8 +284,15 @@ class Cluster:
         await asyncio.sleep(fault.lasts_s)
         node.disk.capacity_bytes = BOUNDLESS
 
-    def _up(self, node: Node) -> None:
-        self._down[node.name] = max(0, self._down.get(node.name, 0) - 1)
+    def _rot(self, node: Node) -> None:
+        """Of what recovery must keep, that is: below the watermark."""
+        now = self.world.loop.time()
+        flipped = ""
+        if node.running and node.faults.slowness == 1.0 and now - node.started_at > _AT_REST_S:
+            flipped = rot.flip(self.history, name_of(node.name), self.copy_of, self.world.chance(f"rot {now}"), now)
+        if flipped:
+            self.witness.rotted()
+        self.world.transcript.note(node.name, f"rots: {flipped or 'nothing'}")
 
     async def _disturb_link(self, fault: Fault) -> None:
         network, one, other = self.world.network, fault.machine, fault.other
@@ -294,6 +344,8 @@ class Cluster:
         def renamed(operation: Operation) -> None:
             if operation.path.startswith(SAVED_TAIL) and (fault := self._to_die_in_a_cut.pop(node.name, None)):
                 node.crash_within(fault.amount, _power(fault))
+            if operation.new_name.startswith(ANEW) and (fault := self._to_die_copying.pop(node.name, None)):
+                node.crash_within(fault.amount, _power(fault))
             self.checks.renamed(node.name, operation)
             self.witness.renamed(node.name, operation)
 
@@ -314,11 +366,6 @@ class Cluster:
 
 def _nobody(_: str, __: str, ___: Mapping[str, Any]) -> None:
     return
-
-
-def name_of(machine: str) -> str:
-    """The broker's name, "a/0", of the machine a0."""
-    return f"{machine[0]}/{machine[1:]}"
 
 
 def log_into(world: World, told: Callable[[str, str, Mapping[str, Any]], None] = _nobody) -> None:

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from tests.simulation.disk import Disk
 from tests.simulation.parser import Malformed, ParsedRecord, parse_record
 
-_FOLDER = "commitlog/"
+LOG = "commitlog/"
+ANEW = "dittomq/resync/commitlog/"  # a slave that copies its master's log anew
 
 
 class Copy:
-    """One node's log. `disk` tells which disk the machine has now."""
+    """One node's log; of one that copies it anew, what either store holds."""
 
     def __init__(self, disk: Disk, segment_bytes: int) -> None:
         self._disk = disk
@@ -17,39 +18,65 @@ class Copy:
 
     def record(self, offset: int, size: int, *, durable: bool = False) -> ParsedRecord:
         """The record that lies there, as written or as a power loss would leave it; raises Malformed."""
-        start = offset - offset % self._segment_bytes
-        path = f"{_FOLDER}{start:020d}"
-        if durable:
-            raw = self._disk.durable(path, size, offset - start)
-        else:
-            inode = self._disk.names.files.get(path)
-            raw = b"" if inode is None else inode.read(size, offset - start)
-        if len(raw) < size:
-            raise Malformed(f"no file holds [{offset}, {offset + size})")
-        return parse_record(raw, offset)
+        problem = Malformed(f"no file holds [{offset}, {offset + size})")
+        for folder in (LOG, ANEW):
+            raw = self._raw(folder, offset, size, durable=durable)
+            if len(raw) == size:
+                try:
+                    return parse_record(raw, offset)
+                except Malformed as malformed:
+                    problem = malformed
+        raise problem
 
     def content(self, start: int, end: int) -> bytes:
-        """Bytes as written; zeros where there are none."""
+        """Bytes of the store that a slave follows into, as written; zeros where there are none."""
         parts = []
         at = start
+        folder = self._newest
         while at < end:
             base = at - at % self._segment_bytes
             stop = min(end, base + self._segment_bytes)
-            inode = self._disk.names.files.get(f"{_FOLDER}{base:020d}")
-            parts.append((b"" if inode is None else inode.read(stop - at, at - base)).ljust(stop - at, b"\0"))
+            parts.append(self._raw(folder, at, stop - at).ljust(stop - at, b"\0"))
             at = stop
         return b"".join(parts)
 
+    def flip(self, position: int, bits: int) -> bool:
+        """Change bits of a byte on the disk; whether it lies still there."""
+        inode = self._disk.names.files.get(f"{LOG}{position - position % self._segment_bytes:020d}")
+        return inode is not None and inode.flip(position % self._segment_bytes, bits)
+
     @property
     def begin(self) -> int:
-        """Where its first file begins."""
-        return min((int(path.removeprefix(_FOLDER)) for path in self._disk.names.files if path.startswith(_FOLDER)), default=0)
+        """Where the first file of that store begins."""
+        return min(self.segments(self._newest), default=0)
+
+    def segments(self, folder: str = LOG) -> list[int]:
+        """Where the files of a store begin."""
+        return [int(path.removeprefix(folder)) for path in self._disk.names.files if path.startswith(folder)]
+
+    @property
+    def is_being_made_anew(self) -> bool:
+        """Whether it is copied anew, and that copy has not taken the old one's place."""
+        return bool(self.segments(ANEW))
+
+    @property
+    def _newest(self) -> str:
+        return ANEW if self.is_being_made_anew else LOG
+
+    def _raw(self, folder: str, offset: int, size: int, *, durable: bool = False) -> bytes:
+        """Bytes of one file, fewer where it ends."""
+        start = offset - offset % self._segment_bytes
+        path = f"{folder}{start:020d}"
+        if durable:
+            return self._disk.durable(path, size, offset - start)
+        inode = self._disk.names.files.get(path)
+        return b"" if inode is None else inode.read(size, offset - start)
 
 
 class Files(Mapping[str, bytes]):
     """The files below one folder as written; each is read when it is asked for."""
 
-    def __init__(self, disk: Disk, folder: str = _FOLDER) -> None:
+    def __init__(self, disk: Disk, folder: str = LOG) -> None:
         self._files = {path: inode for path, inode in disk.names.files.items() if path.startswith(folder)}
 
     def __getitem__(self, path: str) -> bytes:

@@ -66,6 +66,15 @@ class Inode:
             offset += count
         return b"".join(parts)
 
+    def flip(self, at: int, bits: int) -> bool:
+        """Change bits of a byte that the disk holds as it was written; whether there is one."""
+        number, offset = divmod(at, PAGE)
+        page = self.pages.get(number)
+        if page is None or at >= self.size or number in self.dirty or number in self.lost:
+            return False
+        page[offset] ^= bits
+        return True
+
     def new_pages(self, length: int, offset: int) -> int:
         """How many pages a write would add."""
         return sum(1 for number in range(offset // PAGE, (offset + length - 1) // PAGE + 1) if number not in self.pages) if length else 0
@@ -178,6 +187,11 @@ class Operation:
     path: str
     inode: Inode | None
     target: str = ""
+
+    @property
+    def new_name(self) -> str:
+        """The name that is there from now on, "" after a removal."""
+        return "" if self.deed is Deed.REMOVED else self.target or self.path
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""What goes wrong in a run: a plan made from a seed alone. Each seed has only some kinds of faults, so that runs differ."""
+"""What goes wrong in a run, and what its operator does: a plan made from a seed alone. Each has only some kinds, so that runs differ."""
 
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,10 +28,18 @@ class FaultKind(Enum):
     SLOW_LINK = "slow link"
     CLIENT_CRASH = "client crash"
     CLOCK_JUMP = "clock jump"
+    CHANGE_OF_PLACES = "change of places"
+    PROMOTION = "promotion while the master is down"
+    LEFT_FAR_BEHIND = "away for longer than its master holds the log"
+    ROT = "a bit flips on a disk"
 
 
+_OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
+_SPECIAL = (*_OF_OPERATORS, FaultKind.LEFT_FAR_BEHIND, FaultKind.ROT)
+_USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
 _USUAL = 0.5
+_MANY = 12
 _ONCE = (FaultKind.DISK_LOSS,)
 _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultKind.SLOW_LINK)
 
@@ -68,8 +77,8 @@ class Machines:
 
 
 def plan(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
-    """Faults in the order of their times."""
-    kinds = [kind for kind in FaultKind if chance.random() < _RARE.get(kind, _USUAL)] or [FaultKind.KILL]
+    """Faults in the order of their times, of all kinds that need neither an operator nor a log that is dropped."""
+    kinds = [kind for kind in _USUAL_KINDS if chance.random() < _RARE.get(kind, _USUAL)] or [FaultKind.KILL]
     faults = []
     for _ in range(chance.randint(3, 14)):
         kind = chance.choice(kinds)
@@ -77,7 +86,42 @@ def plan(chance: random.Random, machines: Machines, duration_s: float) -> list[F
         if kind in _ONCE:
             kinds.remove(kind)
             kinds = kinds or [FaultKind.KILL]
+    return in_order(faults)
+
+
+def stressed(chance: random.Random, machines: Machines, duration_s: float, kinds: Sequence[FaultKind]) -> list[Fault]:
+    """Many faults of few kinds, in the order of their times."""
+    return in_order(_fault(chance.choice(kinds), chance, machines, duration_s) for _ in range(_MANY))
+
+
+def in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """By their times."""
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def changes(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Changes of roles: `machine` is to lead, or another when it leads already. `lasts_s`: until the old master comes back."""
+    times = sorted(chance.uniform(4.0, duration_s - 2.0) for _ in range(chance.randint(1, 3)))
+    return [
+        Fault(at, chance.choice(_OF_OPERATORS), chance.choice(machines.brokers), "", chance.uniform(0.5, 15.0), 1, chance.random() < 0.5)
+        for at in times
+    ]
+
+
+def absences(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """A slave that is away for long, and dies after so many operations (`amount`) of the copying that follows."""
+    at, lasts_s = chance.uniform(2.0, 10.0), chance.uniform(0.35, 0.55) * duration_s
+    away = Fault(
+        at, FaultKind.LEFT_FAR_BEHIND, chance.choice(machines.brokers[1:]), "", lasts_s, chance.randint(1, 60), chance.random() < 0.5
+    )
+    return [away]
+
+
+def rots(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Bits that flip, all of them on one disk: no record rots on two."""
+    machine = chance.choice(machines.brokers)
+    times = sorted(chance.uniform(8.0, duration_s) for _ in range(chance.randint(1, 4)))
+    return [Fault(at, FaultKind.ROT, machine, "", 0.0, 1, power_fails=False) for at in times]
 
 
 def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_s: float) -> Fault:

@@ -4,8 +4,15 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from dittomq._pb.ditto.replication.v1.replication_pb2 import VERDICT_ACTION_TRUNCATE, Hello, ReplicateRequest, ReplicateResponse
-from dittomq.message import Ack, PutStatus, Receipt
+from dittomq._pb.ditto.replication.v1.replication_pb2 import (
+    VERDICT_ACTION_STREAM,
+    VERDICT_ACTION_TRUNCATE,
+    Hello,
+    ReplicateRequest,
+    ReplicateResponse,
+)
+from dittomq.message import Ack, PutStatus
+from tests.simulation.copies import ANEW
 from tests.simulation.disk import Deed, Operation
 from tests.simulation.history import Publish
 from tests.simulation.shapes import RESERVE_BYTES, Shape
@@ -25,10 +32,16 @@ class Happened(Enum):
     UNSYNCED_HOLE = "unsynced hole"
     DEGRADED = "degrade in"
     DEGRADED_NO_MORE = "degrade out"
+    RESYNC_INTERRUPTED = "resync interrupted"
+    COPIED_ANEW = "resync ended"
     DEDUP_AFTER_RESTART = "dedup after restart"
+    DEDUP_AFTER_PROMOTION = "dedup after promotion"
+    PLACES_CHANGED = "places changed as planned"
+    OLD_MASTER_CAME_BACK = "promoted slave with the old master coming back"
     SLOW_FSYNC = "slow fsync"
     DISK_FULL_ON_SLAVE = "disk full on the slave"
     FAILED_FSYNC = "failed fsync"
+    ROT_MENDED = "rotten record mended from another copy"
     TAIL_TAKEN_OVER = "tail of a slave taken over"
     LOST_DISK_COPIED = "lost disk of the master copied from a slave"
 
@@ -46,6 +59,11 @@ class Witness:
         self._degraded_in: int | None = None
         self._leader: dict[int, str] = {}
         self._cutting_to: dict[str, int] = {}
+        self._copying: set[str] = set()
+        self._rotten = False
+        self._fell: set[str] = set()  # crashed while they led
+        self._stepped_down: set[str] = set()
+        self._replaced: set[str] = set()
 
     def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
         """A slave said something to its master."""
@@ -58,6 +76,9 @@ class Witness:
             case "verdict" if said.verdict.action == VERDICT_ACTION_TRUNCATE and slave in self._hello:
                 if self._hello[slave].end_offset > said.verdict.lineage[-1].start_offset:
                     self._note(Happened.SLAVE_AHEAD)
+            case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._replaced:
+                self._replaced.remove(slave)
+                self._note(Happened.OLD_MASTER_CAME_BACK)
             case "chunk":
                 self._hears(slave, said.chunk.confirmed_offset)
             case "heartbeat":
@@ -77,14 +98,21 @@ class Witness:
             self._note(Happened.DEGRADED)
         elif replicated and not receipt.duplicate and receipt.epoch == self._degraded_in:
             self._note(Happened.DEGRADED_NO_MORE)
-        if receipt.duplicate and receipt.epoch < max(self._leader, default=0):
-            self._note(self._kind_of_dedup(receipt))
+        newest = max(self._leader, default=0)
+        if receipt.duplicate and receipt.epoch < newest:
+            restarted = self._leader.get(receipt.epoch) == self._leader[newest]
+            self._note(Happened.DEDUP_AFTER_RESTART if restarted else Happened.DEDUP_AFTER_PROMOTION)
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
         match name:
             case "epoch_opened":
+                self._led_before(machine)
                 self._leader[fields["epoch"]] = machine
+            case "stepped_down":
+                self._stepped_down.add(machine)
+            case "range_mended" if fields["source"] != fields["node"] and self._rotten:
+                self._note(Happened.ROT_MENDED)
             case "tail_taken_over" if fields["start"] > 0:
                 self._note(Happened.TAIL_TAKEN_OVER)
             case "tail_taken_over":
@@ -94,18 +122,31 @@ class Witness:
         """A process was killed, or its machine lost power; `holes` arose in these files."""
         if any(path.startswith(_SEGMENT) for path in holes):
             self._note(Happened.UNSYNCED_HOLE)
+        if machine in self._copying:
+            self._note(Happened.RESYNC_INTERRUPTED)
         leads = machine == self._leader.get(max(self._leader, default=0))
+        if leads:
+            self._fell.add(machine)
         if leads and any(self._heard_confirmed.get(holder, 0) < self._confirmed_told for holder in self._holders):
             self._note(Happened.KILLED_BEFORE_CONFIRMED_WAS_HEARD)
 
     def renamed(self, machine: str, operation: Operation) -> None:
         """A name on a disk changed."""
+        if operation.new_name.startswith(ANEW):
+            self._copying.add(machine)
+        elif operation.deed is Deed.RENAMED and f"{operation.path}/" == ANEW:
+            self._copying.discard(machine)
+            self._note(Happened.COPIED_ANEW)
         if operation.deed is Deed.MADE and operation.path.startswith(SAVED_TAIL):
             self._cutting_to[machine] = int(operation.path.removeprefix(SAVED_TAIL).partition("-")[0])
         elif operation.deed is Deed.REMOVED and operation.path.startswith(_SEGMENT):
             cut_to = self._cutting_to.get(machine)
             if cut_to is not None and int(operation.path.removeprefix(_SEGMENT)) >= cut_to:
                 self._note(Happened.CUT_ACROSS_A_SEGMENT)
+
+    def rotted(self) -> None:
+        """A bit of a record flipped."""
+        self._rotten = True
 
     def synced(self, seconds: float) -> None:
         """A sync took so long."""
@@ -124,8 +165,16 @@ class Witness:
     def _hears(self, slave: str, confirmed: int) -> None:
         self._heard_confirmed[slave] = max(self._heard_confirmed.get(slave, 0), confirmed)
 
-    def _kind_of_dedup(self, receipt: Receipt) -> Happened:
-        return Happened.DEDUP_AFTER_RESTART
+    def _led_before(self, machine: str) -> None:
+        """Somebody leads from now on: in whose place?"""
+        before = self._leader.get(max(self._leader, default=0), machine)
+        if before != machine and before in self._stepped_down:
+            self._note(Happened.PLACES_CHANGED)
+        elif before != machine and before in self._fell:
+            self._replaced.add(before)
+        self._fell.clear()
+        self._stepped_down.clear()
+        self._replaced.discard(machine)
 
     def _note(self, what: Happened) -> None:
         self.seen[what] = None

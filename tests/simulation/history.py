@@ -1,5 +1,6 @@
 """What the clients of one run were told, and which copies were put in danger: all that checkers know beside the disks."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -69,6 +70,7 @@ class Harm(Enum):
     SYNC_FAILED = "sync failed"
     DISK_LOST = "disk lost"
     LOSS_ACCEPTED = "loss accepted"
+    REPLACED = "another node was promoted while it was down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +82,49 @@ class Incident:
     harm: Harm
 
 
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """From this time on a node led the group, or had been promoted to lead it."""
+
+    at: float
+    node: str
+
+
 @dataclass(slots=True)
 class History:
     """One run. `final_reads` are those of everything at the end, by node. `syncs_matter`: the group confirms only what is flushed.
 
-    `copies` are asked for, the master counts.
+    `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
+    node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, by node and offset; mended or not.
     """
 
-    master: str
+    reigns: list[Reign]
     syncs_matter: bool
     copies: int
+    kept_from: int = 0
     publishes: list[Publish] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
+    rotten: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def master(self) -> str:
+        """Who leads now, or was the last to."""
+        return self.reigns[-1].node
+
+    def masters_since(self, since: float) -> list[str]:
+        """Who led at some time or later."""
+        before = [reign for reign in self.reigns if reign.at <= since][-1:]
+        return [reign.node for reign in (*before, *(reign for reign in self.reigns if reign.at > since))]
 
     def harmed(self, node: str, since: float, *harms: Harm) -> bool:
         """Whether one of these happened to a copy at or after some time."""
         return any(incident.node == node and incident.at >= since and incident.harm in harms for incident in self.incidents)
+
+    def any_harmed(self, nodes: Iterable[str], since: float, *harms: Harm) -> bool:
+        """Whether one of these happened to one of them at or after some time."""
+        return any(self.harmed(node, since, *harms) for node in nodes)
 
     def has_seen(self, *harms: Harm) -> bool:
         """Whether one of these happened to any copy."""
@@ -105,6 +132,8 @@ class History:
 
     def is_safe(self, publish: Publish, copy: Copy) -> bool:
         """Whether this copy of it outlives what happened to its node since."""
+        if publish.receipt is not None and (copy.node, publish.receipt.physical_offset) in self.rotten:
+            return False
         if self.harmed(copy.node, publish.at, Harm.DISK_LOST):
             return False
         return copy.state is CopyState.FLUSHED or not self.harmed(copy.node, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)
@@ -112,16 +141,21 @@ class History:
     def must_survive(self, publish: Publish) -> bool:
         """Whether what the receipt promises outlives all that happened since.
 
-        On q disks, more than one: always, because at most one disk is lost in a run. Flushed by the master: unless its disk was lost.
-        Received by the master: unless it lost power too, or failed to sync. Nothing outlives an operator who accepts its loss.
+        On q disks, more than one: always, because at most one disk is lost in a run. Flushed by the master: unless its disk, or that of
+        a later master, was lost, or it was replaced while it was down. Received by the master: unless one of these lost power too, or
+        failed to sync. Nothing outlives an operator who accepts its loss, nor its age.
         """
         receipt = publish.receipt
         assert receipt is not None
-        if self.harmed(self.master, publish.at, Harm.LOSS_ACCEPTED):
+        if receipt.physical_offset < self.kept_from:
+            return False
+        acknowledged_by = receipt.copies[0]
+        masters = {acknowledged_by.node, *self.masters_since(publish.at)}
+        if any(incident.at >= publish.at and incident.harm is Harm.LOSS_ACCEPTED for incident in self.incidents):
             return False
         if self.copies > 1 and Ack.REPLICA_FLUSHED in receipt.levels_reached:
             return True
-        if self.harmed(self.master, publish.at, Harm.DISK_LOST):
+        if self.any_harmed(masters, publish.at, Harm.DISK_LOST, Harm.REPLACED):
             return False
-        flushed = any(copy.node == self.master and copy.state is CopyState.FLUSHED for copy in receipt.copies)
-        return flushed or not self.harmed(self.master, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)
+        flushed = acknowledged_by.state is CopyState.FLUSHED
+        return flushed or not self.any_harmed(masters, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)

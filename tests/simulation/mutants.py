@@ -9,21 +9,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tests.simulation.bugs import of_confirming, of_disks, of_producers, of_streams
+from tests.simulation.bugs import of_confirming, of_disks, of_producers, of_roles, of_streams
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
+from tests.simulation.faults import FaultKind
 from tests.simulation.invariants import Broken
 from tests.simulation.simulate import Run, simulate
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A bug by its name. `what` says it in a sentence; `seed` is one that finds it, None where it takes many."""
+    """A bug by its name. `what` says it in a sentence; `seed` is one that finds it, None where it takes many.
+
+    `stress`: it is hunted in runs with many faults of these kinds, which bring about what the bug breaks.
+    """
 
     name: str
     what: str
     sabotage: Callable[[Patches, Cluster], None]
     seed: int | None = None
+    stress: tuple[FaultKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ def sabotaged(mutant: Mutant, cluster: Cluster) -> Iterator[None]:
 def hunt(mutant: Mutant, seeds: Iterable[int]) -> Killed | None:
     """The first of these seeds whose checkers find the bug; None when none does."""
     for tries, seed in enumerate(seeds, 1):
-        run = simulate(seed, partial(sabotaged, mutant))
+        run = simulate(seed, partial(sabotaged, mutant), mutant.stress)
         if run.broken and not _product_noticed(run):
             return Killed(seed, tries, run.broken)
     return None
@@ -60,21 +65,53 @@ def _product_noticed(run: Run) -> bool:
     return any("AssertionError" in failure for failure in run.failures)
 
 
+_LOST_TAILS = (FaultKind.LEFT_BEHIND, FaultKind.POWER_LOSS)
+_FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
+_STARTS = (FaultKind.KILL, FaultKind.RESTART)
+_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
+_CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
+_LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
+
 MUTANTS = (
     Mutant("skip-fsync-master", "the master's fsync does nothing", of_disks.skip_fsync_of_master, 0),
     Mutant("skip-fsync-slave", "the slaves' fsync does nothing", of_disks.skip_fsync_of_slaves, 0),
-    Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync),
+    Mutant(
+        "retry-fsync",
+        "a failed fsync of the log is tried again",
+        of_disks.retry_failed_fsync,
+        stress=_FAILED_SYNCS,
+    ),
     Mutant("lineage-unsynced", "an epoch's bytes are written before its lineage is durable", of_disks.lineage_not_fsynced, 0),
-    Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced),
-    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent),
-    Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed),
-    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared),
+    Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, stress=_CUTS),
+    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, stress=_CUTS),
+    Mutant(
+        "watermark-high",
+        "the watermark says more than what is flushed",
+        of_disks.watermark_above_flushed,
+        stress=_LOST_TAILS,
+    ),
+    Mutant(
+        "boot-unchecked",
+        "a power loss is taken for a kill",
+        of_disks.boot_id_not_compared,
+        stress=_LOST_TAILS,
+    ),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
     Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", of_streams.say_flushed_when_received, 0),
-    Mutant("gap", "a chunk is lost and the slave writes on behind the gap", of_streams.write_behind_a_gap),
-    Mutant("equal-length", "copies of equal length are taken for equal", of_streams.trust_equal_length),
-    Mutant("hello-ack", "the position in a hello counts before the lineage was accepted", of_streams.count_ack_of_unverified_hello),
+    Mutant(
+        "gap",
+        "a chunk is lost and the slave writes on behind the gap",
+        of_streams.write_behind_a_gap,
+        stress=_STARTS,
+    ),
+    Mutant("equal-length", "copies of equal length are taken for equal", of_streams.trust_equal_length, stress=_CUTS),
+    Mutant(
+        "hello-ack",
+        "the position in a hello counts before the lineage was accepted",
+        of_streams.count_ack_of_unverified_hello,
+        stress=_CUTS,
+    ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
     Mutant("confirmed-back", "the confirmed end goes back with the copies", of_confirming.confirmed_goes_back, 0),
     Mutant("master-serves-all", "the master serves what is not confirmed", of_confirming.dispatch_past_confirmed, 0),
@@ -85,12 +122,38 @@ MUTANTS = (
     Mutant("lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 2),
     Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 2),
     Mutant("epoch-again", "a start opens the epoch that was opened before", of_confirming.epoch_not_raised, 0),
+    Mutant(
+        "epoch-ignored",
+        "a start does not ask whether another node leads",
+        of_roles.epochs_of_others_ignored,
+        None,
+        (FaultKind.PROMOTION, FaultKind.KILL),
+    ),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, stress=_PROMOTIONS),
+    Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
     Mutant("dedup-not-copied", "sequences of records that were copied are not remembered", of_producers.no_sequences_of_copied_records, 2),
-    Mutant("unknown-not-stored", "an unknown outcome is reported as not stored", of_producers.unknown_reported_as_not_stored),
-    Mutant("early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof),
-    Mutant("resent-anew", "a message that is sent again is sent as a new one", of_producers.sent_again_as_a_new_message),
-    Mutant("queue-hole", "a start leaves a hole in a queue's offsets", of_producers.a_queue_offset_skipped_at_restart),
+    Mutant(
+        "unknown-not-stored",
+        "an unknown outcome is reported as not stored",
+        of_producers.unknown_reported_as_not_stored,
+        stress=_LOST_ANSWERS,
+    ),
+    Mutant(
+        "early-proof",
+        "not in the log yet is taken as proof that it never will be",
+        of_producers.not_in_the_log_taken_as_proof,
+        stress=_LOST_ANSWERS,
+    ),
+    Mutant(
+        "resent-anew", "a message that is sent again is sent as a new one", of_producers.sent_again_as_a_new_message, stress=_LOST_ANSWERS
+    ),
+    Mutant(
+        "queue-hole",
+        "a start leaves a hole in a queue's offsets",
+        of_producers.a_queue_offset_skipped_at_restart,
+        stress=_STARTS,
+    ),
     Mutant("wrong-byte", "a node serves a body with a wrong bit", of_producers.a_wrong_byte_is_served, 0),
     Mutant("table-in-two", "a table is replaced in two steps", of_producers.table_written_in_two_steps, 0),
 )

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dittomq.broker.config import StoreTable
+from dittomq.broker.config import RetentionTable, StoreTable
 from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReleaseLevel, ReplicationTable
 from services.slave.config import SlaveConfig
 from tests.simulation.faults import Machines
@@ -13,6 +13,10 @@ NAMESERVER = "ns:9876"
 PUBLISHERS = ("p0", "p1")
 SUBSCRIBER = "r0"
 RESERVE_BYTES = 256 * 1024
+_SMALL_SEGMENT = 16_384
+_KEPT_MS = 8_000
+_HELD_SEGMENTS = 2
+_SKEW_S = 4.5  # clocks of two nodes differ by 4 s at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,16 @@ class Shape:
     replication: ReplicationTable
     slave_flush: FlushMode
     segment_bytes: int = 65_536
+    retention: RetentionTable = RetentionTable()  # noqa: RUF009  # a value, and frozen
 
     def __str__(self) -> str:
+        table = self.replication
+        if self.retention.max_age_ms:
+            return f"{self._group}, kept for {self.retention.max_age_ms:,} ms, held for {table.hold_max_bytes:,} bytes"
+        return self._group
+
+    @property
+    def _group(self) -> str:
         table = self.replication
         copies = f"{self.slaves} slaves, {table.asked_copies} copies asked, {table.min_in_sync_replicas} at least"
         return f"{table.mode}, {copies}, {table.flush_mode}, {table.release_level}, segments of {self.segment_bytes:,} bytes"
@@ -67,6 +79,17 @@ class Shape:
         """The same, but refusing what cannot be on as many copies as asked."""
         return replace(self, replication=replace(self.replication, min_in_sync_replicas=self.replication.asked_copies))
 
+    def forgetting(self) -> Self:
+        """The same, but the log is dropped after a while, and held for slaves only a little."""
+        held = replace(self.replication, hold_max_bytes=_HELD_SEGMENTS * _SMALL_SEGMENT)
+        dropped = RetentionTable(max_age_ms=_KEPT_MS, check_period_ms=1_000)
+        return replace(self, segment_bytes=_SMALL_SEGMENT, replication=held, retention=dropped)
+
+    @property
+    def kept_s(self) -> float:
+        """A message is kept for so long at the least, by any clock."""
+        return self.retention.max_age_ms / 1_000 - _SKEW_S
+
     def leading(self, machine: str, number: int) -> MasterConfig:
         """Configuration of this machine as a master."""
         return MasterConfig(**self._tables(machine, number))
@@ -82,8 +105,14 @@ class Shape:
             "advertise": {"default": f"{machine}:10911"},
             "advertise_replication": {"default": f"{machine}:10912"},
             "store": self.store,
+            "retention": self.retention,
             "replication": replication,
         }
+
+
+def name_of(machine: str) -> str:
+    """The broker's name, "a/0", of the machine a0."""
+    return f"{machine[0]}/{machine[1:]}"
 
 
 def shape(chance: random.Random) -> Shape:
@@ -102,4 +131,4 @@ def shape(chance: random.Random) -> Shape:
         flush_mode=FlushMode.ASYNC_FLUSH if lazy else FlushMode.SYNC_FLUSH,
         release_level=ReleaseLevel.RECEIVED if lazy or chance.random() < 0.1 else ReleaseLevel.FLUSHED,
     )
-    return Shape(slaves, replication, replication.flush_mode, chance.choice((16_384, 65_536)))
+    return Shape(slaves, replication, replication.flush_mode, chance.choice((_SMALL_SEGMENT, 65_536)))

@@ -3,33 +3,33 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
-from dittomq.errors import DittoError
 from tests.simulation.checkers import check_final
-from tests.simulation.cluster import Cluster, log_into, name_of
-from tests.simulation.faults import Fault, FaultKind, plan
+from tests.simulation.cluster import Cluster, log_into
+from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, plan, rots, stressed
 from tests.simulation.happened import Happened
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.loop import Deadlock, Livelock
-from tests.simulation.shapes import NAMESERVER, Shape, shape
+from tests.simulation.operating import as_client, leading, repair
+from tests.simulation.shapes import Shape, name_of, shape
 from tests.simulation.workload import read_everything
 from tests.simulation.world import World
 
-_MASTER = "a0:10911"
 _FAULTS_S = 60.0
 _ENDS_DARK = 0.5  # of the runs: all brokers lose power while clients publish, and every copy is looked at
 _SETTLE_S = 200.0
 _EQUAL_S = 120.0
 _CPU_S = 60.0
-_OPERATOR_LOOKS_S = 20.0
+_FORGETS = 0.15  # of the runs with slaves: the log is dropped after a while
+_ROTS = 0.2  # of the runs where two disks and more hold what is confirmed: bits flip on one of them
+_CHANGES_ROLES = 0.4  # of the runs with slaves: another node comes to lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,13 @@ class Run:
         return (*map(str, self.broken), *self.failures)
 
 
-def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[None]] | None = None) -> Run:
-    """Run one seed. What `sabotage` opens is closed again after the run: it breaks the cluster on purpose."""
+def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[None]] | None = None, stress: Sequence[FaultKind] = ()) -> Run:
+    """Run one seed, with many faults of a few kinds when these are given.
+
+    What `sabotage` opens is closed again after the run: it breaks the cluster on purpose.
+    """
     world = World(seed)
-    wanted = shape(world.chance("shape"))
-    faults = plan(world.chance("faults"), wanted.machines, _FAULTS_S)
-    if not wanted.needs_no_operator:
-        faults = [fault for fault in faults if fault.kind is not FaultKind.DISK_LOSS]
-    if any(fault.kind is FaultKind.DISK_LOSS for fault in faults):
-        wanted = wanted.undegraded()
+    wanted, faults = _scene(world, stress)
     cluster = Cluster(world, wanted)
     log_into(world, cluster.logged)
     with sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
@@ -79,6 +77,30 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
         publishes=len(cluster.history.publishes),
         reads=len(cluster.history.reads),
     )
+
+
+def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault]]:
+    """The group, and what happens to it."""
+    wanted = shape(world.chance("shape"))
+    chance = world.chance("faults")
+    faults = stressed(chance, wanted.machines, _FAULTS_S, stress) if stress else plan(chance, wanted.machines, _FAULTS_S)
+    without: set[FaultKind] = set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION}
+    if not wanted.slaves:
+        without.add(FaultKind.CHANGE_OF_PLACES)
+    elif world.chance("retention").random() < _FORGETS and not stress:
+        wanted = wanted.forgetting()
+        without.add(FaultKind.CLOCK_JUMP)  # the age of a message is told by the clocks
+        faults += absences(world.chance("absences"), wanted.machines, _FAULTS_S)
+    elif wanted.needs_no_operator and world.chance("rot").random() < _ROTS and not stress:
+        without.add(FaultKind.DISK_LOSS)  # it may hold the only copy that is whole
+        faults += rots(world.chance("rots"), wanted.machines, _FAULTS_S)
+    if wanted.slaves and world.chance("operator").random() < _CHANGES_ROLES and not stress:
+        without.add(FaultKind.DISK_LOSS)
+        faults += changes(world.chance("changes"), wanted.machines, _FAULTS_S)
+    faults = in_order(fault for fault in faults if fault.kind not in without)
+    if any(fault.kind in (FaultKind.DISK_LOSS, FaultKind.PROMOTION) for fault in faults):
+        wanted = wanted.undegraded()
+    return wanted, faults
 
 
 def _live(world: World, story: Coroutine[Any, Any, None]) -> None:
@@ -121,7 +143,7 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
         cluster.heal()
         cluster.phases.calm.set()
         operator = background.create_task(_operate(cluster))
-        if await _settled(cluster) and await _equal(cluster):
+        if await _settled(cluster) and await _mended(cluster) and await _equal(cluster):
             await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
             await _read_all(cluster)
         operator.cancel()
@@ -134,18 +156,10 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
 
 
 async def _operate(cluster: Cluster) -> None:
-    """Accept the loss where the master waits for an operator, in a group that may lose what it has confirmed."""
+    async def tend(mq: AsyncClient) -> None:
+        await cluster.operator.tend(mq, may_lose=not cluster.shape.needs_no_operator)
 
-    async def look(mq: AsyncClient) -> None:
-        while True:
-            await asyncio.sleep(_OPERATOR_LOOKS_S)
-            with contextlib.suppress(DittoError):
-                if "operator" in (await mq.admin.ha_status(_MASTER)).waiting_for:
-                    cluster.accept_loss()
-                    await mq.admin.change_role(name_of(cluster.brokers[0]), accept_loss=True)
-
-    if not cluster.shape.needs_no_operator:
-        await _as_client(cluster, "operator", look)
+    await as_client(cluster.world, "operator", tend)
 
 
 async def _settled(cluster: Cluster) -> bool:
@@ -163,22 +177,39 @@ async def _settled(cluster: Cluster) -> bool:
     return True
 
 
+async def _mended(cluster: Cluster) -> bool:
+    """Whether, after the faults, whoever looks for rot has it mended within a while."""
+
+    async def mend(mq: AsyncClient) -> None:
+        for node in map(name_of, cluster.brokers):
+            while not await repair(mq, node):  # noqa: ASYNC110  # an operator asks again
+                await asyncio.sleep(1.0)
+
+    try:
+        async with asyncio.timeout(_EQUAL_S):
+            if cluster.history.rotten:
+                await as_client(cluster.world, "mender", mend)
+    except TimeoutError:
+        cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults rot is not mended"))
+        return False
+    return True
+
+
 async def _equal(cluster: Cluster) -> bool:
     """Whether, after the faults, every copy catches up within a while."""
 
     async def wait(mq: AsyncClient) -> None:
         while True:
-            try:
-                status = await mq.admin.ha_status(_MASTER)
-            except DittoError:
-                status = None
-            if status is not None and len(status.nodes) > cluster.shape.slaves and all(node.flushed == status.end for node in status.nodes):
+            view = await leading(mq, cluster.brokers)
+            copying = any(cluster.copy(name).is_being_made_anew for name in cluster.brokers)
+            heard = view is not None and len(view.nodes) > cluster.shape.slaves
+            if view is not None and heard and not copying and all(node.flushed == view.end for node in view.nodes):
                 return
             await asyncio.sleep(1.0)
 
     try:
         async with asyncio.timeout(_EQUAL_S):
-            await _as_client(cluster, "watcher", wait)
+            await as_client(cluster.world, "watcher", wait)
     except TimeoutError:
         cluster.world.transcript.lines.append(cluster.world.loop.stacks())
         cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults not every copy has caught up"))
@@ -191,17 +222,4 @@ async def _read_all(cluster: Cluster) -> None:
         for node in map(name_of, cluster.brokers):
             cluster.history.final_reads[node] = await read_everything(mq, node)
 
-    await _as_client(cluster, "auditor", read)
-
-
-async def _as_client(cluster: Cluster, name: str, work: Callable[[AsyncClient], Awaitable[None]]) -> None:
-    """Do something as a client on a machine of its own, and wait until it is done."""
-
-    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
-            await work(mq)
-        done.set()
-
-    done = asyncio.Event()
-    cluster.world.node(name, serve).start()
-    await done.wait()
+    await as_client(cluster.world, "auditor", read)

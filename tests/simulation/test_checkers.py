@@ -8,7 +8,7 @@ import pytest
 from dittomq.message import Ack, Copy, CopyState, PutStatus, Receipt
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.simulation.checkers import check_crashed_copy, check_final
-from tests.simulation.history import Harm, History, Incident, Outcome, Publish, Read
+from tests.simulation.history import Harm, History, Incident, Outcome, Publish, Read, Reign
 from tests.simulation.log_bytes import log_of
 from tests.simulation.parser import ParsedRecord, parse_log, record_at
 
@@ -36,7 +36,7 @@ class Case:
 
     def __init__(self) -> None:
         self.copies = {"a/0": log_of(*MESSAGES), "a/1": log_of(*MESSAGES)}
-        self.history = History(master="a/0", syncs_matter=True, copies=2)
+        self.history = History([Reign(0.0, "a/0")], syncs_matter=True, copies=2)
         records = parse_log(self.copies["a/0"]).records
         for number, record in enumerate(records):
             publish = Publish(1.0, "p", number, record.topic, record.body, ordered=True)
@@ -231,3 +231,51 @@ def test_a_copy_that_had_only_received_may_lose_it_with_its_power_but_not_by_a_k
     case.harm(Harm.POWER_LOST, "a/1")
 
     assert list(check_crashed_copy(case.history, "a/1", Held(log_of(*MESSAGES[:2])))) == []
+
+
+def test_what_only_a_master_had_may_be_lost_when_another_takes_its_place_and_what_two_disks_had_may_not(case: Case) -> None:
+    case.hold(*MESSAGES[:2])
+    case.history.reads.clear()
+    case.harm(Harm.REPLACED)
+    assert any("is lost" in problem for problem in case.found())
+
+    case.told(levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}), copies=FLUSHED[:1])
+
+    assert case.found() == []
+
+
+def test_harm_to_whoever_led_later_excuses_what_only_the_master_had(case: Case) -> None:
+    case.hold(*MESSAGES[:2])
+    case.history.reads.clear()
+    case.told(levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}), copies=FLUSHED[:1])
+    case.harm(Harm.DISK_LOST, "a/1")
+    assert case.found() != []
+
+    case.history.reigns.append(Reign(2.0, "a/1"))
+
+    assert case.found() == []
+
+
+def test_a_log_that_begins_late_is_found_unless_what_it_lacks_was_old_enough_to_go(case: Case) -> None:
+    large = tuple(("t", 0, number, b"%d" % number + bytes(60_000)) for number in range(3))
+    case.history.publishes.clear()
+    case.history.reads.clear()
+    case.hold(*large)
+    for publish, (*_, body) in enumerate(large):
+        case.history.publishes.append(Publish(1.0, "p", publish, "t", body, ordered=True))
+    for files in case.copies.values():
+        del files[min(files)]
+    assert any("the log begins at 65536" in problem for problem in case.found())
+
+    case.history.kept_from = 65_536
+
+    assert case.found() == []
+
+
+def test_a_copy_in_which_bits_flipped_is_excused_and_no_other_is(case: Case) -> None:
+    lacking = Held(log_of(*MESSAGES[:2]))
+    assert case.last.receipt is not None
+    case.history.rotten["a/1", case.last.receipt.physical_offset] = 100
+
+    assert list(check_crashed_copy(case.history, "a/1", lacking)) == []
+    assert list(check_crashed_copy(case.history, "a/0", lacking)) != []

@@ -1,6 +1,6 @@
 import random
 
-from tests.simulation.faults import FaultKind, Machines, plan
+from tests.simulation.faults import FaultKind, Machines, absences, changes, plan, rots, stressed
 
 MACHINES = Machines(("a0", "a1", "a2"), "ns", ("p0", "p1", "r0"))
 
@@ -12,8 +12,10 @@ def test_a_seed_has_one_plan_and_others_have_others() -> None:
 
 def test_a_hundred_seeds_have_every_kind_of_fault_and_each_seed_lacks_some() -> None:
     kinds = [{fault.kind for fault in plan(random.Random(seed), MACHINES, 60)} for seed in range(100)]
+    special = {fault.kind for seed in range(100) for make in (absences, changes, rots) for fault in make(random.Random(seed), MACHINES, 60)}
 
-    assert set().union(*kinds) == set(FaultKind)
+    assert set().union(*kinds) | special == set(FaultKind)
+    assert not set().union(*kinds) & special
     assert all(len(found) < len(FaultKind) for found in kinds)
 
 
@@ -24,3 +26,14 @@ def test_at_most_one_disk_is_lost_and_faults_come_in_order() -> None:
         assert sum(fault.kind is FaultKind.DISK_LOSS for fault in faults) <= 1
         assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
         assert all(fault.machine != fault.other for fault in faults)
+
+
+def test_bits_flip_on_one_disk_of_a_run_only() -> None:
+    for seed in range(50):
+        assert len({fault.machine for fault in rots(random.Random(seed), MACHINES, 60)}) == 1
+
+
+def test_a_run_under_stress_has_the_asked_kinds_alone() -> None:
+    kinds = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
+
+    assert {fault.kind for fault in stressed(random.Random(1), MACHINES, 60, kinds)} == set(kinds)

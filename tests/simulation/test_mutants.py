@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.faults import FaultKind
 from tests.simulation.mutants import MUTANTS, Mutant, hunt
 from tests.simulation.simulate import simulate
 
@@ -22,9 +23,9 @@ def test_a_bug_is_found_by_a_checker(mutant: Mutant) -> None:
     assert hunt(mutant, [mutant.seed, *_MORE]) is not None
 
 
-@pytest.mark.parametrize("seed", sorted({mutant.seed for mutant in FOUND if mutant.seed is not None}))
-def test_the_honest_product_passes_that_seed(seed: int) -> None:
-    assert simulate(seed).problems == ()
+@pytest.mark.parametrize(("seed", "stress"), sorted({(mutant.seed, mutant.stress) for mutant in FOUND if mutant.seed is not None}, key=str))
+def test_the_honest_product_passes_that_seed(seed: int, stress: tuple[FaultKind, ...]) -> None:
+    assert simulate(seed, stress=stress).problems == ()
 
 
 def test_the_page_names_every_bug() -> None:

@@ -9,12 +9,12 @@ from dittomq._pb.ditto.replication.v1.replication_pb2 import VERDICT_ACTION_STRE
 from dittomq.commitlog.options import StoreOptions
 from dittomq.message import Ack, CopyState, PutStatus, Receipt
 from dittomq.message import Copy as NamedCopy
-from tests.simulation.copies import Copy
-from tests.simulation.disk import Operation
+from tests.simulation.copies import LOG, Copy
+from tests.simulation.disk import Deed, Inode, Operation
 from tests.simulation.history import Harm, History, Publish, Read
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.parser import Malformed
-from tests.simulation.shapes import Shape
+from tests.simulation.shapes import Shape, name_of
 from tests.simulation.world import World
 
 TABLES = ("config/topics.json",)  # groups, offsets and delays have no rows yet
@@ -57,6 +57,8 @@ class RunningChecks:
         if not wanted or self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
             return
         for read in reads:
+            if read.physical_offset < self._history.kept_from:
+                continue
             if not read.may_be_undone and read.body not in self._on_enough_disks:
                 self._find(Invariant.I6, self._on_too_few_disks(read, wanted))
                 self._on_enough_disks.add(read.body)
@@ -73,15 +75,26 @@ class RunningChecks:
             return
         ours, theirs = self._copy(master), self._copy(slave)
         start, end = max(ours.begin, theirs.begin), verdict.from_offset
-        one, other = ours.content(start, end), theirs.content(start, end)
+        one, other = self._unflipped(ours.content(start, end), start), self._unflipped(theirs.content(start, end), start)
         if one != other:
             at = next(at for at, (mine, its) in enumerate(zip(one, other, strict=True)) if mine != its)
             self._find(Invariant.I4, [f"{slave} is told by {master} to stream from {end} and differs at byte {start + at}"])
 
+    def _unflipped(self, content: bytes, start: int) -> bytes:
+        """Without the records in which bits have flipped, on any disk."""
+        left = bytearray(content)
+        for (_, at), size in self._history.rotten.items():
+            low, high = max(0, at - start), min(len(left), at + size - start)
+            if low < high:
+                left[low:high] = bytes(high - low)
+        return bytes(left)
+
     # What disks show.
 
     def renamed(self, machine: str, operation: Operation) -> None:
-        """A file of a machine got its name; a table is in force from then on."""
+        """A file of a machine got its name; a table is in force from then on. A log that loses its first file keeps all that is young."""
+        if operation.deed is Deed.REMOVED and operation.path.startswith(LOG) and _holds_something(operation.inode):
+            self._find(Invariant.I1, self._dropped_too_early(machine, int(operation.path.removeprefix(LOG))))
         if operation.inode is not None and operation.target in TABLES:
             content = operation.inode.read(operation.inode.size, 0)
             self._find(Invariant.I11, self._wrong_table(machine, operation.target, content))
@@ -137,6 +150,19 @@ class RunningChecks:
         if record.body != publish.body:
             yield f"{where}, and there lies {record.body[:20]!r}"
 
+    def _dropped_too_early(self, machine: str, start: int) -> Iterator[str]:
+        """Only retention takes the first of several files."""
+        segments = self._copy(machine).segments()
+        if not self._shape.retention.max_age_ms or len(segments) < 2 or start != min(segments):
+            return
+        end = start + self._shape.segment_bytes
+        kept_since = self._world.loop.time() - self._shape.kept_s
+        for publish in self._history.publishes:
+            receipt = publish.receipt
+            if receipt is not None and start <= receipt.physical_offset < end and publish.at > kept_since:
+                yield f"{machine} drops {publish.name}, which was published at {publish.at:.6f}"
+        self._history.kept_from = max(self._history.kept_from, end)
+
     def _wrong_acker(self, publish: Publish, receipt: Receipt) -> Iterator[str]:
         if receipt.duplicate:  # its epoch is that of an earlier try
             return
@@ -160,6 +186,9 @@ class RunningChecks:
     def _on_too_few_disks(self, read: Read, wanted: int) -> Iterator[str]:
         held = 0
         for machine in self._shape.brokers:
+            if (name_of(machine), read.physical_offset) in self._history.rotten:
+                held += 1
+                continue
             try:
                 held += self._copy(machine).record(read.physical_offset, read.record_bytes, durable=True).body == read.body
             except Malformed:
@@ -186,6 +215,10 @@ class RunningChecks:
 def machine_of(node: str) -> str:
     """The machine a0 of the node "a/0"."""
     return node.replace("/", "")
+
+
+def _holds_something(inode: Inode | None) -> bool:
+    return inode is not None and any(inode.read(8, 0))
 
 
 def _loads(content: bytes) -> dict[str, Any]:

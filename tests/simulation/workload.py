@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from typing import Protocol
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer
-from dittomq.errors import DittoError, ProducerExpired, SequenceGap
+from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer, Reader
+from dittomq.errors import DittoError, OffsetOutOfRange, ProducerExpired, SequenceGap
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
 from tests.simulation.shapes import NAMESERVER
@@ -181,22 +181,28 @@ class Subscriber:
         positions: dict[tuple[str, int], int] = {}
         async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
             while not self._phases.calm.is_set():
-                topic, queue = self._chance.choice(TOPICS), self._chance.randrange(QUEUES)
-                node = self._chance.choice((None, *self.nodes))
-                offset = positions.get((topic, queue), 0)
-                if self._chance.random() < 0.1:
-                    offset = self._chance.randint(0, offset)
-                asked_at = self._phases.now()
-                try:
-                    page = await mq.reader(topic, queue, broker="a", node=node).pull(offset, wait_s=self._chance.choice((0.0, 2.0)))
-                except DittoError:
-                    await asyncio.sleep(0.5)
-                    continue
-                reads = reads_of(page, asked_at)
-                self._history.reads += reads
-                self._ears.page(reads, page.node, page.confirmed)
-                positions[topic, queue] = page.next_offset if page.messages else min(offset, page.max_offset)
-                await asyncio.sleep(self._chance.choice((0.01, 0.2, 1.0)))
+                pause_s = await self._read(mq, positions)
+                await asyncio.sleep(pause_s)
+
+    async def _read(self, mq: AsyncClient, positions: dict[tuple[str, int], int]) -> float:
+        """Read one page from where one of the queues was left; seconds until the next."""
+        topic, queue = self._chance.choice(TOPICS), self._chance.randrange(QUEUES)
+        node = self._chance.choice((None, *self.nodes))
+        offset = positions.get((topic, queue), 0)
+        if self._chance.random() < 0.1:
+            offset = self._chance.randint(0, offset)
+        asked_at = self._phases.now()
+        try:
+            page = await mq.reader(topic, queue, broker="a", node=node).pull(offset, wait_s=self._chance.choice((0.0, 2.0)))
+        except DittoError as problem:
+            if isinstance(problem, OffsetOutOfRange) and offset < problem.start:
+                positions[topic, queue] = problem.start  # what was there is dropped by now
+            return 0.5
+        reads = reads_of(page, asked_at)
+        self._history.reads += reads
+        self._ears.page(reads, page.node, page.confirmed)
+        positions[topic, queue] = page.next_offset if page.messages else min(offset, page.max_offset)
+        return self._chance.choice((0.01, 0.2, 1.0))
 
 
 def reads_of(page: Page, asked_at: float) -> list[Read]:
@@ -225,7 +231,18 @@ async def read_everything(mq: AsyncClient, node: str) -> list[Read]:
         for queue in range(QUEUES):
             reader = mq.reader(topic, queue, broker="a", node=node, max_messages=500)
             offset = 0
-            while (page := await reader.pull(offset)).messages:
+            while (page := await _page(reader, offset)).messages:
                 reads += reads_of(page, 0.0)
                 offset = page.next_offset
     return reads
+
+
+async def _page(reader: Reader, offset: int) -> Page:
+    """The first page from an offset on, of what is not dropped."""
+    while True:
+        try:
+            return await reader.pull(offset)
+        except OffsetOutOfRange as dropped:
+            if offset >= dropped.start:
+                raise
+            offset = dropped.start

@@ -46,6 +46,7 @@ class Node:
         self.disk = disk
         self.faults = Faults()
         self.lives = 0
+        self.started_at = 0.0
         self.crashed: Callable[[Power, list[str]], None] = _nobody
         self._dies_by = Power.KILL
         self._world = world
@@ -76,6 +77,7 @@ class Node:
         """Start the process, on what the disk holds; as `service` when it comes back as that."""
         assert self._life is None, f"{self.name} runs already"
         self.lives += 1
+        self.started_at = self._world.loop.time()
         self._world.transcript.note(self.name, f"starts, life {self.lives}")
         self._world.network.power_on(self.name)
         life = self._life = Life(self.name)

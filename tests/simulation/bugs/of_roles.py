@@ -1,0 +1,34 @@
+"""Bugs in who comes to lead after another, and in what counts then."""
+
+from typing import Any
+
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.confirm import Confirm
+from dittomq.replication.confirm_states import Member
+from dittomq.replication.leadership import Leadership
+from dittomq.replication.promotion import _Promotion
+from tests.simulation.bugs.patches import Patches, always
+from tests.simulation.cluster import Cluster
+
+
+def epochs_of_others_ignored(patches: Patches, _: Cluster) -> None:
+    patches.put(Leadership, "_is_newer_elsewhere", always(False))
+    patches.put(Leadership, "_asks", always(""))
+
+
+def anybody_is_promoted(patches: Patches, _: Cluster) -> None:
+    patches.put(_Promotion, "_after_silence", always(()))
+
+
+def acks_of_old_sessions_count(patches: Patches, _: Cluster) -> None:
+    """Whoever was in sync with the last master is taken to hold all that the new epoch begins with."""
+
+    def make(honest: Any) -> Any:
+        def begin(confirm: Confirm, rules: Any, *, end: PhysicalOffset, **others: Any) -> None:
+            honest(confirm, rules, end=end, **others)
+            for slave in confirm._slaves.values():
+                slave.member, slave.received, slave.flushed = Member.IN_SYNC, end, end
+
+        return begin
+
+    patches.put(Confirm, "__init__", make)

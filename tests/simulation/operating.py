@@ -1,0 +1,179 @@
+"""Somebody who changes roles by the product's own calls, as `dittomq role` makes them, and says only what is true."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from dittomq.broker.doors import BrokerDoors
+from dittomq.client import AsyncClient
+from dittomq.errors import DittoError, OutOfReach
+from dittomq.ha_status import HaStatus
+from tests.simulation.faults import Fault
+from tests.simulation.shapes import NAMESERVER, name_of
+from tests.simulation.world import Node, Power, World
+
+_PATIENCE_S = 15.0  # until the operator acts, where nobody leads
+_PROMOTES_FOR_S = 12.0
+_ASKS_EVERY_S = 1.0
+_UNKNOWN_S = 20.0  # longer than a node works at a command whose answer was lost
+_LOOKS_S = 5.0
+_HOPES_S = 19.0  # that nothing need be lost
+
+Work = Callable[[AsyncClient], Awaitable[None]]
+
+
+class Group(Protocol):
+    """The machines, as an operator sees them. `leader` is who leads, or was promoted to lead."""
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def brokers(self) -> Sequence[str]: ...
+
+    @property
+    def leader(self) -> str: ...
+
+    def hold_down(self, node: Node) -> None: ...
+
+    def let_up(self, node: Node) -> None: ...
+
+    def replaced(self, machine: str, since: float) -> None: ...
+
+    def accept_loss(self, machine: str) -> None: ...
+
+
+class Operator:
+    """Acts on one thing at a time."""
+
+    def __init__(self, group: Group, chance: random.Random) -> None:
+        self._group = group
+        self._chance = chance
+        self._one_thing = asyncio.Lock()
+        self._has_changed_roles = False
+
+    async def change_places(self, fault: Fault) -> None:
+        """Let another node lead, with the consent of the one that does."""
+        async with self._one_thing:
+            self._has_changed_roles = True
+            await self._command(self._other(fault.machine))
+
+    async def promote(self, fault: Fault) -> None:
+        """The master goes down; another takes its place if it may; later the old one comes back."""
+        async with self._one_thing:
+            self._has_changed_roles = True
+            world, old = self._group.world, self._group.world.nodes[self._group.leader]
+            self._group.hold_down(old)
+            fell_at = world.loop.time()
+            old.crash(Power.LOSS if fault.power_fails else Power.KILL)
+            until = fell_at + _PROMOTES_FOR_S
+            others = [name for name in self._group.brokers if name != old.name]
+            wanted = list(dict.fromkeys([self._other(fault.machine), *others]))
+            while world.loop.time() < until and not await self._promote_one(wanted, old.name, fell_at):  # noqa: ASYNC110  # an operator asks again
+                await asyncio.sleep(_ASKS_EVERY_S)
+            await asyncio.sleep(fault.lasts_s)
+            self._group.let_up(old)
+
+    async def tend(self, mq: AsyncClient, *, may_lose: bool) -> None:
+        """After the faults: where nobody leads, say again who is to, and accept a loss where the group `may_lose`."""
+        began = alone_since = self._group.world.loop.time()
+        while True:
+            await asyncio.sleep(_LOOKS_S)
+            patient = self._group.world.loop.time() - began < _HOPES_S
+            views = [await look_at(mq, name) for name in self._group.brokers]
+            if any(view is not None and view.writable for view in views):
+                alone_since = self._group.world.loop.time()
+            for name, view in zip(self._group.brokers, views, strict=True):
+                if may_lose and not patient and view is not None and "operator" in view.waiting_for:
+                    self._group.accept_loss(name)
+                    await _ordered(mq, name, accept_loss=True)
+            if self._has_changed_roles and self._group.world.loop.time() - alone_since > _PATIENCE_S:
+                await _ordered(mq, self._chance.choice(self._group.brokers))
+
+    def _other(self, wanted: str) -> str:
+        """Who is to lead instead of the one that does."""
+        others = [name for name in self._group.brokers if name != self._group.leader]
+        return wanted if wanted in others else others[0]
+
+    async def _promote_one(self, wanted: Sequence[str], old: str, fell_at: float) -> bool:
+        """Whether one of them is promoted now, or may be. The word that the old master is stopped stays true until that is known."""
+        for name in wanted:
+            answer = await self._command(name, old_master_is_stopped=True)
+            if answer is None or isinstance(answer, OutOfReach):
+                self._group.replaced(old, fell_at)
+            if answer is None:
+                return True
+            if isinstance(answer, OutOfReach) and self._group.world.nodes[name].running:
+                await asyncio.sleep(_UNKNOWN_S)
+                if self._group.leader != old:
+                    return True
+        return False
+
+    async def _command(self, name: str, *, old_master_is_stopped: bool = False) -> DittoError | None:
+        """None when it was obeyed, otherwise why not."""
+        answers: list[DittoError | None] = []
+
+        async def order(mq: AsyncClient) -> None:
+            answers.append(await _ordered(mq, name, old_master_is_stopped=old_master_is_stopped))
+
+        await as_client(self._group.world, "operator", order)
+        self._group.world.transcript.note("operator", f"lets {name} lead: {answers[0] or 'done'}")
+        return answers[0]
+
+
+async def _ordered(mq: AsyncClient, name: str, *, accept_loss: bool = False, old_master_is_stopped: bool = False) -> DittoError | None:
+    try:
+        await mq.admin.change_role(name_of(name), accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
+    except DittoError as refused:
+        return refused
+    return None
+
+
+async def look_at(mq: AsyncClient, name: str) -> HaStatus | None:
+    """What a machine says of its group; None when it says nothing."""
+    with contextlib.suppress(DittoError):
+        return await mq.admin.ha_status(f"{name}:10911")
+    return None
+
+
+async def leading(mq: AsyncClient, brokers: Sequence[str]) -> HaStatus | None:
+    """What the one says that takes writes; None when nobody does."""
+    for name in brokers:
+        view = await look_at(mq, name)
+        if view is not None and view.writable:
+            return view
+    return None
+
+
+async def repair(mq: AsyncClient, node: str) -> bool:
+    """Whether all of a node's log is whole, after what was not has been fetched from others."""
+    start = None
+    with contextlib.suppress(DittoError):
+        while True:
+            report = await mq.admin.repair(node, start)
+            if any(not outcome.source for outcome in report.ranges):
+                return False
+            if report.is_done:
+                return True
+            start = report.end
+    return False
+
+
+async def as_client(world: World, name: str, work: Work) -> None:
+    """Do something as a client on a machine of its own, and wait until it is done."""
+
+    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
+        async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+            await work(mq)
+        done.set()
+
+    done = asyncio.Event()
+    client = world.node(name, serve)
+    client.start()
+    try:
+        await done.wait()
+    finally:
+        if not done.is_set():
+            client.crash(Power.KILL)

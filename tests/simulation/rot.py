@@ -1,0 +1,50 @@
+"""Bits that flip on a disk at rest, in a record that another disk holds whole."""
+
+import random
+from collections.abc import Callable
+
+from dittomq.message import Ack, CopyState
+from tests.simulation.copies import Copy
+from tests.simulation.history import History, Publish
+from tests.simulation.parser import Malformed
+
+_SETTLED_S = 3.0  # a watermark says so by then
+
+
+def flip(history: History, node: str, copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
+    """Flip a bit of a record that lies still on this node's disk, and note which; what was done, "" when there is no such record."""
+    lying = [publish for publish in history.publishes if _lies_still(history, publish, node, now)]
+    chance.shuffle(lying)
+    for publish in lying:
+        receipt = publish.receipt
+        assert receipt is not None
+        at, size = receipt.physical_offset, receipt.record_bytes
+        others = [copy.node for copy in receipt.copies if copy.node != node and copy.state is CopyState.FLUSHED]
+        if not any(_holds(copy_on(other), at, size) for other in others) or not _holds(copy_on(node), at, size):
+            continue
+        position = at + chance.randrange(size)
+        if copy_on(node).flip(position, 1 << chance.randrange(8)):
+            history.rotten[node, at] = size
+            return f"{publish.name} at {at}, byte {position}"
+    return ""
+
+
+def _lies_still(history: History, publish: Publish, node: str, now: float) -> bool:
+    receipt = publish.receipt
+    if (
+        receipt is None
+        or publish.told_at is None
+        or publish.told_at > now - _SETTLED_S
+        or Ack.REPLICA_FLUSHED not in receipt.levels_reached
+    ):
+        return False
+    held = any(copy.node == node and copy.state is CopyState.FLUSHED for copy in receipt.copies)
+    return held and receipt.physical_offset >= history.kept_from
+
+
+def _holds(copy: Copy, offset: int, size: int) -> bool:
+    try:
+        copy.record(offset, size, durable=True)
+    except Malformed:
+        return False
+    return True
