@@ -237,7 +237,7 @@ class _Promotion:
             who = f" by {old}" if old else ""
             newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.rank[0]}"
             yield _Missing(newer, "Promote one that has it")
-        slaves = 1 + len(self._others)
+        slaves = sum(each.node != old for each in (target, *self._others))  # it may answer, with another disk
         needed = rules.replicas_expected - rules.in_sync_replicas + 2
         if needed > rules.replicas_expected:
             alone = f"with one copy asked for, what was confirmed is surely on the disk of {old or 'the master'} only"

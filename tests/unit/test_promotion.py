@@ -112,6 +112,14 @@ def test_fewer_slaves_than_hold_all_that_was_confirmed_are_not_enough() -> None:
     assert promoted(decided(standing(1), order=both)).may_be_lost == "1 of the 2 slaves answer that together hold all that was confirmed"
 
 
+def test_an_old_master_that_lost_its_disk_is_none_of_the_slaves_that_must_be_heard() -> None:
+    by_a1: Lineage = (*ONE, LineageEntry(Epoch(2), 1, 21, PhysicalOffset(500)))
+    target, lost = standing(0, lineage=by_a1), standing(1, end=0, lineage=())
+
+    assert "1 of the 2 slaves answer" in refused(decided(target, lost, order=STOPPED))
+    assert promoted(decided(target, lost, standing(2, lineage=by_a1), order=STOPPED)).may_be_lost == ""
+
+
 def test_with_every_copy_asked_for_two_of_three_slaves_are_not_asked_for() -> None:
     all_copies = GroupRules("SYNC_MASTER", replicas_expected=2, in_sync_replicas=3)
 
