@@ -131,6 +131,8 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
         machine, other = chance.sample([*machines.brokers * 2, machines.nameserver, *machines.clients], 2)
         if machine == other:
             other = machines.nameserver
+    elif kind is FaultKind.ROT:
+        machine = machines.brokers[0]  # no record rots on two disks
     elif kind is FaultKind.CLIENT_CRASH:
         machine = chance.choice(machines.clients)
     elif kind in (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND) and chance.random() < 0.7:

@@ -69,6 +69,7 @@ _LOST_TAILS = (FaultKind.LEFT_BEHIND, FaultKind.POWER_LOSS)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
+_ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
 _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
 
@@ -97,6 +98,8 @@ MUTANTS = (
         stress=_LOST_TAILS,
     ),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
+    Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, stress=_ROT),
+    Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, stress=_ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", of_streams.say_flushed_when_received, 0),
     Mutant(

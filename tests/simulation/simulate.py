@@ -84,7 +84,7 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     wanted = shape(world.chance("shape"))
     chance = world.chance("faults")
     faults = stressed(chance, wanted.machines, _FAULTS_S, stress) if stress else plan(chance, wanted.machines, _FAULTS_S)
-    without: set[FaultKind] = set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION}
+    without: set[FaultKind] = set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.ROT}
     if not wanted.slaves:
         without.add(FaultKind.CHANGE_OF_PLACES)
     elif world.chance("retention").random() < _FORGETS and not stress:

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from dittomq.commitlog import cut
+from dittomq.commitlog import cut, reading
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.reading import Reader
 from dittomq.commitlog.state import boot, lineage_file
 from dittomq.commitlog.store import Store
-from dittomq.errors import StoreFailed
+from dittomq.errors import CorruptRecord, StoreFailed
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 from tests.simulation.copies import Files
@@ -101,3 +102,21 @@ def recovery_cuts_one_record_too_many(patches: Patches, _: Cluster) -> None:
         return recover
 
     patches.put(Store, "_recover", make)
+
+
+def damage_is_streamed(patches: Patches, _: Cluster) -> None:
+    def make(honest: Any) -> Any:
+        def records(reader: Reader, start: int, limit: int, max_bytes: int) -> bytes:
+            try:
+                found: bytes = honest(reader, start, limit, max_bytes)
+            except CorruptRecord:
+                return reader._bytes(start, min(max_bytes, limit - start))
+            return found
+
+        return records
+
+    patches.put(Reader, "records", make)
+
+
+def damage_is_served(patches: Patches, _: Cluster) -> None:
+    patches.put(reading, "intact", always(True))
