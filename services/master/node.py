@@ -215,7 +215,7 @@ class MasterNode:
     def _make_term(self, opened: Opened) -> Term:
         parts, table = self._parts, self._config.replication
         now = parts.clock.monotonic()
-        confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, opened.start))
+        confirmed = PhysicalOffset(min(max(parts.store.confirmed_at_start, parts.recovery.confirmed), opened.start))
         confirm = Confirm(confirm_rules(table), end=opened.start, confirmed=confirmed, members=parts.store.in_sync_at_start, now=now)
         sync_each_group = table.flush_mode is FlushMode.SYNC_FLUSH
         lanes = WriterLanes(parts.store_lane, parts.sync_lane)

@@ -59,7 +59,9 @@ class Recovery:
         self._dispatcher = parts.dispatcher
         self._clock = parts.clock
         self._bell = asyncio.Event()
+        self._confirmed_of: dict[str, PhysicalOffset] = {}
         self.waiting_for = "its log to be read"
+        self.confirmed = PhysicalOffset(0)  # of what was taken over
 
     @property
     def must_hear_slaves(self) -> bool:
@@ -68,6 +70,7 @@ class Recovery:
 
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello."""
+        self._confirmed_of[hello.node] = hello.confirmed
         self._leadership.slave_heard(hello)
         self._bell.set()
 
@@ -151,6 +154,7 @@ class Recovery:
             self.slave_gone(plan.source)
             return
         self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
+        self.confirmed = max(self.confirmed, self._confirmed_of[plan.source])
         self._leadership.took_over(self._own)
 
     async def _start(self, plan: TakeOver, source: LogSource) -> TakeOver:
