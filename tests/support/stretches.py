@@ -32,8 +32,9 @@ class Kind:
 
 
 PLAIN = Kind()
+IPV6 = Kind(system_flag=0x30)
 ODD = (
-    Kind(magic=MAGIC_2), Kind(magic=0xDAA320FF), Kind(magic=0), Kind(system_flag=0x10), Kind(system_flag=0x20), Kind(system_flag=0x30),
+    Kind(magic=MAGIC_2), Kind(magic=0xDAA320FF), Kind(magic=0), Kind(system_flag=0x10), Kind(system_flag=0x20), IPV6, PLAIN,
     Kind(system_flag=0xC), Kind(system_flag=0x4), Kind(system_flag=1), Kind(queue=-1), Kind(queue=7), Kind(topic=b""), Kind(topic=b"a/b"),
     Kind(topic=b"\xff"), Kind(topic=b".."), Kind(topic=b"x" * 255), Kind(position=7), Kind(body_crc=1), Kind(lengths=1), Kind(lengths=-1),
     Kind(properties=b"PID\x01p\x02SEQ\x01x\x02"), Kind(properties=b"PID\x01p\x02SEQ\x01\x02"), Kind(properties=b"PID\x01p"),
@@ -105,10 +106,10 @@ class Writer:
         return identity + (chance.choice(TAGS) if chance.random() < 0.3 else b"")
 
 
-def stretch(chance: random.Random, base: int, count: int, odd: float) -> bytes:
-    """So many records from position `base` on, a part of them odd."""
+def stretch(chance: random.Random, base: int, count: int, odd: float, usual: Kind = PLAIN) -> bytes:
+    """So many records from position `base` on, a part of them odd, the others of the usual kind."""
     writer = Writer(chance, base, {}, {})
-    return b"".join(writer.record(chance.choice(ODD) if chance.random() < odd else PLAIN) for _ in range(count))
+    return b"".join(writer.record(chance.choice(ODD) if chance.random() < odd else usual) for _ in range(count))
 
 
 def changed(chance: random.Random, data: bytes, base: int, segment_end: int) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from dittomq.commitlog.records.columns import body_crcs_hold, columns_of, follow, record_crcs_hold
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.format import lay_out, problem_of
-from tests.support.stretches import changed, stretch
+from tests.support.stretches import IPV6, PLAIN, Kind, changed, stretch
 
 SEEDS = range(400)
 
@@ -18,7 +18,7 @@ SEEDS = range(400)
 def test_columns_vouch_for_no_record_in_which_the_plain_way_finds_a_problem(seed: int) -> None:
     chance = random.Random(seed)
     base = chance.choice((0, 5_000_000_000))
-    data = stretch(chance, base, chance.randrange(20), odd=0.3)
+    data = stretch(chance, base, chance.randrange(20), odd=0.3, usual=chance.choice((PLAIN, IPV6)))
     segment_end = base + len(data) + chance.choice((7, 8, 400))
     data = changed(chance, data, base, segment_end)
     followed = follow(data)
@@ -34,8 +34,9 @@ def test_columns_vouch_for_no_record_in_which_the_plain_way_finds_a_problem(seed
             assert base + at + len(record) <= segment_end - 8, f"seed {seed}"
 
 
-def test_columns_vouch_for_every_ordinary_record_and_tell_its_fields() -> None:
-    data = stretch(random.Random(1), 1_000, 300, odd=0)
+@pytest.mark.parametrize("usual", [PLAIN, IPV6], ids=["IPv4", "IPv6"])
+def test_columns_vouch_for_every_ordinary_record_and_tell_its_fields(usual: Kind) -> None:
+    data = stretch(random.Random(1), 1_000, 300, odd=0, usual=usual)
     starts = follow(data)
     columns = columns_of(data, 1_000, np.array(starts, np.int64), 1 << 30)
 

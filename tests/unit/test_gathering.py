@@ -9,7 +9,7 @@ from dittomq.commitlog.disk.scanning import scan_bytes
 from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Entry, Host, encode, scan, sealed_crc
 from dittomq.commitlog.records.gathering import FEW, Batch, gather
 from dittomq.message import Draft
-from tests.support.stretches import changed, stretch
+from tests.support.stretches import IPV6, changed, stretch
 
 
 def entries_of(batch: Batch) -> list[Entry]:
@@ -50,6 +50,19 @@ def test_damaged_odd_and_cut_off_stretches_read_the_same_both_ways(seed: int, od
 
     check(data, base, segment_end)
     check(changed(chance, data, base, segment_end), base, segment_end)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_stretches_of_a_node_that_is_reached_by_ipv6_read_the_same_both_ways_and_are_taken_at_once(seed: int) -> None:
+    chance = random.Random(seed)
+    data = stretch(chance, 7_000, 4 * FEW, 0, IPV6)
+    segment_end = 7_000 + len(data) + chance.choice((8, 400))
+
+    assert check(data, 7_000, segment_end) == 4 * FEW
+    check(changed(chance, data, 7_000, segment_end), 7_000, segment_end)
+    # A node of the other kind leads from there on.
+    more = stretch(chance, 7_000 + len(data), 4 * FEW, 0)
+    check(data + more, 7_000, segment_end + len(more))
 
 
 def test_stretches_of_every_length_read_the_same_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:

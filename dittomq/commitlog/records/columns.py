@@ -1,7 +1,8 @@
 """Many records at once, as columns of their fields: one step of numpy instead of one of Python for each record. Pure.
 
-It only ever says "whole". What it does not vouch for may be whole all the same: other versions, IPv6 hosts, marks and damage are
-left to the plain ways, record by record, which alone judge them. Layout: see `dittomq.commitlog.records.format`.
+It only ever says "whole". What it does not vouch for may be whole all the same: other versions, hosts of another kind than the first
+record's, marks and damage are left to the plain ways, record by record, which alone judge them. Layout: see
+`dittomq.commitlog.records.format`.
 """
 
 import struct
@@ -13,7 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, CRC_NAME, FIXED_BYTES, HEADER, IPV6_FLAGS, MAGIC_1, MARK_BYTES
+from dittomq.commitlog.records.format import (
+    CRC_BYTES,
+    CRC_MASK,
+    CRC_NAME,
+    FIXED_BYTES,
+    IPV4,
+    IPV6,
+    IPV6_FLAGS,
+    MAGIC_1,
+    MARK_BYTES,
+    Form,
+)
 
 Numbers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
@@ -25,9 +37,10 @@ FIELDS = np.dtype([
     ("prepared_offset", ">i8"), ("body_bytes", ">i4"),
 ])  # fmt: skip
 """The fixed fields of a record of version 1 with IPv4 hosts, up to its body."""
+_FIELDS_IPV6 = np.dtype([(name, "V20" if name.endswith("_host") else FIELDS[name]) for name in FIELDS.names or ()])
 UNITS = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
 """Units of a consume queue."""
-_BODY = HEADER.size
+_FLAGS_AT = 39
 _DIGITS = 10
 _NAME = np.frombuffer(CRC_NAME, np.uint8).reshape(-1, 1)
 # A CRC is written with its lowest digit first; a float holds all of them exactly.
@@ -53,13 +66,14 @@ class Columns:
     properties_bytes: Numbers
     stated: Numbers
     _header: NDArray[np.void]
+    _body_at: int
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @property
     def plain(self) -> Truths:
-        """Version 1, IPv4, in its place, not in a negative queue, lengths that add up, and a record CRC at its end.
+        """Version 1, hosts like the first record's, in its place, no negative queue, lengths that add up, and a record CRC at its end.
 
         With `record_crcs_hold` and, where it matters, `body_crcs_hold` such a record is whole. Its topic's name is not judged.
         """
@@ -71,6 +85,11 @@ class Columns:
         touches: Truths = np.zeros(len(self.starts), np.bool_)
         np.equal(self.starts[1:], self.ends[:-1], out=touches[1:])
         return touches
+
+    @property
+    def bodies(self) -> Numbers:
+        """Indexes of the first byte of each body."""
+        return self.starts + self._body_at
 
     def field(self, name: str) -> Numbers:
         """A column of the header: size, magic, body_crc, queue, flag, queue_offset, position, system_flag, born_ms, store_ms,
@@ -86,7 +105,7 @@ class Columns:
         """Some of the rows."""
         return Columns(
             self.view, self.starts[rows], self.fits[rows], self.ends[rows], self.topics[rows], self.topic_bytes[rows],
-            self.properties[rows], self.properties_bytes[rows], self.stated[rows], self._header[rows],
+            self.properties[rows], self.properties_bytes[rows], self.stated[rows], self._header[rows], self._body_at,
         )  # fmt: skip
 
 
@@ -115,19 +134,21 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     CRCs, and none is looked for.
     """
     view, length = memoryview(data), len(data)
-    if length < FIXED_BYTES:
+    form, fields = _form_of(view, starts)
+    body_at, fixed_bytes = form.header.size, form.fixed_bytes
+    if length < fixed_bytes:
         return _nowhere(view, starts)
-    safe = np.minimum(np.maximum(starts, 0), length - FIXED_BYTES)
-    header = windows(view, safe, _BODY).view(FIELDS).reshape(-1)
+    safe = np.minimum(np.maximum(starts, 0), length - fixed_bytes)
+    header = windows(view, safe, body_at).view(fields).reshape(-1)
     sizes, body_bytes = header["size"].astype(np.int64), header["body_bytes"].astype(np.int64)
     ends = safe + sizes
     fits = (
-        (safe == starts) & (header["magic"] == MAGIC_1) & (header["system_flag"] & IPV6_FLAGS == 0) & (header["position"] == safe + base)
-        & (header["queue"] >= 0) & (ends <= min(length, segment_end - MARK_BYTES - base))
-        & (body_bytes >= 0) & (body_bytes <= sizes - FIXED_BYTES)
+        (safe == starts) & (header["magic"] == MAGIC_1) & (header["system_flag"] & IPV6_FLAGS == form.system_flag)
+        & (header["position"] == safe + base) & (header["queue"] >= 0) & (ends <= min(length, segment_end - MARK_BYTES - base))
+        & (body_bytes >= 0) & (body_bytes <= sizes - fixed_bytes)
     )  # fmt: skip
     whole = np.frombuffer(view, np.uint8)
-    body_ends = np.where(fits, safe + _BODY + body_bytes, 0)
+    body_ends = np.where(fits, safe + body_at + body_bytes, 0)
     topic_bytes = whole[body_ends].astype(np.int64)
     properties = body_ends + topic_bytes + 3
     fits &= properties <= ends
@@ -136,7 +157,7 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     stated = np.full(len(starts), -1)
     if sealed:
         stated = np.where(fits & (lengths >= CRC_BYTES), _stated(view, np.where(fits, ends, length)), -1)
-    return Columns(view, safe, fits, ends, body_ends + 1, topic_bytes, properties, lengths, stated, header)
+    return Columns(view, safe, fits, ends, body_ends + 1, topic_bytes, properties, lengths, stated, header, body_at)
 
 
 def record_crcs_hold(columns: Columns) -> Truths:
@@ -150,7 +171,7 @@ def record_crcs_hold(columns: Columns) -> Truths:
 def body_crcs_hold(columns: Columns) -> Truths:
     """Whether each body gives the CRC in its record's header, as far as it is not empty; false for a record that does not fit."""
     rows = np.flatnonzero(columns.fits)
-    lengths, bodies = columns.field("body_bytes")[rows], columns.starts[rows] + _BODY
+    lengths, bodies = columns.field("body_bytes")[rows], columns.bodies[rows]
     hold: Truths = np.zeros(len(columns), np.bool_)
     hold[rows] = (lengths == 0) | (_crcs(columns.view, bodies, bodies + lengths) == columns.field("body_crc")[rows])
     return hold
@@ -160,9 +181,9 @@ def both_crcs_hold(columns: Columns) -> Truths:
     """Whether `record_crcs_hold` and `body_crcs_hold`; sooner than one after the other, a body is still near when it is read again."""
     plain = columns.plain
     rows = slice(None) if plain.all() else np.flatnonzero(plain)
-    starts, lengths = columns.starts[rows], columns.field("body_bytes")[rows]
-    low = np.stack((starts, starts + _BODY), axis=1)
-    high = np.stack((columns.ends[rows] - CRC_BYTES, starts + _BODY + lengths), axis=1)
+    bodies, lengths = columns.bodies[rows], columns.field("body_bytes")[rows]
+    low = np.stack((columns.starts[rows], bodies), axis=1)
+    high = np.stack((columns.ends[rows] - CRC_BYTES, bodies + lengths), axis=1)
     found = _crcs(columns.view, low.ravel(), high.ravel()).reshape(-1, 2)
     hold: Truths = np.zeros(len(columns), np.bool_)
     hold[rows] = (found[:, 0] == columns.stated[rows]) & ((found[:, 1] == columns.field("body_crc")[rows]) | (lengths == 0))
@@ -190,7 +211,13 @@ def _stated(view: memoryview, ends: Numbers) -> Numbers:
     return np.where(there, (_POWERS @ digits.astype(np.float64)).astype(np.int64), -1)
 
 
+def _form_of(view: memoryview, starts: Numbers) -> tuple[Form, np.dtype[np.void]]:
+    """Of the first record; the others are mostly of one node too."""
+    at = int(starts[0]) + _FLAGS_AT if len(starts) else -1
+    return (IPV6, _FIELDS_IPV6) if 0 <= at < len(view) and view[at] & IPV6_FLAGS == IPV6_FLAGS else (IPV4, FIELDS)
+
+
 def _nowhere(view: memoryview, starts: Numbers) -> Columns:
     nothing: Any = np.zeros(len(starts), np.int64)
     fits: Truths = np.zeros(len(starts), np.bool_)
-    return Columns(view, starts, fits, nothing, nothing, nothing, nothing, nothing, nothing - 1, np.zeros(len(starts), FIELDS))
+    return Columns(view, starts, fits, nothing, nothing, nothing, nothing, nothing, nothing - 1, np.zeros(len(starts), FIELDS), 0)

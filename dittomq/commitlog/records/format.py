@@ -358,10 +358,9 @@ def safe_topic(name: bytes) -> str:
 
 def _entry(record: bytes, position: int) -> Entry | str:
     """What a store keeps of the record, or why it is damaged."""
-    problem = problem_of(record, position, sealed=True)
     layout = lay_out(record)
-    if problem or layout is None:
-        return problem
+    if layout is None or not intact(record, position):  # the record CRC covers the body too: see `scan`
+        return problem_of(record, position, sealed=True)
     queue, queue_offset = _QUEUE.unpack_from(record, 12)
     topic_name, properties = record[layout.topic : layout.properties - 2], record[layout.properties : -CRC_BYTES]
     topic = safe_topic(topic_name)
