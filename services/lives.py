@@ -7,9 +7,10 @@ released the lock. What goes on is the process, with its id, its arguments, and 
 import contextlib
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, TypeVar, cast
+from typing import Final, NoReturn, TypeVar, cast
 
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
@@ -25,9 +26,17 @@ from services.process import Node, main
 
 B = TypeVar("B", bound=BrokerConfig)
 
+_IMPORTS_AFTER_S: Final = 2.0
+
 
 def lives(service: BrokerService) -> NoReturn:
-    """Live as `service`, and after each ComeBack as what that names; exit with the status of the last life."""
+    """Live as `service`, and after each ComeBack as what that names; exit with the status of the last life.
+
+    Every life runs the code that the process was started with: what is on the disk may be a newer version when the role changes.
+    """
+    importing = threading.Timer(_IMPORTS_AFTER_S, lambda: [life_as(each) for each in BrokerService])
+    importing.daemon = True
+    importing.start()
     while True:
         try:
             sys.exit(life_as(service)())
@@ -38,7 +47,7 @@ def lives(service: BrokerService) -> NoReturn:
 def life_as(service: BrokerService) -> Callable[[], int]:
     """One life as that service; found by name, because services meet on the wire and do not import each other.
 
-    The first call imports the service's modules, some 0.1 s of work: a node that is about to become it calls before anybody waits.
+    The first call imports the service's modules, some 0.1 s of work: it is made when a start is over, or before anybody waits for a change.
     """
     return cast("Callable[[], int]", importlib.import_module(f"services.{service}.life").life)
 

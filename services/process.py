@@ -19,6 +19,7 @@ from dittomq.settings import Loaded, configured, settings_of
 from services import logs
 from services.ops import OpsServer
 
+_SETTLES_AFTER_S: Final = 5.0
 _GC_THRESHOLDS: Final = (50_000, 20, 50)  # a group of frames makes some 10,000 objects that live as long as it does
 
 EXIT_REFUSED: Final = 1
@@ -110,14 +111,17 @@ def settle_memory() -> None:
 
 
 async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:
-    settle_memory()
+    loop = asyncio.get_running_loop()
+    if gc.get_freeze_count():  # it is not the first life of this process, and the group waits for it
+        loop.call_later(_SETTLES_AFTER_S, settle_memory)
+    else:
+        settle_memory()
     stop = asyncio.Event()
 
     def end() -> None:
         asked_to_end.set()
         stop.set()
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     with OpsServer(ops, node.vitals, node.registry, loop):

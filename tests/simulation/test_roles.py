@@ -7,7 +7,7 @@ import pytest
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import DittoError, NotPermitted
+from dittomq.errors import DittoError, NotPermitted, NotReady
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.wire.admin import RoleChange
 from services.master.config import Mode, ReplicationTable
@@ -15,7 +15,7 @@ from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.network import Socket
 from tests.simulation.shapes import Shape
-from tests.simulation.streams import Opened
+from tests.simulation.streams import Ended, Opened
 from tests.simulation.world import Node, Power
 
 STRICT = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
@@ -101,19 +101,21 @@ def test_places_are_changed_back_by_the_same_command() -> None:
     play(story)
 
 
-class _LosesTheAnswer:
-    """From the moment at which the old master is asked to step down nothing that it says gets to the slave that asked."""
+def _silence_when_asked_to_step_down(group: Group, source: str, target: str) -> None:
+    """From the moment at which the master hears that it is to step down nothing gets from one machine to the other."""
 
-    def __init__(self, group: Group) -> None:
-        self._network = group.world.network
-        self._network.tap = self._delivered
+    asking: set[tuple[int, int]] = set()
 
-    def _delivered(self, sender: Socket, payload: object) -> None:
+    def delivered(sender: Socket, payload: object) -> None:
         match payload:
-            case (_, Opened(method)) if method.endswith("/StepDown"):
-                self._network.silence(sender.peer_host, sender.host)
+            case (int(number), Opened(method)) if method.endswith("/StepDown"):
+                asking.add((sender.number, number))
+            case (int(number), Ended()) if (sender.number, number) in asking:
+                group.world.network.silence(source, target)
             case _:
                 pass
+
+    group.world.network.tap = delivered
 
 
 @pytest.mark.parametrize(("silent_s", "is_told_in_time"), [(7.0, True), (90.0, False)])
@@ -125,7 +127,7 @@ def test_a_slave_that_does_not_hear_whether_its_master_stepped_down_leads_when_t
         assert created.error is None
         async with mq.producer(retry_s=200.0) as producer, asyncio.TaskGroup() as tasks:
             await producer.publish("orders", b"before", queue=0)
-            _LosesTheAnswer(group)
+            _silence_when_asked_to_step_down(group, "a0", "a1")
             changing = tasks.create_task(_lead_in_the_end(mq, "a/1"))
             await asyncio.sleep(2.0)
             after = tasks.create_task(producer.publish("orders", b"after", queue=0))
@@ -143,6 +145,43 @@ def test_a_slave_that_does_not_hear_whether_its_master_stepped_down_leads_when_t
         assert [message.body for message in page.messages] == [b"before", b"after"]
 
     play(story)
+
+
+def test_writes_that_waited_for_a_change_that_is_refused_are_stored_by_the_master_that_leads_on() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(timeout_s=8.0) as producer, asyncio.TaskGroup() as tasks:
+            await producer.publish("orders", b"before", queue=0)
+            group.world.network.silence("a2", "a0")  # what is written now cannot be confirmed
+            unconfirmed = tasks.create_task(producer.publish("orders", b"unconfirmed", queue=0))
+            await asyncio.sleep(0.5)
+            changing = tasks.create_task(_refused_to_lead(mq, "a/1"))
+            await asyncio.sleep(0.5)
+            waiting = tasks.create_task(producer.publish("orders", b"waiting", queue=0))
+            await asyncio.sleep(1.0)
+            held = (await mq.admin.ha_status("a/0")).end
+            assert "a/1 did not hold all of its log, confirmed, within 3 s" in await changing
+            group.world.network.heal("a2", "a0")
+            receipts = await unconfirmed, await waiting
+
+        assert [(receipt.status, receipt.epoch, receipt.queue_offset) for receipt in receipts] == [
+            (PutStatus.PUT_OK, 1, 1),
+            (PutStatus.PUT_OK, 1, 2),
+        ]
+        assert receipts[1].physical_offset >= held, "it was not written while it waited"
+        assert _who_opened_epochs(group) == ["a/0"]
+
+    play(story, Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH))
+
+
+async def _refused_to_lead(mq: AsyncClient, node: str) -> str:
+    """Why."""
+    try:
+        await mq.admin.change_role(node)
+    except NotReady as refused:
+        return str(refused)
+    return "it leads"
 
 
 async def _lead_in_the_end(mq: AsyncClient, node: str) -> tuple[RoleChange, int]:
