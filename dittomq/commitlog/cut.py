@@ -15,8 +15,8 @@ from dittomq.commitlog.disk.scanning import LegiblePages
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.queues import checkpoint, key_index, producers
-from dittomq.commitlog.queues.queue_index import folder_of, keys_on_disk, path_of, remove_files
+from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
+from dittomq.commitlog.queues.queue_index import folder_of, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.state import damaged, identity, lineage_file, watermark
 from dittomq.lineage import cut_lineage
@@ -109,10 +109,7 @@ def _save_tail(storage: Storage, log: Log, ends: tuple[int, int], generation: in
 
 
 def _cut_queues(storage: Storage, to: int) -> None:
-    """Leave in each queue what the checkpoint vouches for and what lies below `to`; the rest is dispatched again from the log.
-
-    Units are not synced: should old ones come back, they lie behind what the checkpoint names and are written over.
-    """
+    """Durably leave in each queue what the checkpoint vouches for and what lies below `to`; the rest is dispatched again from the log."""
     try:
         held = checkpoint.load(storage)
     except side_file.DamagedSideFile:
@@ -123,8 +120,7 @@ def _cut_queues(storage: Storage, to: int) -> None:
     if ends is None:
         checkpoint.remove(storage)
         return
-    for topic, queue in keys_on_disk(storage):
-        _truncate_queue(storage, folder_of(topic, queue), ends.get((topic, queue), 0), held.file_units)
+    surplus.clear(storage, ends, held.file_units)
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
     keys = held.keys if held.end <= to else key_index.cut_mark(storage, held.keys, to)
     checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys))
@@ -176,21 +172,6 @@ def _position_at(storage: Storage, held: checkpoint.Checkpoint, key: checkpoint.
             return found
         unit += count
     return None
-
-
-def _truncate_queue(storage: Storage, folder: str, keep: int, file_units: int) -> None:
-    names = storage.list_folder(folder)
-    starts = [int(name) // UNIT_BYTES for name in names]
-    for name, first in zip(names, starts, strict=True):
-        path = f"{folder}/{name}"
-        if first >= keep:
-            storage.unlink(path)
-        elif first + file_units > keep:
-            with contextlib.closing(storage.open(path)) as file:
-                file.truncate((keep - first) * UNIT_BYTES)
-                file.truncate(file_units * UNIT_BYTES)
-    if not storage.list_folder(folder):
-        remove_files(storage, folder)
 
 
 def _cut_segments(storage: Storage, intent: CutIntent) -> None:

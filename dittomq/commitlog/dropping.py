@@ -17,6 +17,7 @@ from dittomq.commitlog.disk.segment import FOLDER, path_of
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
 from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
 from dittomq.commitlog.records.format import store_ms_of
 from dittomq.commitlog.retention import Segment
@@ -80,13 +81,14 @@ def segments_below(storage: Storage, offset: int) -> list[str]:
 
 
 def unlink(storage: Storage, files: OpenFiles, paths: Sequence[str]) -> None:
-    """Remove files, durably as far as the log's own are concerned; those that are gone already are no matter."""
+    """Remove files, durably except those of queues; those that are gone already are no matter."""
     for path in paths:
         files.forget(path)
         with contextlib.suppress(FileNotFoundError):
             storage.unlink(path)
-    if any(path.startswith(f"{FOLDER}/") for path in paths):
-        storage.sync_folder(FOLDER)
+    for folder in (FOLDER, INDEX_FOLDER):
+        if any(path.startswith(f"{folder}/") for path in paths):
+            storage.sync_folder(folder)
 
 
 def empty_from(storage: Storage, files: OpenFiles, dropped: Dropped) -> None:

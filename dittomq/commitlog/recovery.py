@@ -18,12 +18,12 @@ from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers
+from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers, surplus
 from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
-from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, keys_on_disk, path_of, remove_all
+from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, path_of
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.records.seals import Seals
@@ -93,6 +93,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     The log ends where its last whole record does, whatever follows. Raises UnreadableStore.
     """
     notes: list[str] = []
+    layout.files.forget("")  # what was recovered before has files open that may go now
     register = _load_register(layout.storage, notes)
     if layout.options.refills:
         register = Refilling(layout.storage, layout.files, layout.maker, layout.name).run(register, notes)
@@ -113,8 +114,10 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     _begin_queues(layout, index, log.min_offset)
     if held is None:
         checkpoint.remove(layout.storage)
-        remove_all(layout.storage, keys_on_disk(layout.storage))
+        surplus.clear(layout.storage, {}, layout.queue_file_units)
         held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes))
+    elif power_lost:
+        surplus.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
     index.leap(held.leap)
     keys = key_index.recover(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)

@@ -35,6 +35,7 @@ from dittomq.commitlog.settling import is_torn, write_again
 from dittomq.commitlog.state import boot, damaged, identity, lineage_file, watermark
 from dittomq.commitlog.state.boot import StopKind
 from dittomq.commitlog.state.damaged import Register
+from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, LineageEntry, cut_lineage, grows, newest_epoch
@@ -269,8 +270,9 @@ class Store(Front, Mending):
                 self._note_begun_anew()
                 ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self._derived.index.queues.items()}
                 keys = self._derived.dispatch.keys
-                units, leap = self._options.queue_file_units, self._derived.index.leapt(self.applied)
-                held = checkpoint.Checkpoint(self.applied, self._derived.store_ms, units, ranges, keys.mark, leap)
+                units, leap, newest_ms = self._options.queue_file_units, self._derived.index.leapt(self.applied), self._derived.store_ms
+                queues_ms = newest_ms if self.applied == self.end else newest_ms_before(self._log, self.applied)
+                held = checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
             self._save_mark(self.flushed, self._mark.confirmed, self._mark.in_sync)
@@ -278,7 +280,7 @@ class Store(Front, Mending):
             keys.sync()
             producers.save(self._storage, table)
             checkpoint.save(self._storage, held)
-            checkpoint.write_for_rocketmq(self._storage, held, self._mark.confirmed)
+            checkpoint.write_for_rocketmq(self._storage, newest_ms, queues_ms, self._mark.confirmed)
             self._checkpointed = now
 
     def stamp_boot(self) -> None:
@@ -320,15 +322,17 @@ class Store(Front, Mending):
             cut.finish(storage, intent)
             self.generation = intent.generation
         cut.forget_unfinished(storage, self.generation)
-        power_lost = stopped in (StopKind.POWER_LOSS, StopKind.FAILED_SYNC)
+        power_lost = stopped is not StopKind.KILLED and (stopped is not StopKind.CLEAN or checkpoint.is_abort_set(storage))  # RocketMQ's
         self._load(recovery.recover(self._layout, power_lost=power_lost))
-        stands = stopped is StopKind.CLEAN or write_again(self._log, self._seals, self._damage, self.flushed)
+        seen = self._mark.confirmed if stopped is StopKind.KILLED else 0  # a kill takes nothing that readers may have seen
+        stands = stopped is StopKind.CLEAN or (write_again(self._log, self._seals, self._damage, self.flushed) and seen <= self._log.end)
         if not stands:
             self._load(recovery.recover(self._layout, power_lost=power_lost))
         tail_end = recovery.tail_end(self._log, power_lost=power_lost or not stands)
         if stopped is StopKind.KILLED and not (stands and is_torn(self._log, tail_end)):
             stopped = StopKind.FAILED_SYNC
             boot.mark_failed(storage)  # before the traces are cut away
+            self._load(recovery.recover(self._layout, power_lost=True))
         if tail_end > self._log.end:
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.segment import FOLDER as LOG_FOLDER
-from dittomq.commitlog.disk.storage import Storage, Subfolder, read_file, remove_tree, replace_file
+from dittomq.commitlog.disk.storage import Storage, read_file, remove_tree, replace_file
+from dittomq.commitlog.disk.subfolder import Subfolder
 from dittomq.commitlog.gate import reported
 from dittomq.commitlog.state import identity
 from dittomq.offsets import PhysicalOffset

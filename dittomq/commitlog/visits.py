@@ -16,7 +16,7 @@ from dittomq.commitlog.disk.scanning import Found, LegiblePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, carries_seal
-from dittomq.commitlog.records.format import Scan, body_problem, problem_of
+from dittomq.commitlog.records.format import Scan, body_problem, problem_of, store_ms_of
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
 from dittomq.commitlog.state import lineage_file
@@ -85,6 +85,12 @@ def first_record(log: Log, position: int) -> bytes | None:
             return None if problem_of(record, position, sealed=False) else record
         position = span.end
     return None
+
+
+def newest_ms_before(log: Log, position: int) -> int:
+    """A moment at which the records before `position` were stored, or earlier ones, and surely none behind it; 0 when that is not known."""
+    record = first_record(log, position)
+    return 0 if record is None else max(0, store_ms_of(record) - 1)
 
 
 def _span(source: LegiblePages, position: int, stop: int) -> Span | None:

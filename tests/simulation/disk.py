@@ -75,6 +75,11 @@ class Inode:
         page[offset] ^= bits
         return True
 
+    def data_from(self, offset: int) -> int:
+        """Where the first page at or behind `offset` lies that was ever written; the size when none was."""
+        pages = [number * PAGE for number in self.pages if offset < (number + 1) * PAGE]
+        return min(max(offset, min(pages, default=self.size)), self.size)
+
     def new_pages(self, length: int, offset: int) -> int:
         """How many pages a write would add."""
         return sum(1 for number in range(offset // PAGE, (offset + length - 1) // PAGE + 1) if number not in self.pages) if length else 0

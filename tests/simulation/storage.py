@@ -264,6 +264,10 @@ class SimulatedFile:
         self._begin()
         return len(self._inode.pages) * PAGE
 
+    def data_from(self, offset: int) -> int:
+        self._begin()
+        return self._inode.data_from(offset)
+
     def close(self) -> None:
         self._storage.open_files -= not self._closed
         self._closed = True

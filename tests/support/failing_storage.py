@@ -74,6 +74,9 @@ class CrashingFile:
     def disk_bytes(self) -> int:
         return self._file.disk_bytes()
 
+    def data_from(self, offset: int) -> int:
+        return self._file.data_from(offset)
+
     def close(self) -> None:
         self._file.close()
 

@@ -70,6 +70,11 @@ class Machine:
         self.faults = Faults()
         return SimulatedStorage(self.disk, life, self.faults, life.end)
 
+    def beside(self) -> SimulatedStorage:
+        """A door for a look at the disk while the process goes on."""
+        life = Life("look")
+        return SimulatedStorage(self.disk, life, Faults(), life.end)
+
     def open(self) -> Store:
         """Open the store in a new process."""
         return Store.open(self.storage(), self.options, chance=self.chance, wall_ms=1_000)

@@ -52,6 +52,10 @@ class File(Protocol):
         """What its blocks take on the disk; less than its size where it has holes."""
         ...
 
+    def data_from(self, offset: int) -> int:
+        """Where the first byte at or behind `offset` lies that need not be zero: holes are passed over. The size when there is none."""
+        ...
+
     def close(self) -> None:
         """Release the descriptor; syncs nothing."""
         ...
@@ -158,63 +162,6 @@ def remove_tree(storage: Storage, folder: str) -> None:
     storage.remove_folder(folder)
 
 
-class Subfolder:
-    """A folder of a data directory as a data directory of its own. Whoever has the lock of the whole has this one's too."""
-
-    def __init__(self, storage: Storage, folder: str) -> None:
-        self._storage = storage
-        self._folder = folder
-
-    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        return self._storage.open(self._at(path), create=create, readonly=readonly)
-
-    def exists(self, path: str) -> bool:
-        return self._storage.exists(self._at(path))
-
-    def list_folder(self, path: str) -> list[str]:
-        return self._storage.list_folder(self._at(path))
-
-    def make_folder(self, path: str) -> None:
-        self._storage.make_folder(self._at(path))
-        if not path:
-            self._storage.sync_folder(self._folder.rpartition("/")[0])
-
-    def rename(self, old: str, new: str) -> None:
-        self._storage.rename(self._at(old), self._at(new))
-
-    def unlink(self, path: str) -> None:
-        self._storage.unlink(self._at(path))
-
-    def remove_folder(self, path: str) -> None:
-        self._storage.remove_folder(self._at(path))
-
-    def sync_folder(self, path: str) -> None:
-        self._storage.sync_folder(self._at(path))
-
-    def sync_below(self, path: str) -> bool:
-        return self._storage.sync_below(self._at(path))
-
-    def free_bytes(self) -> int:
-        return self._storage.free_bytes()
-
-    def total_bytes(self) -> int:
-        return self._storage.total_bytes()
-
-    def boot_id(self) -> str:
-        return self._storage.boot_id()
-
-    def lock(self, path: str) -> HeldLock:
-        return _LockOfTheWhole()
-
-    def _at(self, path: str) -> str:
-        return f"{self._folder}/{path}" if path else self._folder
-
-
-class _LockOfTheWhole:
-    def release(self) -> None:
-        return
-
-
 class UnderWay:
     """Writes and syncs of one file or folder that have not returned yet. A disk that hangs says nothing: somebody else must look."""
 
@@ -270,6 +217,14 @@ class OsFile:
     def disk_bytes(self) -> int:
         return os.fstat(self._descriptor).st_blocks * _BLOCK_BYTES
 
+    def data_from(self, offset: int) -> int:
+        try:
+            return os.lseek(self._descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return self.size()
+
     def close(self) -> None:
         os.close(self._descriptor)
 
@@ -305,7 +260,7 @@ class OsStorage:
     def list_folder(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(self._at(path)))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_folder(self, path: str) -> None:

@@ -57,7 +57,7 @@ class Leap:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Queues and key index hold exactly the records that end at or below `end`; `store_ms` is the newest among them.
+    """Queues and key index hold exactly the records that end at or below `end`; none of them was stored after `store_ms`.
 
     `ranges` are the queues' offsets, [min, max) for each. `leap` is what a master left out when it led without damaged bytes.
     """
@@ -124,9 +124,9 @@ def forget_for_rocketmq(storage: Storage) -> None:
         storage.sync_folder("")
 
 
-def write_for_rocketmq(storage: Storage, checkpoint: Checkpoint, confirmed: int) -> None:
-    """Durably say in RocketMQ's own file how new the messages in log, queues and key index are."""
-    fields = _ROCKETMQ_FIELDS.pack(checkpoint.store_ms, checkpoint.store_ms, checkpoint.store_ms, 0, confirmed)
+def write_for_rocketmq(storage: Storage, log_ms: int, queues_ms: int, confirmed: int) -> None:
+    """Durably say in RocketMQ's own file up to which store time all messages are in the log, and all in queues and key index."""
+    fields = _ROCKETMQ_FIELDS.pack(log_ms, queues_ms, queues_ms, 0, confirmed)
     replace_file(storage, _ROCKETMQ_CHECKPOINT, fields.ljust(_ROCKETMQ_BYTES, b"\0"))
 
 
@@ -139,6 +139,11 @@ def set_abort(storage: Storage) -> None:
 def abort_is_ours(storage: Storage) -> bool:
     """Whether a process of ours set it and RocketMQ has not touched it since: 5.x puts its own in its place, a clean stop removes it."""
     return storage.exists(_ROCKETMQ_ABORT) and read_file(storage, _ROCKETMQ_ABORT) == _OUR_ABORT
+
+
+def is_abort_set(storage: Storage) -> bool:
+    """Whether the store is in use or was left without a clean stop, ours or RocketMQ's."""
+    return storage.exists(_ROCKETMQ_ABORT)
 
 
 def clear_abort(storage: Storage) -> None:

@@ -246,6 +246,8 @@ def recover(storage: Storage, files: OpenFiles, mark: KeyMark, log: Log, *, powe
     for name in storage.list_folder(FOLDER):
         if name not in mark.files:
             storage.unlink(_path(name))
+    if storage.exists(FOLDER):
+        storage.sync_folder(FOLDER)  # also what a process that died here has unlinked
     if not mark.files:
         return KeyIndex(storage, files, mark, None)
     with files.borrow(_path(mark.files[-1])) as file:

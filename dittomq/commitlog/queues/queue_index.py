@@ -4,8 +4,6 @@
 max <= next. `min` is where a deleted topic begins anew, and may be ahead of `max`. One thread dispatches, any number read.
 """
 
-from collections.abc import Iterable
-
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import name_of
 from dittomq.commitlog.disk.storage import Storage
@@ -179,6 +177,7 @@ class QueueIndex:
         self._files.forget(f"{queue.folder}/")
         if self._storage.exists(queue.folder):
             remove_files(self._storage, queue.folder)
+            self._new_folders[f"{FOLDER}/{queue.topic}"] = None  # what a checkpoint names no more must not come back behind it
 
     def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
         ready = first // self.file_units == queue.ready_number
@@ -240,9 +239,3 @@ def remove_files(storage: Storage, folder: str) -> None:
     for name in storage.list_folder(folder):
         storage.unlink(f"{folder}/{name}")
     storage.remove_folder(folder)
-
-
-def remove_all(storage: Storage, keys: Iterable[QueueKey]) -> None:
-    """Remove the files of these queues; they are built again from the log."""
-    for topic, queue in keys:
-        remove_files(storage, folder_of(topic, queue))
