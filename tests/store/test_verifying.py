@@ -91,6 +91,27 @@ def test_units_that_differ_are_missing_or_lead_nowhere_are_named(machine: Machin
     ]
 
 
+def test_a_unit_far_behind_the_end_of_its_queue_is_surplus(machine: Machine, store: Store) -> None:
+    put(machine, QUEUE_0, UNIT.pack(300, 200, 0), 400 * 20)
+
+    report = verify(on_disk(machine, store))
+
+    assert [(finding.kind, finding.queue, finding.queue_offset) for finding in report.findings] == [(Kind.UNIT_SURPLUS, 0, 400)]
+
+
+def test_a_queue_that_the_log_does_not_name_is_surplus(machine: Machine, store: Store) -> None:
+    seen = on_disk(machine, store)
+    for queue, content in ((8, UNIT.pack(300, 200, 0)), (9, b"")):  # the second one is preallocated, as RocketMQ does
+        seen.storage.make_folder(f"consumequeue/orders/{queue}")
+        file = seen.storage.open(f"consumequeue/orders/{queue}/{0:020d}", create=True)
+        file.truncate(500 * 20)
+        file.pwrite(content, 3 * 20)
+
+    report = verify(seen)
+
+    assert [(finding.kind, finding.queue, finding.queue_offset) for finding in report.findings] == [(Kind.UNIT_SURPLUS, 8, 3)]
+
+
 def test_records_that_may_not_be_read_yet_are_no_fault(machine: Machine, store: Store) -> None:
     store.append([frame(b"unconfirmed", b"too")], 1)
 

@@ -2,15 +2,18 @@
 
 import contextlib
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from dittomq.commitlog.disk.segment import name_of
+from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.inspect import StoreOnDisk
 from dittomq.commitlog.queues.checkpoint import QueueKey
-from dittomq.commitlog.queues.queue_index import folder_of
+from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
 
 _CACHED_QUEUES = 1_024
 _CACHED_UNITS = 256
+_SCANNED_UNITS = 4_096
 
 
 class QueueFiles:
@@ -36,6 +39,22 @@ class QueueFiles:
             self._blocks.popitem(last=False)
         at = (offset - first) * UNIT_BYTES
         return None if at + UNIT_BYTES > len(block) else UNIT.unpack_from(block, at)
+
+    def keys(self) -> list[QueueKey]:
+        """Every queue that has a folder of a name that a topic may have."""
+        return [key for key in keys_on_disk(self._storage) if safe_topic(key[0].encode(errors="surrogateescape"))]
+
+    def behind(self, key: QueueKey, offset: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """Every unit from a message on that is not empty, however far behind, with its offset; holes are passed over."""
+        size = self._size(key)
+        folder = folder_of(*key)
+        for name in self._storage.list_folder(folder) if size else []:
+            low = max(0, offset * UNIT_BYTES - int(name))
+            if low >= size:
+                continue
+            with contextlib.closing(self._storage.open(f"{folder}/{name}", readonly=True)) as file:
+                for first, unit in _set_units(file, low):
+                    yield int(name) // UNIT_BYTES + first, unit
 
     def forget(self, key: QueueKey) -> None:
         """Read the queue's units again when they are asked for."""
@@ -64,3 +83,16 @@ class QueueFiles:
                     found = file.size() // UNIT_BYTES * UNIT_BYTES
             self._file_bytes[key] = found
         return found
+
+
+def _set_units(file: File, at: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Units of a file from byte `at` on, where a unit begins, that name a message, with their numbers in it."""
+    size = file.size() // UNIT_BYTES * UNIT_BYTES
+    while (at := file.data_from(at) // UNIT_BYTES * UNIT_BYTES) < size:
+        block = file.pread(min(_SCANNED_UNITS * UNIT_BYTES, size - at), at)
+        if len(block) < UNIT_BYTES:
+            return  # the file was made shorter meanwhile
+        block = block[: len(block) // UNIT_BYTES * UNIT_BYTES]
+        units = enumerate(UNIT.iter_unpack(block), at // UNIT_BYTES) if any(block) else ()
+        yield from ((number, unit) for number, unit in units if unit[1] > 0 and unit[1] != BLANK_UNIT_BYTES)
+        at += len(block)

@@ -20,12 +20,14 @@ from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.checkpoint import Minimum, QueueKey
 from dittomq.commitlog.records.columns import Columns, Numbers, Truths
 from dittomq.commitlog.records.decoding import Record, decode
-from dittomq.commitlog.records.foreign import INNER_BATCH, SCHEDULE_TOPIC, in_queues
+from dittomq.commitlog.records.foreign import INNER_BATCH, MULTI_DISPATCH, SCHEDULE_TOPIC, in_queues
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.records.walk import Sort, View, problem_of, span_at
 from dittomq.properties import TAGS, tags_code
 
 MAX_FINDINGS = 1_000
+# So many units of a queue behind the end that was seen are compared with what a broker that runs has written there since.
+_LOOKED_AT = 64
 _MAGIC = re.compile("magic [0-9a-f]{8}")
 
 
@@ -264,14 +266,25 @@ class _Queues:
 
     def finish(self) -> None:
         """Say what is left open at the end of the log."""
-        for (topic, queue), seen in self._seen.items():
+        for seen in self._seen.values():
             self._report.undispatched += len(seen.missing)
             for finding in seen.replaced:
                 self._report.note(finding)
-            unit = self._units.at((topic, queue), seen.next)
-            if unit is not None and unit[1] > 0 and not self._came_meanwhile((topic, queue), seen.next, unit):
-                problem = f"the queue has a message {seen.next:,} at {unit[0]:,}, which the log does not have"
-                self._report.note(Finding(Kind.UNIT_SURPLUS, unit[0], topic, queue, seen.next, problem))
+        for key in dict.fromkeys((*self._seen, *self._units.keys())):
+            self._find_surplus(key)
+
+    def _find_surplus(self, key: QueueKey) -> None:
+        """Note the first unit behind the queue's last message in the log, however far behind, that names none."""
+        seen, rightly = self._seen.get(key), 0
+        for offset, unit in self._units.behind(key, 0 if seen is None else seen.next):
+            position = unit[0]
+            if (seen is None and position < self._store.starts[0]) or (rightly == _LOOKED_AT and position >= self._report.end):
+                continue  # it went with the log's beginning; or a broker that runs writes faster than this can look
+            if not self._is_right(key, offset, unit):
+                problem = f"the queue has a message {offset:,} at {position:,}, which the log does not have"
+                self._report.note(Finding(Kind.UNIT_SURPLUS, position, *key, offset, problem))
+                return
+            rightly += 1
 
     def _begin_anew(self, key: QueueKey, seen: _Seen) -> None:
         """RocketMQ has made the topic again: its queue holds what comes now, and a minimum spoke of what came before."""
@@ -316,26 +329,25 @@ class _Queues:
                 self._report.note(Finding(Kind.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones"))
         seen.missing.clear()
 
-    def _came_meanwhile(self, key: QueueKey, offset: int, unit: tuple[int, int, int]) -> bool:
-        """Whether the message of that unit is in the log by now: a broker that runs wrote it behind the end that was seen."""
+    def _is_right(self, key: QueueKey, offset: int, unit: tuple[int, int, int]) -> bool:
+        """Whether the message of that unit is in the log by now, where a broker that runs wrote it behind the end that was seen.
+
+        Or whether RocketMQ was told to put the message of another queue into this one too.
+        """
         position, size, _ = unit
-        if position < self._report.end or size > MAX_RECORD_BYTES:
-            return False
+        sealed, is_new = self._store.seals.at(position).sealed, position >= self._report.end
         segment = position - position % self._store.segment_bytes
-        if not self._store.storage.exists(path_of(segment)):
+        if size > MAX_RECORD_BYTES or (sealed and not is_new) or not self._store.storage.exists(path_of(segment)):
             return False
         with contextlib.closing(self._store.storage.open(path_of(segment), readonly=True)) as file:
             view = View(file.pread(size, position - segment), position, segment + self._store.segment_bytes)
         span = span_at(view, position)
-        if (
-            span is None
-            or span.sort is not Sort.RECORD
-            or span.end != view.end
-            or problem_of(view, span, sealed=self._store.seals.at(position).sealed)
-        ):
+        if span is None or span.sort is not Sort.RECORD or span.end != view.end or problem_of(view, span, sealed=sealed):
             return False
         found = decode(view.data, position)
-        return (found.topic, found.queue, found.queue_offset) == (*key, offset)
+        if not sealed and MULTI_DISPATCH in found.properties:
+            return True
+        return is_new and (found.topic, found.queue, found.queue_offset) == (*key, offset)
 
     def _note(self, kind: Kind, record: Record, problem: str) -> None:
         self._report.note(_finding_of(kind, record, problem))

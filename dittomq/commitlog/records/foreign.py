@@ -41,6 +41,8 @@ from dittomq.properties import TAGS, tags_code
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 INNER_BATCH = 0x80
+# The property that names further queues for a message.
+MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 _DELAY = "DELAY"
 _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 _TRANSACTION = 0xC
