@@ -114,7 +114,7 @@ class Actor:
             drafts = [draft(topic, number % queues, body, tag) for number, body in enumerate(bodies)]
             frames = [Frame([_keyed(each, first + at)]) for at, each in enumerate(drafts)]
         promises.trying_bodies = bodies
-        group = store.append(frames, 1_000)
+        group = store.append(frames, 1_000 + 700 * first)
         promises.log += b"".join(data for _, data in group.pieces)
         promises.trying_bodies = []
         assert len(promises.log) == group.end

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.commitlog import swap
+from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.state.damaged import Damage, DamagedRange
 from dittomq.commitlog.store import Frame, StopKind, Store
 from dittomq.errors import ProducerExpired
@@ -22,11 +24,13 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from tests.crash.actor import mend_all
 from tests.crash.key_files import entries_of, key_files
 from tests.crash.promises import Cut, Promises
-from tests.simulation.parser import ParsedLog, ParsedRecord, parse_log
+from tests.crash.queue_files import QueueKey, differences, properties_of, unit_in, unit_of
+from tests.simulation.parser import ParsedLog, ParsedRecord, parse_log, record_at
 from tests.support.failing_storage import Crashed, CrashingStorage
 from tests.support.stores import SMALL, Machine, draft, queues_of
 
-_UNIT = struct.Struct(">qiq")
+# RocketMQ's checkpoint: store times up to which all is durable in the log, the queues and the key index.
+_TIMES = struct.Struct(">qqq")
 # What every start writes anew or builds again, the tail of a cut, which has to last from the intent on only, and a copy's own files.
 _RESTLESS = ("dittomq/watermark", "dittomq/boot", "lock", "abort", "consumequeue/", "index/", "dittomq/tail-", "dittomq/resync/")
 
@@ -41,14 +45,16 @@ class Judge:
 
     def judge(self) -> None:
         """Recover, recover again, and use the store."""
+        self._check_times()
         if self._chance.random() < 0.5:
             self._die_in_recovery()
         store = self._open()
         self._see_swap(store)
         self._check_words(store)
+        self._use(store)
         first = self._kept()
         facts = _facts(store)
-        self._check_bytes(store)
+        self._check_bytes(store, store.stopped)
         table = self._check_table()
 
         self._stop()
@@ -57,8 +63,10 @@ class Judge:
         assert _facts(again) == facts, f"a second recovery finds {_facts(again)} where the first one found {facts}"
         changed = sorted(path for path, data in _differences(first, self._kept()))
         assert not changed, f"a second recovery changes {changed}"
-        log = self._check_bytes(again)
-        self._check_queues(again, log)
+        self._use(again)
+        log = self._check_bytes(again, StopKind.POWER_LOSS)  # the first start has said what it was
+        begins = self._check_queues(again, log)
+        self._check_files(log, begins)
         self._check_keys(again, log)
         self._check_producers(again, log)
         self._check_copy()
@@ -80,6 +88,11 @@ class Judge:
         for low, high in store.damaged:
             assert not Damage((DamagedRange(low, high),)).without_all(known).ranges, f"{low} to {high} was never damaged"
         mend_all(store, self._promises.log + self._promises.trying_bytes)
+
+    def _use(self, store: Store) -> None:
+        """Say that this boot uses the store, or die before that."""
+        if self._chance.random() < 0.5:
+            store.stamp_boot()
 
     def _stop(self) -> None:
         """Whatever a recovery has answered for survives the worst."""
@@ -138,8 +151,8 @@ class Judge:
         if promises.marked_failed:
             assert store.stopped in {StopKind.FAILED_SYNC, StopKind.EMPTY}, f"{store.stopped} is said, and a sync had failed"
 
-    def _check_bytes(self, store: Store) -> ParsedLog:
-        """The log on disk holds all that was promised, whole, and nothing else."""
+    def _check_bytes(self, store: Store, stopped: StopKind) -> ParsedLog:
+        """The log on disk holds all that was promised to survive such a stop, whole, and nothing else."""
         promises = self._promises
         log = parse_log(self._machine.files())
         assert log.start in promises.begins, f"the log begins at {log.start}"
@@ -153,8 +166,8 @@ class Judge:
         common = min(len(log.content), len(written))
         assert log.content[:common] == written[:common], "the log holds other bytes than were written"
         assert log.end >= promises.flushed, f"{promises.flushed - log.end} flushed bytes are gone"
-        if store.stopped in {StopKind.KILLED, StopKind.CLEAN} and not promises.disk_died:
-            assert log.end >= len(promises.log), f"{store.stopped} is said, and {len(promises.log) - log.end} bytes are gone"
+        if stopped in {StopKind.KILLED, StopKind.CLEAN} and not promises.disk_died:
+            assert log.end >= len(promises.log), f"{stopped} is said, and {len(promises.log) - log.end} bytes are gone"
         if not promises.power_lost and not promises.disk_failed:
             assert log.end >= len(promises.log), "a kill lost what was written"
         self._check_surplus(log)
@@ -181,12 +194,35 @@ class Judge:
         files = self._machine.files()
         return cut.log[cut.to :] in [data for path, data in files.items() if path.startswith(f"dittomq/tail-{cut.to}-")]
 
-    def _check_queues(self, store: Store, log: ParsedLog) -> None:
-        """Queue offsets are dense, and the units on disk are those that a rebuild from the log's bytes gives."""
+    def _check_times(self) -> None:
+        """What RocketMQ's own checkpoint calls stored is on the disk: in the log, in its queue, in the key index.
+
+        What was stored in its very millisecond may be newer; RocketMQ goes back three seconds more.
+        """
+        files, promises = self._machine.files(), self._promises
+        if "checkpoint" not in files or promises.swap_intended or promises.trying_deletion:
+            return
+        log_ms, queues_ms, keys_ms = _TIMES.unpack_from(files["checkpoint"])
+        keyed = {at for path, data in files.items() if path.startswith("index/") for _, at in entries_of(data, slots=SMALL.key_sizes.slots)}
+        rotten = Damage(tuple(DamagedRange(*each) for each in sorted(promises.rotten)))
+        for record in parse_log({f"commitlog/{0:020d}": promises.log}).records:
+            at, minimum = record.physical_offset, promises.minimums.get((record.topic, record.queue), 0)
+            if at < max(promises.begins) or rotten.touches(at, at + record.size):
+                continue
+            if record.stored_ms < log_ms:
+                assert record_at(files, at) == record, f"RocketMQ is told that the log holds all up to {log_ms}"
+            if record.stored_ms < queues_ms and record.queue_offset >= minimum:
+                assert unit_in(files, record, SMALL.queue_file_units) == unit_of(record), (
+                    f"RocketMQ is told that queues hold all up to {queues_ms}"
+                )
+            if record.stored_ms < keys_ms and "KEYS" in properties_of(record):
+                assert at in keyed, f"RocketMQ is told that the key index holds all up to {keys_ms}"
+
+    def _check_queues(self, store: Store, log: ParsedLog) -> dict[QueueKey, int]:
+        """Queue offsets are dense, and every queue ends and begins where it should; where they begin."""
         promises, cut = self._promises, self._promises.cutting
         store.dispatch(store.end)
         assert store.applied == store.end
-        files = self._machine.files()
         dropped = {
             key: sum(1 for _, position in entries if position < log.start)
             for key, entries in queues_of(promises.log, SMALL.segment_bytes).items()
@@ -204,15 +240,24 @@ class Judge:
             assert high == stop, f"{key} ends at {high}"
             if not promises.trying_deletion and cut is None:
                 assert low == max(first, min(promises.minimums.get(key, 0), high)), f"{key} begins at {low}"
-            for record in records[low - first :]:
-                unit = (record.physical_offset, record.size, _tag_hash(record.properties))
-                assert _unit_at(files, key, record.queue_offset) == unit, f"unit {record.queue_offset} of {key} is wrong"
         for key in store.queues():
             assert key in expected or store.queue_range(*key)[1] == 0, f"{key} is in no record"
+        return {key: store.queue_range(*key)[0] for key in store.queues()}
+
+    def _check_files(self, log: ParsedLog, begins: Mapping[QueueKey, int]) -> None:
+        """The queues on disk are those that a rebuild from the log's bytes gives, and the store finds nothing wrong with itself."""
+        assert list(differences(self._machine.files(), log.records, begins, units=SMALL.queue_file_units)) == []
+        if log.end > log.start:
+            report = verify(open_on_disk(self._machine.beside(), "here"))
+            assert report.whole, f"the store on disk finds {report.findings}"
 
     def _check_keys(self, store: Store, log: ParsedLog) -> None:
-        """The key index is what the log makes of it, to the byte; where the log has lost its beginning, what follows that is."""
+        """The key index is written, and is what the log makes of it."""
         store.checkpoint()
+        self._check_index(log)
+
+    def _check_index(self, log: ParsedLog) -> None:
+        """It is that to the byte; where the log has lost its beginning, what follows that is."""
         found = {path.removeprefix("index/"): data for path, data in self._machine.files().items() if path.startswith("index/")}
         slots, entries = SMALL.key_sizes.slots, SMALL.key_sizes.entries
         expected = {file.name: file.encode() for file in key_files(log.records, slots=slots, entries=entries)}
@@ -229,7 +274,7 @@ class Judge:
         """Every sequence of every producer is known where the log has it, and none beyond."""
         beyond: dict[str, int] = {}
         for record in log.records:
-            properties = _properties(record.properties)
+            properties = properties_of(record)
             if "PID" in properties and not self._is_expired(store, properties):
                 found = store.find_sequence(properties["PID"], int(properties["SEQ"]))
                 assert found is not None
@@ -258,18 +303,26 @@ class Judge:
         return table
 
     def _go_on(self, store: Store, log: ParsedLog) -> None:
-        """The store takes new messages, which then survive the worst as well."""
+        """The store takes new messages, which then survive the worst as well, with what follows from them if it was closed cleanly."""
         self._machine.kill()
         store = self._open()
         store.begin_epoch(LineageEntry(Epoch(newest_epoch(store.lineage) + 1), 0, 9, PhysicalOffset(store.end)))
         store.append([Frame([draft("orders", 0, b"afterwards"), draft("orders", 9, b"afterwards")])], 1_000)
         store.sync()
+        begins = {key: store.queue_range(*key)[0] for key in store.queues()}
+        if closes := self._chance.random() < 0.5:
+            store.dispatch(store.end)
+            store.close(clean=True)
         self._machine.lose_power(all_unsynced=True)
-        again = self._open()
         end = parse_log(self._machine.files())
         assert end.content.startswith(log.content)
         assert [record.body for record in end.records[len(log.records) :]] == [b"afterwards"] * 2
+        if closes:
+            self._check_files(end, begins)
+            self._check_index(end)
+        again = self._open()
         again.dispatch(again.end)
+        self._check_files(end, begins)
         offsets = [record.queue_offset for record in end.records if (record.topic, record.queue) == ("orders", 0)]
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
 
@@ -280,21 +333,3 @@ def _facts(store: Store) -> tuple[object, ...]:
 
 def _differences(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
     return [(path, after.get(path, b"")) for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
-
-
-def _unit_at(files: Mapping[str, bytes], key: tuple[str, int], offset: int) -> tuple[int, int, int]:
-    units = SMALL.queue_file_units
-    path = f"consumequeue/{key[0]}/{key[1]}/{offset // units * units * _UNIT.size:020d}"
-    return _UNIT.unpack_from(files[path], offset % units * _UNIT.size)
-
-
-def _properties(raw: bytes) -> dict[str, str]:
-    return dict(pair.split("\x01") for pair in raw.decode().split("\x02") if pair)
-
-
-def _tag_hash(raw: bytes) -> int:
-    """Java's hash of the tag, as RocketMQ puts it into a unit; 0 without a tag."""
-    code = 0
-    for character in _properties(raw).get("TAGS", ""):
-        code = (31 * code + ord(character)) % (1 << 32)
-    return code - (1 << 32) if code >= 1 << 31 else code

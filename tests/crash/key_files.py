@@ -63,10 +63,11 @@ def key_files(records: Sequence[ParsedRecord], *, slots: int, entries: int) -> l
 
 
 def entries_of(data: bytes, *, slots: int) -> list[tuple[int, int]]:
-    """Hash and position of each entry of a file."""
+    """Hash and position of each entry of a file, as far as the file goes."""
     count: int = _HEADER.unpack_from(data)[5]
     first = _HEADER.size + slots * 4 + _ENTRY.size
-    return [_ENTRY.unpack_from(data, first + number * _ENTRY.size)[:2] for number in range(count - 1)]
+    there = min(count - 1, max(0, len(data) - first) // _ENTRY.size)
+    return [_ENTRY.unpack_from(data, first + number * _ENTRY.size)[:2] for number in range(there)]
 
 
 def _next_file(files: Sequence[KeyFile], stored_ms: int, slots: int, entries: int) -> KeyFile:

@@ -7,16 +7,17 @@ import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dittomq.commitlog import cut, dropping, swap
+from dittomq.commitlog import cut, dropping, recovery, swap
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import File, Storage
-from dittomq.commitlog.queues import checkpoint, producers
+from dittomq.commitlog.queues import checkpoint, producers, surplus
 from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.queues.queue_index import QueueIndex
 from dittomq.commitlog.state import boot, damaged, identity, watermark
@@ -188,6 +189,36 @@ def cut_leaves_the_producers(patch: Patch) -> None:
     patch.setattr(producers, "cut_snapshot", _nothing)
 
 
+def cut_leaves_the_units(patch: Patch) -> None:
+    patch.setattr(cut, "surplus", SimpleNamespace(clear=_nothing))
+
+
+def cut_units_not_synced(patch: Patch) -> None:
+    patch.setattr(surplus, "_sync", _nothing)
+
+
+def recovery_leaves_the_units(patch: Patch) -> None:
+    def recover(layout: recovery.Layout, *, power_lost: bool) -> recovery.Recovered:
+        return real(layout, power_lost=False)
+
+    real = recovery.recover
+    patch.setattr(recovery, "recover", recover)
+
+
+def rocketmq_told_of_more_than_the_queues_hold(patch: Patch) -> None:
+    patch.setattr("dittomq.commitlog.store.newest_ms_before", lambda *_: 1 << 50)
+
+
+def rocketmq_told_before_anything_is_synced(patch: Patch) -> None:
+    def early(store: Store) -> None:
+        newest_ms = store._derived.store_ms  # noqa: SLF001 - takes the product apart
+        checkpoint.write_for_rocketmq(store._storage, newest_ms, newest_ms, 0)  # noqa: SLF001
+        real(store)
+
+    real = Store.checkpoint
+    patch.setattr(Store, "checkpoint", early)
+
+
 def cut_keeps_its_generation(patch: Patch) -> None:
     real = identity.save
     patch.setattr(identity, "save", lambda storage, who: real(storage, replace(who, generation=0)))
@@ -302,6 +333,11 @@ MUTANTS = {
     "zeros not written over the tail": Mutant(zeros_not_written_over_the_tail, ("cut",)),
     "cut leaves the watermark": Mutant(cut_leaves_the_watermark, ("cut",)),
     "cut leaves the producers": Mutant(cut_leaves_the_producers, ("cut",)),
+    "cut leaves the units": Mutant(cut_leaves_the_units, ("cut",)),
+    "cut units not synced": Mutant(cut_units_not_synced, ("cut",)),
+    "recovery leaves the units": Mutant(recovery_leaves_the_units, ("recover-ahead",)),
+    "RocketMQ told of more than the queues hold": Mutant(rocketmq_told_of_more_than_the_queues_hold, ("checkpoint",)),
+    "RocketMQ told before anything is synced": Mutant(rocketmq_told_before_anything_is_synced, ("checkpoint",)),
     "cut keeps its generation": Mutant(cut_keeps_its_generation, ("cut",)),
     "failure not marked": Mutant(failure_not_marked, ("append", "recover-failed")),
     "failure at a clean stop not marked": Mutant(failure_at_a_clean_stop_not_marked, ("first-start",)),

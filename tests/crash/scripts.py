@@ -277,6 +277,19 @@ def after_a_power_loss(actor: Actor) -> None:
     actor.loses_power()
 
 
+def with_queues_ahead_of_the_log(actor: Actor) -> None:
+    """Power was lost behind messages that could be read before they were flushed; the disk had written their units by itself."""
+    in_use(actor)
+    actor.append(20)
+    actor.append(4, topic="fresh")
+    actor.dispatch()
+    disk = actor.machine.disk
+    for inode in disk.inodes_below("consumequeue"):
+        inode.sync()
+    disk.sync_below("consumequeue")
+    actor.loses_power(all_unsynced=True)
+
+
 def behind_a_torn_tail(actor: Actor) -> None:
     """Bytes of records that never became whole lie behind the end, in two segments."""
     in_use(actor)
@@ -346,6 +359,7 @@ SCRIPTS = {
     "recover-clean": Script(after_a_clean_stop, restarts),
     "recover-killed": Script(after_a_kill, restarts),
     "recover-power": Script(after_a_power_loss, restarts),
+    "recover-ahead": Script(with_queues_ahead_of_the_log, restarts),
     "recover-torn": Script(behind_a_torn_tail, restarts),
     "recover-renamed": Script(with_a_segment_under_two_names, starts_and_rolls),
     "recover-unnamed": Script(with_a_segment_that_lost_its_name, starts_and_rolls),

@@ -14,7 +14,7 @@ def machine() -> Machine:
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
     finished = set()
-    for operations in range(200):
+    for operations in range(400):
         machine = Machine(random.Random(operations))
         store = filled(machine)
         log, to = whole_log(store), sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])[5]
@@ -41,7 +41,7 @@ def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_no_side_file_speaks_of_a_cut_that_never_was(power: bool) -> None:
     undone = 0
-    for operations in range(200):
+    for operations in range(400):
         machine = Machine(random.Random(operations))
         store = filled(machine)
         starts = sorted(start for _, start in queues_of(whole_log(store), SMALL.segment_bytes)["orders", 0])
