@@ -1,6 +1,7 @@
 """Retention with real processes: files go, readers go on behind them, and a killed slave is waited for."""
 
 import asyncio
+import os
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from dittomq.client.copies import CopyReader, NodeAddress
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import OffsetOutOfRange
 from dittomq.rpc.channel import Channels
+from tests.support.mounts import small_tmpfs
 from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
 from tests.support.traffic import Publishing, messages
 from tests.support.waiting import eventually
@@ -102,3 +104,25 @@ def test_old_files_go_on_master_and_slave_but_not_those_that_a_killed_slave_stil
         group.cluster.start_node("a/1")
         eventually(lambda: group.status().min_offset > newest, "nobody needs the old files any more")
         group.wait_equal()
+
+
+DISK_BYTES = 48 * 1024 * 1024
+USED_PERCENT = 50
+
+
+def test_the_oldest_files_go_while_more_of_the_disk_is_used_than_may_be_and_no_others(tmp_path: Path) -> None:
+    rules = {"retention.max_used_percent": USED_PERCENT, "retention.check_period_ms": 200, "store.reserve_bytes": 4 * SEGMENT_BYTES}
+    with small_tmpfs(tmp_path / "cluster" / "a-0", DISK_BYTES), real_group(tmp_path, shape(0, master=rules)) as group:
+
+        def used() -> float:
+            stat = os.statvfs(group.cluster.data_dir(MASTER))
+            return 1 - stat.f_bavail / stat.f_blocks
+
+        with group.mq.producer() as producer:
+            publishing = Publishing(producer)
+            for first in range(0, 8_000, 1_000):  # 80 MB
+                publishing.publish(messages(first, 1_000, size=10_000))
+                eventually(lambda: used() <= USED_PERCENT / 100, "the disk is no fuller than it may be")
+
+        assert group.status().min_offset == int(segments(group, MASTER)[0]) > 0
+        assert used() > (USED_PERCENT / 100) - 4 * SEGMENT_BYTES / DISK_BYTES, "no more went than had to"

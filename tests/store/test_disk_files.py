@@ -1,0 +1,61 @@
+"""What the door to a real disk says of a file: the blocks that it takes, and where it has anything."""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dittomq.commitlog.disk.storage import File, OsStorage
+from dittomq.commitlog.store import Store, StoreOptions
+from tests.support.stores import frame, open_epoch
+
+MIB = 1024 * 1024
+SIZE = 8 * MIB
+SLACK = 128 * 1024  # a file system takes whole blocks, and some for itself
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[File]:
+    """8 MiB without a byte in it."""
+    with closing(OsStorage(tmp_path).open("file", create=True)) as made:
+        made.truncate(SIZE)
+        yield made
+
+
+def test_a_file_takes_the_blocks_of_what_was_written_and_none_for_its_holes(file: File) -> None:
+    assert file.disk_bytes() <= SLACK
+
+    for at in (MIB, 5 * MIB):
+        file.pwrite(os.urandom(MIB // 2), at)
+        file.fdatasync()
+
+    assert file.size() == SIZE
+    assert MIB <= file.disk_bytes() <= MIB + SLACK
+
+
+def test_a_hole_is_passed_over_and_nothing_that_was_written_is(file: File) -> None:
+    assert file.data_from(0) == file.data_from(SIZE) == SIZE
+
+    file.pwrite(b"unsynced", 5 * MIB + 100)
+
+    assert MIB < file.data_from(0) <= 5 * MIB + 100
+    assert file.data_from(5 * MIB + 103) == 5 * MIB + 103
+    assert file.data_from(6 * MIB) == SIZE
+
+
+def test_a_segment_counts_with_its_blocks_not_with_its_size(tmp_path: Path) -> None:
+    """A second record of its size does not fit into a segment: the rest of each is a hole."""
+    options = StoreOptions(segment_bytes=4 * MIB, queue_file_units=1_000, reserve_bytes=0)
+    store = Store.open(OsStorage(tmp_path), options, chance=random.Random(1), wall_ms=1)
+    open_epoch(store)
+    for _ in range(2):
+        store.append([frame(os.urandom(5 * MIB // 2))], 1)
+    store.sync()
+
+    found = store.survey(0)
+
+    assert found.end - found.start == 4 * MIB
+    assert 5 * MIB // 2 <= found.disk_bytes <= 5 * MIB // 2 + SLACK
