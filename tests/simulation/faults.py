@@ -91,7 +91,10 @@ def plan(chance: random.Random, machines: Machines, duration_s: float) -> list[F
 
 def stressed(chance: random.Random, machines: Machines, duration_s: float, kinds: Sequence[FaultKind]) -> list[Fault]:
     """Many faults of few kinds, in the order of their times."""
-    return in_order(_fault(chance.choice(kinds), chance, machines, duration_s) for _ in range(_MANY))
+    often = [kind for kind in kinds if kind not in _ONCE]
+    first = [kind for kind in kinds if kind in _ONCE]
+    drawn = [*first, *(chance.choice(often) for _ in range(_MANY - len(first)))]
+    return in_order(_fault(kind, chance, machines, duration_s) for kind in drawn)
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:

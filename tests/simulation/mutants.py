@@ -69,6 +69,7 @@ _LOST_TAILS = (FaultKind.LEFT_BEHIND, FaultKind.POWER_LOSS)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
+_LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
 _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
@@ -97,14 +98,22 @@ MUTANTS = (
     Mutant("no-floor", "min_in_sync_replicas is ignored", of_confirming.ignore_the_floor, 0),
     Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", of_confirming.receipt_claims_flushed, 0),
     Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", of_confirming.timeout_reported_as_ok, 0),
-    Mutant("lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 2),
-    Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 2),
+    Mutant(
+        "lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 1, _LOST_DISKS
+    ),
+    Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 1, _LOST_DISKS),
     Mutant("epoch-again", "a start opens the epoch that was opened before", of_confirming.epoch_not_raised, 0),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 4, _PROMOTIONS),
     Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 8),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
-    Mutant("dedup-not-copied", "sequences of records that were copied are not remembered", of_producers.no_sequences_of_copied_records, 2),
+    Mutant(
+        "dedup-not-copied",
+        "sequences of records that were copied are not remembered",
+        of_producers.no_sequences_of_copied_records,
+        2,
+        _LOST_DISKS,
+    ),
     Mutant(
         "unknown-not-stored", "an unknown outcome is reported as not stored", of_producers.unknown_reported_as_not_stored, 1, _LOST_ANSWERS
     ),
