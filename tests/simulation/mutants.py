@@ -111,7 +111,7 @@ MUTANTS = (
         "dedup-not-copied",
         "sequences of records that were copied are not remembered",
         of_producers.no_sequences_of_copied_records,
-        2,
+        9,
         _LOST_DISKS,
     ),
     Mutant(
