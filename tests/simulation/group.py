@@ -89,4 +89,4 @@ def play(story: Story, shape: Shape = SYNC, seed: int = 1) -> None:
         world.close()
     if failed:
         raise failed[0]
-    assert world.findings == []
+    assert world.findings == [], world.findings
