@@ -68,7 +68,8 @@ def test_no_byte_that_rocketmq_appended_is_thrown_away(visited: Visited, tmp_pat
         kept += (folder / store.recovery_cut.side_file).read_bytes()
     store.close(clean=True)
 
-    assert first_difference(kept.rstrip(b"\0"), appended) == ""
+    same = kept.rstrip(b"\0") == appended
+    assert same, first_difference(kept, appended)
 
 
 def test_verify_finds_nothing_wrong(visited: Visited) -> None:
