@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.ratios import Figure
@@ -41,30 +42,49 @@ _LOOK_EVERY_S = 0.1
 _MIB, _GIB = 1024 * 1024, 1024 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A master at rest: bytes of memory, open files, bytes of its store in blocks and by the sizes of its files."""
+
+    memory_bytes: int
+    files: int
+    disk_bytes: int
+    apparent_bytes: int
+
+
 def measure(folder: Path, quick: bool) -> list[Figure]:
     """Where a figure has a floor, it is the size that files seem to have."""
     queues, gib = (200, 0.03) if quick else (100_000, 20.0)
-    _deed("make", folder / "store", queues, gib)
+    rest = master_at_rest(folder, queues, gib, waits=not quick)
+    seconds = json.loads(_deed("use", folder / "store", queues, gib))
+    name = f"{queues:,} queues, {gib:g} GiB"
+    return [
+        Figure(f"{name}: memory of a master at rest", "MiB", [rest.memory_bytes / _MIB], at_most=300),
+        Figure(f"{name}: its open files", "files", [rest.files], at_most=1024),
+        Figure(f"{name}: disk in blocks, to its size", "GiB", [rest.disk_bytes / _GIB], [rest.apparent_bytes / _GIB]),
+        *(Figure(f"{name}: {what}", "s", [took]) for what, took in seconds.items()),
+    ]
+
+
+def master_at_rest(folder: Path, queues: int, gib: float, *, waits: bool) -> Rest:
+    """Start a master on such a store, which is left in `store` of the folder; `waits`: for its first checkpoint too."""
+    store = folder / "store"
+    _deed("make", store, queues, gib)
     with LocalCluster(folder / "cluster", Shape(slaves=0, master_settings={"store.segment_bytes": _GIB}, usual_ports=False)) as cluster:
         cluster.stop_node(_MASTER)
-        shutil.rmtree(cluster.data_dir(_MASTER))
-        (folder / "store").rename(cluster.data_dir(_MASTER))
+        place = cluster.data_dir(_MASTER)
+        shutil.rmtree(place)
+        store.rename(place)
         cluster.start_node(_MASTER)
         cluster.wait_in_sync(_START_S)
-        if not quick:
-            _await_checkpoint(cluster.data_dir(_MASTER))
+        if waits:
+            _await_checkpoint(place)
         pid = cluster.pid(_MASTER)
         memory, files = _resident(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))
         cluster.stop_node(_MASTER)
-        blocks, apparent = _disk_use(cluster.data_dir(_MASTER))
-        seconds = json.loads(_deed("use", cluster.data_dir(_MASTER), queues, gib))
-    name = f"{queues:,} queues, {gib:g} GiB"
-    return [
-        Figure(f"{name}: memory of a master at rest", "MiB", [memory / _MIB], at_most=300),
-        Figure(f"{name}: its open files", "files", [files], at_most=1024),
-        Figure(f"{name}: disk in blocks, to its size", "GiB", [blocks / _GIB], [apparent / _GIB]),
-        *(Figure(f"{name}: {what}", "s", [took]) for what, took in seconds.items()),
-    ]
+        rest = Rest(memory, files, *_disk_use(place))
+        place.rename(store)
+    return rest
 
 
 def _deed(deed: str, store: Path, queues: int, gib: float) -> str:
@@ -169,6 +189,11 @@ def _use(folder: Path, queues: int) -> dict[str, float]:
     store.dispatch(store.end)
     timed("a checkpoint behind one message", store.checkpoint)
     timed("where each queue begins when half of the log is dropped", lambda: dropping.lows_at(store._derived.index, store.end // 2))  # noqa: SLF001
+    store.close(clean=False)
+    (folder / "dittomq/boot").unlink()
+    began = time.perf_counter()
+    store = open_store(folder)
+    took["start after a power loss"] = time.perf_counter() - began
     store.close(clean=True)
     return took
 
