@@ -1,9 +1,10 @@
 """A broker node makes itself known to every nameserver, each on its own, and hears from them who leads its group."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
@@ -80,6 +81,9 @@ class _Desk:
     refusal: str = ""
     taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
     foreign: bool = False  # it serves another cluster, and has never served ours
+    described: int = 0  # how often this node was described for it
+    reported: int = 0  # the last description that it answered, refused or let pass
+    round_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Registrar:
@@ -137,6 +141,28 @@ class Registrar:
         for desk in self._desks:
             desk.wake.set()
 
+    async def tell(self, within_s: float) -> int:
+        """Report this node as it is now; returns how many nameservers have heard it within the time. Call it while `run` runs."""
+        heard = 0
+
+        async def one(desk: _Desk) -> None:
+            nonlocal heard
+            heard += await self._told(desk)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s), asyncio.TaskGroup() as tasks:
+                for desk in self._desks:
+                    tasks.create_task(one(desk))
+        return heard
+
+    async def _told(self, desk: _Desk) -> bool:
+        number = desk.described + 1  # one that is under way may be of before
+        desk.wake.set()
+        while desk.reported < number:
+            desk.round_over.clear()
+            await desk.round_over.wait()
+        return desk.answer is not None
+
     async def goodbye(self) -> None:
         """End `run` and remove this node from the nameservers that answer within 2 s. Call it once `run` was started."""
         self._leaving.set()
@@ -155,6 +181,7 @@ class Registrar:
         while not self._leaving.is_set() and not self._superseded:
             desk.wake.clear()
             registration = self._describe()
+            desk.described += 1
             try:
                 await self._report(desk, registration)
                 failures = 0
@@ -175,6 +202,8 @@ class Registrar:
                 desk.refusal = "" if isinstance(error, OutOfReach) else str(error)
                 failures += 1
                 pause_s = self._retry_s(failures)
+            desk.reported = desk.described
+            desk.round_over.set()
             self._tell()
             await _wait(desk.wake, pause_s)
 

@@ -24,6 +24,7 @@ from dittomq.replication.promotion import (
     StepDownOrder,
     decide_promotion,
 )
+from dittomq.routes import Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
@@ -37,11 +38,15 @@ log = structlog.get_logger()
 _WRITES_WAIT_S: Final = 3.0
 _LOOKS: Final = 40
 _LOOK_EVERY_S: Final = 0.25
+_TELL_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class HeirParts:
-    """What an heir works with. `pull_tables` makes this node's tables those of its master, as far as that answers."""
+    """What an heir works with. `pull_tables` makes this node's tables those of its master, as far as that answers.
+
+    `tell` reports this node to the nameservers as it is now, within so many seconds, and says how many have heard it.
+    """
 
     config: SlaveConfig
     storage: Storage
@@ -53,6 +58,7 @@ class HeirParts:
     replicas: RemoteReplicas
     place: Place
     pull_tables: Callable[[], Awaitable[None]]
+    tell: Callable[[float], Awaitable[int]]
 
 
 class Heir:
@@ -152,6 +158,15 @@ class Heir:
         parts.node.in_sync = promotion.in_sync
         grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
+        if not planned:
+            await self._tell(grant)
         log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=promotion.may_be_lost)
         parts.place.come_back(BrokerService.MASTER, f"it was promoted and opens epoch {grant.epoch}")
         return RoleChange(grant.epoch, promotion.may_be_lost, comes_back=True)
+
+    async def _tell(self, grant: Grant) -> None:
+        """An old master that starts again asks nameservers who has opened a newer epoch; it must not hear "nobody" from now on."""
+        parts = self._parts
+        parts.node.granted = Opening(grant.epoch, parts.config.node.broker_id)
+        if not await parts.tell(_TELL_S):
+            log.warning("nameservers_not_told", node=parts.config.name, epoch=grant.epoch)

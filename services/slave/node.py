@@ -83,6 +83,7 @@ class SlaveNode:
         self._config = parts.loaded.value
         self._follower = follower
         self.in_sync: tuple[str, ...] = ()  # slaves that were in sync when this node was promoted
+        self.granted: Opening | None = None  # the epoch that this node will open as its group's master
         self._addresses = addresses
         self._id_is_taken = False
         self._registered_as = self.wire_id
@@ -117,7 +118,7 @@ class SlaveNode:
         """What nameservers are told."""
         version = self._parts.metadata.table(TOPICS).version
         self._registered_as = identity.broker_id
-        opening = Opening(self.epoch, newest_opener(self._parts.store.lineage))
+        opening = self.granted or Opening(self.epoch, newest_opener(self._parts.store.lineage))
         return registration(identity, opening, NodeState.SERVING, Table(version, self._all_topics()))
 
     @property

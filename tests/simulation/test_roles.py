@@ -18,6 +18,7 @@ from tests.simulation.shapes import Shape
 from tests.simulation.streams import Ended, Opened
 from tests.simulation.world import Node, Power
 
+NAMESERVER_SETTLES_S = 40.0
 STRICT = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
 
 
@@ -252,5 +253,24 @@ def test_a_promoted_slave_keeps_the_group_when_the_old_master_comes_back() -> No
 
         assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
         assert not (await mq.admin.ha_status("a/0")).writable
+
+    play(story)
+
+
+def test_an_old_master_that_starts_the_moment_another_was_promoted_opens_no_epoch_beside_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer(on_weak="return") as producer:
+            await producer.publish("orders", b"before", queue=0)
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+        await group.kill("a0")
+
+        change = await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        group.node("a0").start()
+        await group.in_sync(mq, "a/1")
+
+        opened = [line for line in group.world.transcript.lines if "epoch_opened" in line and f"epoch={change.epoch} " in line]
+        assert len(opened) == 1, opened
+        assert not (await mq.admin.ha_status("a0:10911")).writable
 
     play(story)
