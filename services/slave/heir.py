@@ -43,10 +43,7 @@ _TELL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HeirParts:
-    """What an heir works with. `pull_tables` makes this node's tables those of its master, as far as that answers.
-
-    `tell` reports this node to the nameservers as it is now, within so many seconds, and says how many have heard it.
-    """
+    """What an heir works with. `pull_tables` makes this node's tables those of its master, as far as that answers."""
 
     config: SlaveConfig
     storage: Storage
@@ -58,16 +55,19 @@ class HeirParts:
     replicas: RemoteReplicas
     place: Place
     pull_tables: Callable[[], Awaitable[None]]
-    tell: Callable[[float], Awaitable[int]]
 
 
 class Heir:
-    """Changes the role of one slave; ask its `errand`."""
+    """Changes the role of one slave; ask its `errand`.
+
+    `tell` reports the node to the nameservers as it is now, within so many seconds, and says how many have heard it.
+    """
 
     def __init__(self, parts: HeirParts) -> None:
         self._parts = parts
         self._address_of: dict[str, str] = {}  # replication addresses of those who answered last, by node
         self._clients = ""
+        self.tell: Callable[[float], Awaitable[int]] = _nobody_hears
         self.errand: Errand[RoleOrder, RoleChange] = Errand(parts.config.name, self._change)
 
     def serves_at(self, address: str) -> None:
@@ -168,5 +168,9 @@ class Heir:
         """An old master that starts again asks nameservers who has opened a newer epoch; it must not hear "nobody" from now on."""
         parts = self._parts
         parts.node.granted = Opening(grant.epoch, parts.config.node.broker_id)
-        if not await parts.tell(_TELL_S):
+        if not await self.tell(_TELL_S):
             log.warning("nameservers_not_told", node=parts.config.name, epoch=grant.epoch)
+
+
+async def _nobody_hears(_: float) -> int:
+    return 0

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -94,11 +93,7 @@ class Slave:
         node = SlaveNode(parts, follower, addresses)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
-
-        async def tell(within_s: float) -> int:
-            return await registrar.tell(within_s)
-
-        heir = self._heir(node, bound := _Bound(parts, lanes, follower, addresses, mender), _Reach(channels, place, tell))
+        heir = self._heir(node, bound := _Bound(parts, lanes, follower, addresses, mender), channels, place)
         clients, ranges = await self._bind(node, bound, heir)
 
         def heard(news: NameserverNews) -> None:
@@ -115,7 +110,7 @@ class Slave:
             *(heard, channels, clock, doors.chance),
             patient=opened.grant is not None,
         )
-        follower.alone = registrar.ask
+        follower.alone, heir.tell = registrar.ask, registrar.tell
         keeper = Keeper(store, lanes.files, node.known)
         duties: list[Duty] = [
             registrar.run,
@@ -169,8 +164,8 @@ class Slave:
         own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.reads, lanes.files, parts.dispatcher))
         return Follower(FollowerParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance), callers)
 
-    def _heir(self, node: SlaveNode, bound: "_Bound", reach: "_Reach") -> Heir:
-        config, doors, channels = self._config, self._doors, reach.channels
+    def _heir(self, node: SlaveNode, bound: "_Bound", channels: Channels, place: Place) -> Heir:
+        config, doors = self._config, self._doors
         parts = HeirParts(
             config=config,
             storage=doors.storage,
@@ -180,9 +175,8 @@ class Slave:
             addresses=bound.addresses,
             routes=RouteCache(config.node.nameservers, channels, doors.clock),
             replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
-            place=reach.place,
+            place=place,
             pull_tables=bound.parts.puller.pull_once,
-            tell=reach.tell,
         )
         return Heir(parts)
 
@@ -262,15 +256,6 @@ class _Bound:
     follower: Follower
     addresses: MasterAddresses
     mender: Mender
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """How an heir reaches others, and ends this process."""
-
-    channels: Channels
-    place: Place
-    tell: Callable[[float], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
