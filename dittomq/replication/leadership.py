@@ -198,6 +198,10 @@ class Leadership:
         self._own = own
         self._taken_over = True
 
+    def took_a_part(self, own: OwnLog) -> None:
+        """A TakeOver came to a stop before its end: the log is `own`, durably, and decides nothing yet."""
+        self._own = own
+
     def decide(self, now: float) -> Decision:
         """What to do now; ask again after every event and every tick, until it is Lead or Follow."""
         found, decision = self._find(now)

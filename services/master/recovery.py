@@ -14,7 +14,7 @@ from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, OutOfReach
+from dittomq.errors import CorruptRecord, DiskFull, OffsetOutOfRange, OutOfReach
 from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
@@ -24,6 +24,7 @@ from dittomq.replication.leadership import Follow, Lead, Leadership, OwnLog, Ref
 log = structlog.get_logger()
 
 _TICK_S = 0.25
+_ROOM_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +154,20 @@ class Recovery:
             log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
             self.slave_gone(plan.source)
             return
+        except DiskFull as full:
+            await self._keep_what_came()
+            self.waiting_for = f"room on its disk: {full}"
+            await asyncio.sleep(_ROOM_S)
+            return
         self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
         self.confirmed = max(self.confirmed, self._confirmed_of[plan.source])
         self._leadership.took_over(self._own)
+
+    async def _keep_what_came(self) -> None:
+        """The rest is taken from there on."""
+        await self._lane.call(self._store.sync)
+        self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
+        self._leadership.took_a_part(self._own)
 
     async def _start(self, plan: TakeOver, source: LogSource) -> TakeOver:
         """Cut the own log, durably; one that holds nothing begins where the slave's does now, with its queues."""

@@ -32,3 +32,29 @@ def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_t
         assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
 
     play(story)
+
+
+def test_a_master_whose_disk_has_no_room_for_the_tail_that_it_must_take_waits_for_it_and_loses_nothing() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        bodies = [b"%d" % number + bytes(20_000) for number in range(60)]
+        async with mq.producer() as producer:
+            for body in bodies:
+                await producer.publish("orders", body, queue=0)
+        await group.in_sync(mq)
+        await group.replace_disk("a0")
+        disk = group.node("a0").disk
+        disk.capacity_bytes = disk.used_bytes() + 1_500 * 1024
+
+        await asyncio.sleep(30.0)
+
+        assert "room on its disk" in (await mq.admin.ha_status("a0:10911")).waiting_for
+        disk.capacity_bytes = BOUNDLESS
+        await group.in_sync(mq)
+        reader = mq.reader("orders", queue=0)
+        found: list[bytes] = []
+        while len(found) < len(bodies):
+            found += [message.body for message in (await reader.pull(len(found))).messages]
+        assert found == bodies
+
+    play(story)
