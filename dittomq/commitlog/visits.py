@@ -5,8 +5,8 @@ kill our own last records have no such border. There the first whole record is t
 two hosts as ours never do. One that carries a wrong CRC, and nothing else strange, is a torn one of ours, unless RocketMQ's own
 marks say that it was here.
 
-RocketMQ takes a torn record of ours for whole when only its last bytes are missing, and appends behind it. That one record is
-damaged then, and what follows it is theirs.
+RocketMQ takes a torn record, of ours or of its own, for whole when only its last bytes are missing, and appends behind it. That one
+record is damaged then, and what follows it is theirs.
 """
 
 import xxhash
@@ -42,14 +42,16 @@ class Visits:
         return self.seals.at(position).sealed and self._note(position, sure=self._sure)
 
     def begin_behind_torn_at(self, position: int) -> int | None:
-        """Where someone else's records begin behind a torn one at `position` that RocketMQ took for whole; None where none do."""
+        """Where records of RocketMQ's go on behind a torn one at `position`, ours or its own, that it took for whole; None where none do."""
         source = LegiblePages(self._log)
         span = _span(source, position, self._log.stop)
         if span is None or span.sort is Sort.MARK or body_problem(source.read(position, span.end - position, span.end), position):
             return None
         end = span.end
+        if not self.seals.at(position).sealed:  # one of theirs, of before they were killed
+            return None if first_record(self._log, end) is None else end
         known = any((entry.start, entry.opener_id) == (end, FOREIGN) for entry in self._lineage)
-        return end if known or (self.seals.at(position).sealed and self._note(end, sure=self._sure)) else None
+        return end if known or self._note(end, sure=self._sure) else None
 
     def ours(self, found: Found) -> Found:
         """What of these sealed records behind our watermark, scanned singly, is ours: all up to the first one of another hand."""

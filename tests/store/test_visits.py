@@ -176,6 +176,30 @@ def test_a_torn_record_of_ours_that_rocketmq_took_for_whole_does_not_take_what_i
         machine.kill()
 
 
+def test_a_torn_record_that_a_killed_rocketmq_left_and_the_next_one_took_for_whole_is_damaged_alone(machine: Machine) -> None:
+    end, log = left(machine, clean=True)
+    offsets = {("orders", queue): 20 for queue in range(3)}
+    before = foreign_log(THEIRS[:20], end, SEGMENT, offsets)
+    begun = end + len(before)
+    torn = foreign_log(THEIRS[20:21], begun, SEGMENT, offsets)
+    torn = torn[:-6] + bytes(6)
+    behind = begun + len(torn)
+    theirs = foreign_log(THEIRS[21:], behind, SEGMENT, offsets)
+    put_log(machine, before + torn + theirs, end)
+
+    for _ in range(2):
+        store = machine.open()
+        assert (store.recovery_cut, store.damaged) == (None, [(begun, behind)])
+        assert stretches(store) == [(1, False, 0), (1, True, end)]
+        assert whole_log(store) == log + before + torn + theirs
+        store.dispatch(store.end)
+        assert [store.queue_range("orders", queue)[1] for queue in range(3)] == [20 + 14, 20 + 13, 20 + 13]
+        for queue, first in ((0, 20), (1, 20), (2, 20 + 7)):  # message 26 of queue 2 is the torn one
+            found = [message.body for message in store.read_queue("orders", queue, first, 100, 1 << 20).messages]
+            assert found == [each.body for each in THEIRS if each.queue == queue][first - 20 :]
+        machine.kill()
+
+
 def test_a_second_visit_begins_a_second_stretch(machine: Machine) -> None:
     end, _ = left(machine, clean=True)
     first = append(machine, end)
