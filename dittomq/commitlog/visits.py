@@ -42,7 +42,7 @@ class Visits:
         return self.seals.at(position).sealed and self._note(position, sure=self._sure)
 
     def begin_behind_torn_at(self, position: int) -> int | None:
-        """Where records of RocketMQ's go on behind a torn one at `position`, ours or its own, that it took for whole; None where none do."""
+        """Where RocketMQ went on behind a torn record at `position`, ours or its own, that it took for whole; None where it did not."""
         source = LegiblePages(self._log)
         span = _span(source, position, self._log.stop)
         if span is None or span.sort is Sort.MARK or body_problem(source.read(position, span.end - position, span.end), position):
