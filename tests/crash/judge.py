@@ -246,7 +246,8 @@ class Judge:
 
     def _check_files(self, log: ParsedLog, begins: Mapping[QueueKey, int]) -> None:
         """The queues on disk are those that a rebuild from the log's bytes gives, and the store finds nothing wrong with itself."""
-        assert list(differences(self._machine.files(), log.records, begins, units=SMALL.queue_file_units)) == []
+        odd = list(differences(self._machine.files(), log.records, begins, units=SMALL.queue_file_units))
+        assert odd == [], "; ".join(odd)
         if log.end > log.start:
             report = verify(open_on_disk(self._machine.beside(), "here"))
             assert report.whole, f"the store on disk finds {report.findings}"

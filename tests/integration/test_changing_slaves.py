@@ -87,7 +87,7 @@ def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_cop
         link.heal()
         eventually(lambda: group.events(slave, "copied_anew"), "the slave has copied what there is")
         eventually(lambda: is_in_sync(group, slave), "the slave is back with its copy")
-        [told] = group.events(slave, "copying_anew")
+        told = group.events(slave, "copying_anew")[0]  # told once more when the master's log begins later by then
         assert "this log begins at" in told["reason"]
         assert f"bytes 0 to {end:,}, which the master does not have any more" in told["kept_until_then"]
         history.publish(producer, SOME, size=2_000)

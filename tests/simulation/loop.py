@@ -12,6 +12,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _TURNS_WITHOUT_TIME = 100_000
+_MOST_TURNS = 2_000_000
 
 
 class Deadlock(BaseException):
@@ -70,7 +71,7 @@ class _VirtualTime:
     def __init__(self, loop: "SimulatedLoop") -> None:
         self._loop = loop
         self.now = 0.0
-        self._turns = 0
+        self._turns = self._all_turns = 0
 
     def select(self, timeout: float | None) -> list[Never]:
         if timeout is None:
@@ -78,6 +79,11 @@ class _VirtualTime:
         self._turns = self._turns + 1 if timeout == 0 else 0
         if self._turns > _TURNS_WITHOUT_TIME:
             raise Livelock(f"at {self.now:.6f} s time stands still\n{self._loop.stacks()}")
+        self._all_turns += 1
+        if self._all_turns > _MOST_TURNS:
+            raise Livelock(
+                f"at {self.now:.6f} s the run has taken {_MOST_TURNS:,} turns and does not come to an end\n{self._loop.stacks()}"
+            )
         self.now += timeout
         return []
 

@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", of_streams.say_flushed_when_received, 0),
-    Mutant("gap", "a chunk is lost and the slave writes on behind the gap", of_streams.write_behind_a_gap, 0, _STARTS),
+    Mutant("gap", "a chunk is lost and the slave writes on behind the gap", of_streams.write_behind_a_gap, 1, _STARTS),
     Mutant("equal-length", "copies of equal length are taken for equal", of_streams.trust_equal_length, 2, _CUTS),
     Mutant("hello-ack", "the position in a hello counts before the lineage was accepted", of_streams.count_ack_of_unverified_hello),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),

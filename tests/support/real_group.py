@@ -135,12 +135,15 @@ class RealGroup:
 
     def parsed_log(self, name: str) -> ParsedLog:
         """The node's commit log, read from its files by a parser that shares nothing with the product."""
-        folder = self.cluster.data_dir(name) / "commitlog"
-        return parse_log({f"commitlog/{path.name}": path.read_bytes() for path in sorted(folder.iterdir())})
+        return parse_log({f"commitlog/{path.name}": path.read_bytes() for path in self._log_files(name)})
 
-    def logs(self) -> dict[str, bytes]:
-        """Every copy's log from its first byte to its end."""
-        return {name: self.parsed_log(name).content for name in self.copies}
+    def logs(self, *, killed: str = "") -> dict[str, bytes]:
+        """Every copy's log from its first byte to its end. That of a killed node, which may end in a torn record, is not parsed."""
+        logs = {name: self.parsed_log(name).content for name in self.copies if name != killed}
+        return logs if not killed else {**logs, killed: b"".join(path.read_bytes() for path in self._log_files(killed))}
+
+    def _log_files(self, name: str) -> list[Path]:
+        return sorted((self.cluster.data_dir(name) / "commitlog").iterdir())
 
     def wait_flushed(self, count: int) -> int:
         """Wait until the master's log holds so many messages, all of them flushed; returns its end."""

@@ -38,6 +38,8 @@ def _clear(storage: Storage, folder: str, end: int, file_units: int) -> None:
         if first + file_units > end:
             with contextlib.closing(storage.open(f"{folder}/{name}")) as file:
                 _zero_behind(file, (end - first) * UNIT_BYTES)
+                if file.size() < file_units * UNIT_BYTES:  # nothing is built into it again when all its records were dropped
+                    file.truncate(file_units * UNIT_BYTES)
     if not left:
         storage.remove_folder(folder)
 
