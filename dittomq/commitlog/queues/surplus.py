@@ -37,15 +37,15 @@ def _clear(storage: Storage, folder: str, end: int, file_units: int) -> None:
         left = True
         if first + file_units > end:
             with contextlib.closing(storage.open(f"{folder}/{name}")) as file:
-                _zero_behind(file, (end - first) * UNIT_BYTES)
-                if file.size() < file_units * UNIT_BYTES:  # nothing is built into it again when all its records were dropped
-                    file.truncate(file_units * UNIT_BYTES)
+                _zero_behind(file, (end - first) * UNIT_BYTES, file_units * UNIT_BYTES)
     if not left:
         storage.remove_folder(folder)
 
 
-def _zero_behind(file: File, at: int) -> None:
+def _zero_behind(file: File, at: int, full_size: int) -> None:
     size = file.size()
+    if size < full_size:  # nothing is built into it again when all its records were dropped
+        file.truncate(full_size)
     while (at := file.data_from(at)) < size:
         data = file.pread(_READ_BYTES, at)
         if set_bytes := len(data.rstrip(b"\0")):
