@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from dittomq.message import Receipt
-from tests.simulation.history import Harm, History, Outcome, Publish
+from tests.simulation.history import Harm, History, Outcome, Publish, Read
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.parser import Malformed, ParsedLog, ParsedRecord, parse_log
 
@@ -142,15 +142,19 @@ def _undone_reads(history: History, log: ParsedLog) -> Iterator[Broken]:
         if publish is None:
             yield Broken(Invariant.I7, f"{read.node} served {read.body[:20]!r} at {where}, which nobody published")
             continue
-        if read.may_be_undone or read.physical_offset < log.start or not _confirmed_for_good(history, read.at, publish):
+        if read.may_be_undone or read.physical_offset < log.start or not _confirmed_for_good(history, read, publish):
             continue
         if lies.get((read.topic, read.queue, read.queue_offset)) != read.body:
             yield Broken(Invariant.I6, f"{read.node} served {publish.name} as confirmed at {where}, and it is not there any more")
 
 
-def _confirmed_for_good(history: History, at: float, publish: Publish) -> bool:
-    """Whether what was confirmed when it was read outlives what happened since."""
-    if publish.receipt is not None and history.must_survive(publish):
+def _confirmed_for_good(history: History, read: Read, publish: Publish) -> bool:
+    """Whether what was confirmed when it was read outlives what happened since.
+
+    A receipt may be that of a later try: the first one was read, and lost with its answer.
+    """
+    at, receipt = read.at, publish.receipt
+    if receipt is not None and receipt.physical_offset == read.physical_offset and history.must_survive(publish):
         return True
     masters = history.masters_since(at)
     if history.any_harmed(masters, at, Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
