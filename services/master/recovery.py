@@ -149,25 +149,24 @@ class Recovery:
             for start, end in _by_epoch(plan):
                 await self._lane.call(lambda start=start: self._store.adopt_lineage(_lineage_upto(plan.lineage, start)))  # type: ignore[misc]
                 await self._copy(source.fetch(start, end))
-            await self._lane.call(self._store.sync)
+            await self._hold_what_came()
         except (OutOfReach, CorruptRecord, OffsetOutOfRange) as problem:
             log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
             self.slave_gone(plan.source)
             return
         except DiskFull as full:
-            await self._keep_what_came()
+            await self._hold_what_came()
+            self._leadership.took_a_part(self._own)
             self.waiting_for = f"room on its disk: {full}"
             await asyncio.sleep(_ROOM_S)
             return
-        self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
         self.confirmed = max(self.confirmed, self._confirmed_of[plan.source])
         self._leadership.took_over(self._own)
 
-    async def _keep_what_came(self) -> None:
-        """The rest is taken from there on."""
+    async def _hold_what_came(self) -> None:
+        """Make it durable: the own log reaches as far as that."""
         await self._lane.call(self._store.sync)
         self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
-        self._leadership.took_a_part(self._own)
 
     async def _start(self, plan: TakeOver, source: LogSource) -> TakeOver:
         """Cut the own log, durably; one that holds nothing begins where the slave's does now, with its queues."""
