@@ -2,25 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-
-import pytest
 
 from dittomq.errors import DittoError, NotReady
-from tests.simulation.cluster import log_into
 from tests.simulation.forgetful import OLD_S, Group, play
 from tests.simulation.world import Power, World
 
 EARLY = 3
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    log_into(world)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 async def say(group: Group, topic: str, body: bytes) -> int:

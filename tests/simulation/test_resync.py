@@ -1,26 +1,15 @@
 """A slave that its master cannot continue copies the log anew, beside its old store, whatever happens meanwhile."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from dittomq.errors import NotReady
-from tests.simulation.cluster import log_into
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.simulation.world import Power, World
 
 HALF_OPERATIONS = 20
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    log_into(world)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 def log_of(world: World, name: str, folder: str = "") -> ParsedLog:

@@ -1,27 +1,16 @@
 """Retention in a whole group: what goes, for whom it stays, and what becomes of a slave that was away for too long."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from dittomq.broker.config import RetentionTable
 from dittomq.client.copies import NodeAddress
 from dittomq.errors import SessionEnded
-from tests.simulation.cluster import log_into
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.world import Power, World
 
 NODES = {name: NodeAddress("a", number, "test", f"{name}:10911") for number, name in enumerate(("a0", "a1"))}
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    log_into(world)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 def test_what_is_old_goes_on_each_node_by_its_own_rules_and_the_group_goes_on(world: World) -> None:
