@@ -29,6 +29,15 @@ async def degrade(group: Group, mq: AsyncClient, orders: Producer) -> Receipt:
     return receipt
 
 
+async def degrade_for_a_while(group: Group, mq: AsyncClient) -> None:
+    """The same, and then the slave is back and everybody knows."""
+    async with mq.producer(on_weak="return") as orders:
+        await degrade(group, mq, orders)
+    group.node("a2").start()
+    await group.in_sync(mq)
+    await asyncio.sleep(1)
+
+
 def written_down(group: Group, name: str) -> list[tuple[int, int]]:
     """The ranges that have ended, as a machine's disk has them."""
     inode = group.node(name).disk.names.files[PATH]
@@ -100,11 +109,7 @@ def test_a_promoted_slave_says_since_when_its_group_is_degraded_and_how_much_eve
 
 def test_a_slave_that_was_away_learns_of_the_range_when_it_is_back_and_so_knows_it_as_master() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
-        async with mq.producer(on_weak="return") as orders:
-            await degrade(group, mq, orders)
-        group.node("a2").start()
-        await group.in_sync(mq)
-        await asyncio.sleep(1)
+        await degrade_for_a_while(group, mq)
         before = await mq.admin.ha_status("a/0")
         assert not before.degraded
 
@@ -118,11 +123,7 @@ def test_a_slave_that_was_away_learns_of_the_range_when_it_is_back_and_so_knows_
 
 def test_a_master_that_lost_its_disk_learns_the_ranges_from_whom_it_takes_the_log() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
-        async with mq.producer(on_weak="return") as orders:
-            await degrade(group, mq, orders)
-        group.node("a2").start()
-        await group.in_sync(mq)
-        await asyncio.sleep(1)
+        await degrade_for_a_while(group, mq)
         [known] = written_down(group, "a1")
 
         group.node("a0").crash(Power.LOSS)
