@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
-from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.disk.storage import Storage, zero_behind
 from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
 from dittomq.commitlog.queues.queue_index import folder_of, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
@@ -25,7 +25,6 @@ from dittomq.offsets import PhysicalOffset
 _NAME = "cut-intent"
 _KIND = b"CUTI"
 _COPY_BYTES = 1024 * 1024
-_LARGEST_BLOCK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +119,10 @@ def _cut_queues(storage: Storage, to: int) -> None:
     if ends is None:
         checkpoint.remove(storage)
         return
-    surplus.clear(storage, ends, held.file_units)
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
     keys = held.keys if held.end <= to else key_index.cut_mark(storage, held.keys, to)
     checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys))
+    surplus.clear(storage, ends, held.file_units)  # only now: from units that were cleared, or half of one, nobody finds the ends again
 
 
 def _ends_below(storage: Storage, held: checkpoint.Checkpoint, to: int) -> dict[checkpoint.QueueKey, int] | None:
@@ -187,8 +186,5 @@ def _cut_segments(storage: Storage, intent: CutIntent) -> None:
 
 def _zero_rest(storage: Storage, path: str, keep: int, segment_bytes: int) -> None:
     with contextlib.closing(storage.open(path)) as file:
-        file.truncate(keep)
-        file.truncate(segment_bytes)
-        # The last block may hold old bytes behind `keep` on the disk, when an earlier try died between the two.
-        file.pwrite(bytes(min(_LARGEST_BLOCK_BYTES, segment_bytes - keep)), keep)
+        zero_behind(file, keep, segment_bytes)
         file.fdatasync()

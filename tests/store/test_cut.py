@@ -1,8 +1,12 @@
+import contextlib
 import random
 
 import pytest
 
+from dittomq.commitlog.store import Store
 from dittomq.errors import InvalidField, OffsetOutOfRange
+from tests.store.test_key_index import OPTIONS, TOPIC, fill, from_the_log, kept, on_disk
+from tests.support.failing_storage import Crashed, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
 
 
@@ -36,6 +40,32 @@ def test_a_cut_that_dies_anywhere_is_undone_or_finished(power: bool) -> None:
     else:
         pytest.fail("the cut never ran to its end")
     assert finished == {to, len(log)}
+
+
+def test_queues_end_with_the_log_also_when_a_cut_died_in_the_middle_of_clearing_a_unit() -> None:
+    struck = set()
+    for call in range(1, 120):
+        machine = Machine(random.Random(7))
+        store = filled(machine)
+        store.dispatch(store.end)
+        store.checkpoint()
+        queues = queues_of(whole_log(store), SMALL.segment_bytes)
+        store.close(clean=False)
+        door = CrashingStorage(machine.storage(), tear=lambda size: size - 3)  # of the last unit its size is left, and no tag
+        store = Store.open(door, machine.options, chance=machine.chance, wall_ms=1_000)
+        door.strike_in(call, Harm.CRASH)
+        with contextlib.suppress(Crashed):
+            store.cut(sorted(start for _, start in queues["orders", 0])[5])
+        struck.add(door.struck.partition("/")[0])
+        machine.kill()
+
+        again = machine.open()
+        again.dispatch(again.end)
+
+        for key, records in queues.items():
+            held = sum(1 for _, start in records if start < again.end)
+            assert again.queue_range(*key) == (0, held), f"{key} after {door.struck}"
+    assert {"write consumequeue", ""} <= struck, "the cut was struck in its queues, and ran to its end"
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
@@ -117,3 +147,32 @@ def test_queues_that_begin_behind_the_end_of_their_log_are_as_they_were_when_it_
     assert store.queue_range("orders", 0) == (30, 30)
     assert store.minimums() == ahead
     assert store.queue_range("orders", 1) == (0, 20)
+
+
+def test_keys_that_a_cut_took_do_not_come_back_wherever_the_power_is_lost_while_they_go() -> None:
+    calls = cut_half(Machine(random.Random(0), OPTIONS))
+    for call in [number for number, call in enumerate(calls, 1) if " index/" in call]:
+        for seed in range(8):
+            machine = Machine(random.Random(seed), OPTIONS)
+            cut_half(machine, call)
+            machine.lose_power()
+
+            again = machine.open()
+            kept(again)
+            assert on_disk(machine) == from_the_log(whole_log(again)), f"{calls[call - 1]}, seed {seed}"
+
+
+def cut_half(machine: Machine, crash_in: int = 0) -> list[str]:
+    """Cut half of a store whose keys are all on the disk, or die in that many calls of it; the calls."""
+    door = CrashingStorage(machine.storage())
+    store = Store.open(door, OPTIONS, chance=machine.chance, wall_ms=1_000)
+    open_epoch(store)
+    fill(store, range(40))
+    kept(store)
+    starts = sorted(start for _, start in queues_of(whole_log(store), OPTIONS.segment_bytes)[TOPIC, 0])
+    before = door.calls
+    if crash_in:
+        door.strike_in(crash_in, Harm.CRASH)
+    with contextlib.suppress(Crashed):
+        store.cut(starts[18])
+    return door.heard[before:]

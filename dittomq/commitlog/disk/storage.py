@@ -23,6 +23,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 _F_OFD_SETLK = 37
 # What st_blocks counts in, whatever the file system's own block is.
 _BLOCK_BYTES = 512
+_LARGEST_BLOCK_BYTES = 64 * 1024
 
 
 class File(Protocol):
@@ -147,6 +148,16 @@ def replace_file(storage: Storage, path: str, data: bytes) -> None:
     storage.sync_folder(folder)
     if folder != "dittomq":
         storage.sync_folder("dittomq")
+
+
+def zero_behind(file: File, keep: int, size: int) -> None:
+    """Let a file have `size` bytes of which those behind `keep` are zeros; not synced.
+
+    The last block may hold old bytes behind `keep` on the disk, when an earlier try died after the first step: so they are written over.
+    """
+    file.truncate(keep)
+    file.truncate(size)
+    file.pwrite(bytes(min(_LARGEST_BLOCK_BYTES, size - keep)), keep)
 
 
 def remove_tree(storage: Storage, folder: str) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
-from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.disk.storage import File, Storage, zero_behind
 from dittomq.commitlog.queues.key_format import (
     ENTRY,
     HEADER_BYTES,
@@ -171,8 +171,7 @@ class KeyIndex:
             dropped = end < log.min_offset
             end_ms = last.written.end_ms if dropped else store_ms_of(log.read(end, _HEAD_BYTES, log.stop))
             header = replace(last.written, end_ms=end_ms, end_position=end, used_slots=used)
-            file.truncate(sizes.entry_at(count))
-            file.truncate(sizes.file_bytes)
+            zero_behind(file, sizes.entry_at(count), sizes.file_bytes)
             file.pwrite(slots, sizes.slot_at(0))
             file.pwrite(header.encode(), 0)
         last.resume(header)

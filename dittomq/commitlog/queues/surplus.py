@@ -12,13 +12,14 @@ from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.queue_index import FOLDER, SYNCED_ONE_BY_ONE, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT_BYTES
 
-_READ_BYTES = 4_096
+_PAGE_BYTES = 4_096
 
 
 def clear(storage: Storage, ends: Mapping[QueueKey, int], file_units: int) -> None:
     """Durably leave nothing in the queues behind their ends, and nothing at all of a queue that has none; may be repeated from any point.
 
-    Reads no more than what was ever written there: 100,000 queues cost a few system calls each. Raises StoreFailed.
+    Writes zeros over what was ever written there, and reads none of it: what looks like zeros may be what an earlier try wrote, and failed
+    to sync. 100,000 queues cost a few system calls each. Raises StoreFailed.
     """
     keys = keys_on_disk(storage)
     for key in keys:
@@ -37,20 +38,19 @@ def _clear(storage: Storage, folder: str, end: int, file_units: int) -> None:
         left = True
         if first + file_units > end:
             with contextlib.closing(storage.open(f"{folder}/{name}")) as file:
-                _zero_behind(file, (end - first) * UNIT_BYTES, file_units * UNIT_BYTES)
+                _clear_file(file, (end - first) * UNIT_BYTES, file_units * UNIT_BYTES)
     if not left:
         storage.remove_folder(folder)
 
 
-def _zero_behind(file: File, at: int, full_size: int) -> None:
+def _clear_file(file: File, at: int, full_size: int) -> None:
     size = file.size()
     if size < full_size:  # nothing is built into it again when all its records were dropped
         file.truncate(full_size)
     while (at := file.data_from(at)) < size:
-        data = file.pread(_READ_BYTES, at)
-        if set_bytes := len(data.rstrip(b"\0")):
-            file.pwrite(bytes(set_bytes), at)
-        at += len(data)
+        length = min(_PAGE_BYTES - at % _PAGE_BYTES, size - at)
+        file.pwrite(bytes(length), at)
+        at += length
 
 
 def _sync(storage: Storage, keys: list[QueueKey]) -> None:
