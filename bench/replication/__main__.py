@@ -32,7 +32,7 @@ MEASURES: Mapping[str, Callable[[Bench], Awaitable[list[Figure]]]] = {
     "divergence": copies.divergence,
     "switchover": places.switchover,
 }
-_RUNS = {"postgres": 3, "rocketmq": 3}
+_RUNS = {"postgres": 3, "rocketmq": 3, "switchover": 2}
 
 
 def main() -> int:

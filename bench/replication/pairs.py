@@ -26,9 +26,10 @@ class Sizes:
     copied: int = 1 << 30
     gap: int = 44 << 20
     diverged: int = 2 << 20
+    newest: int = 800 << 20
 
 
-QUICK = Sizes(pairs=1, calls=20, messages=8 * 256, copied=2 << 20, gap=1 << 20, diverged=1 << 18)
+QUICK = Sizes(pairs=1, calls=20, messages=8 * 256, copied=2 << 20, gap=1 << 20, diverged=1 << 18, newest=2 << 20)
 
 
 @dataclass(frozen=True, slots=True)
