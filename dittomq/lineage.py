@@ -84,6 +84,12 @@ def entry_at(lineage: Sequence[LineageEntry], position: PhysicalOffset) -> Linea
     return next((entry for entry in reversed(lineage) if entry.start <= position), None)
 
 
+def openers_of(lineage: Sequence[LineageEntry], start: int, end: int) -> set[int]:
+    """Configured ids of the masters that wrote [start, end), and FOREIGN where none of ours did."""
+    first = entry_at(lineage, PhysicalOffset(start))
+    return {FOREIGN if first is None else first.opener_id, *(entry.opener_id for entry in lineage if start < entry.start < end)}
+
+
 def stretch_end(lineage: Sequence[LineageEntry], position: PhysicalOffset, limit: int) -> PhysicalOffset:
     """Where the bytes of one entry end, from `position` on; at most `limit`."""
     return PhysicalOffset(min([limit, *(entry.start for entry in lineage if entry.start > position)]))

@@ -18,15 +18,14 @@ Known = Callable[[], Sequence[tuple[str, str]]]
 
 def make_mender(config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: Lanes, channels: Channels) -> Callable[[Known], Mender]:
     """A mender that asks whom the node knows, and whom the nameservers do."""
-    cluster, broker = config.node.cluster, config.node.broker
     routes = RouteCache(config.node.nameservers, channels, doors.clock)
 
     def of(known: Known) -> Mender:
         peers = GroupPeers(
-            cluster=cluster,
-            broker=broker,
+            cluster=config.node.cluster,
+            broker=config.node.broker,
             replica_uuid=store.replica_uuid,
-            ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
+            ranges=lambda address: RemoteRanges(channels, address, config),
             known=known,
             brokers=routes.brokers,
         )

@@ -21,7 +21,7 @@ class Folder(NamedTuple):
     """How tests of one folder run."""
 
     timeout_s: int
-    alone: bool = False  # they load both cores or keep real deadlines: one of them at a time
+    alone: bool = False  # they load both cores or keep real deadlines: one of the folder at a time
 
 
 FOLDERS = {
@@ -41,14 +41,16 @@ _TESTS = Path(__file__).parent
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes without types
-    """Hands tests to the workers one by one, and all that run alone to the same worker.
+    """Hands tests to the workers one by one, and all of a folder that run alone to the same worker: the larger folders first.
+
+    So real nodes with deadlines may run beside a JVM, as they do beside the simulator, but no two tests of one such folder.
 
     Not `--dist loadgroup`: with pytest 9.2 it forgets the groups and says nothing.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         _, name, *_ = nodeid.split("/")
-        return "alone" if FOLDERS[name].alone else nodeid
+        return name if FOLDERS[name].alone else nodeid
 
 
 def pytest_configure() -> None:

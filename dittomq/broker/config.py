@@ -197,13 +197,23 @@ class ReplicationTable:
     max_bytes_per_s: Annotated[
         int,
         Meta(
-            ge=0, description="bytes of the log for all slaves together, in any second, and one chunk; 0: no limit. Heartbeats never wait"
+            ge=0,
+            description="bytes of the log for all replicas together, in any second, and one chunk, streamed or fetched as ranges; "
+            "0: no limit. Heartbeats never wait",
         ),
     ] = 0
     max_bytes_per_s_per_slave: Annotated[
-        int, Meta(ge=0, description="the same for each slave by itself. RocketMQ: maxHaTransferByteInSecond with haFlowControlEnable")
+        int, Meta(ge=0, description="the same for each replica by itself. RocketMQ: maxHaTransferByteInSecond with haFlowControlEnable")
     ] = 0
-
+    proof_bytes_per_s: Annotated[
+        int,
+        Meta(
+            ge=4_096,
+            le=1 << 40,
+            description="so much of a slave's copy is compared by content when it connects, and each second beside the stream, until all "
+            "that both hold is proven equal",
+        ),
+    ] = 64 * 1024 * 1024
     master_address: Annotated[
         str,
         Meta(

@@ -104,6 +104,19 @@ class MetadataPuller:
             if kind is not TOPICS:
                 await self._pull_table(kind)
 
+    async def take_all(self) -> None:
+        """Take over every table that is newer than ours, durably.
+
+        Raises OutOfReach unless all could be asked for, DiskFull, StoreFailed.
+        """
+        for kind in KINDS:
+            try:
+                pulled = await self._pull(kind)
+            except DittoError as error:
+                raise OutOfReach(f"the table of {kind.name}", str(error)) from error
+            if pulled is not None:
+                await self._apply(kind, pulled)
+
     async def _pull_table(self, kind: TableKind[R]) -> None:
         try:
             pulled = await self._pull(kind)
@@ -167,12 +180,8 @@ class MetadataPuller:
 
 
 async def take_tables(source: MetadataSource, metadata: Metadata, clock: Clock) -> None:
-    """Take over every table of `source` that is newer than ours, durably; OutOfReach unless all could be asked for."""
-    puller = MetadataPuller(source, metadata, clock, _leave_to_the_term)
-    await puller.pull_once()
-    for table, status in puller.status.items():
-        if status.problem:
-            raise OutOfReach(f"the table of {table}", status.problem)
+    """Take over every table of `source` that is newer than ours, durably; OutOfReach unless all could be asked for, DiskFull."""
+    await MetadataPuller(source, metadata, clock, _leave_to_the_term).take_all()
 
 
 async def _leave_to_the_term(_: QueueMinimums) -> None:

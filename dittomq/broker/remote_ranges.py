@@ -6,6 +6,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
+from dittomq.broker.config import BrokerConfig
 from dittomq.copies import Beginning
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -18,18 +19,19 @@ _BEGINNING_S = 10.0
 
 
 class RemoteRanges:
-    """The node that serves replication at an address."""
+    """The node that serves replication at an address, for the one that asks it."""
 
-    def __init__(self, channels: Channels, address: str, cluster: str, broker: str) -> None:
+    def __init__(self, channels: Channels, address: str, asking: BrokerConfig) -> None:
         self._channels = channels
         self._address = address
-        self._cluster = cluster
-        self._broker = broker
+        self._cluster = asking.node.cluster
+        self._broker = asking.node.broker
+        self._node = asking.name
 
     async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
         """Whole records of [start, end) in order; the other side's typed error, or OutOfReach."""
         stub = self._channels.stub(ReplicationServiceStub, self._address)
-        request = pb.FetchRangeRequest(cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end)
+        request = pb.FetchRangeRequest(cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end, node=self._node)
         try:
             async for piece in stub.FetchRange(request, timeout=_DEADLINE_S):
                 yield wire.range_piece_from_pb(piece)

@@ -14,11 +14,14 @@ Span = tuple[int, int]
 def wrong_spans(node: str, run: str, history: Path = HISTORY) -> list[Span]:
     """Bytes [start, end) of the records that the run found wrong on the node, in order, neighbours together.
 
+    What differs in its group and cannot be blamed on any copy may be wrong on this one too.
+
     `run` is its name, the beginning of one, or "last". Raises InvalidField, which names the runs that there are.
     """
     document = json.loads((history.parent / f"{_named(run, history)}.json").read_text(encoding="utf-8"))
     merged: list[Span] = []
-    for start, end in sorted(span for group in document["groups"] for span in _spans(group, node)):
+    groups = [group for group in document["groups"] if group["broker"] == node.rpartition("/")[0]]
+    for start, end in sorted(span for group in groups for span in _spans(group, node)):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
@@ -28,7 +31,7 @@ def wrong_spans(node: str, run: str, history: Path = HISTORY) -> list[Span]:
 
 def _spans(group: dict[str, Any], node: str) -> Iterator[Span]:
     for finding in group["findings"]:
-        if finding["node"] == node:
+        if finding["node"] in {node, None}:
             message = finding["message"]
             start, end = finding["first_offset"], finding["end_offset"]
             if message is not None:

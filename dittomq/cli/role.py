@@ -37,7 +37,7 @@ def lead(
     json: JsonFlag = False,
     nameserver: Nameserver = None,
 ) -> None:
-    """Let a slave take its master's place, or a master that waits in recovery lead now.
+    """Let a slave take its master's place, or a master lead now that waits in recovery or has stopped its writes.
 
     A master that is there hands its place over when the slave holds all of its log, and comes back as a slave; producers wait meanwhile.
     What is missing is refused by name and nothing is changed.

@@ -52,7 +52,7 @@ class FrameState(Enum):
 class Frame:
     """Batches under one run of sequences. Messages of one queue are neighbours: `place_of[i]` is the place of message i of the batches.
 
-    `in_doubt`: a stream that carried it ended without an answer.
+    `in_doubt`: a stream that carried it ended without an answer. `sent_since`: no try of it can lie below this position; None: no try yet.
     """
 
     frame_id: int
@@ -62,6 +62,7 @@ class Frame:
     place_of: Sequence[int]
     state: FrameState = FrameState.TO_SEND
     in_doubt: bool = False
+    sent_since: int | None = None
     answer_due: float = 0.0
 
     @property

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import grpc.aio
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
@@ -38,7 +38,7 @@ from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
-from dittomq.rpc.headers import EPOCH_HEADER
+from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
@@ -63,6 +63,13 @@ class LinkOwner:
     lost: Callable[[str], None]
 
 
+class _Doubt(NamedTuple):
+    """What was sent under one producer id and not answered: to masters up to this epoch, whose logs had at least this end."""
+
+    epoch: int
+    since: int
+
+
 class GroupLink:
     """One producer and one broker group."""
 
@@ -74,8 +81,9 @@ class GroupLink:
         self._topic = ""  # the last one offered: its route tells the master
         self._failures = 0
         self._epoch = 0
+        self._log_end = 0
         self._no_master: tuple[str, int] | None = None  # address and epoch of the node that said so last; None: all is well
-        self._doubts: dict[str, int] = {}  # producer id → newest epoch of a master that did not answer something sent under it
+        self._doubts: dict[str, _Doubt] = {}  # by producer id
         self._work = asyncio.Event()
         self._outgoing: deque[Frame] = deque()  # at most the outbox's frames in flight
         self._outgoing_changed = asyncio.Event()
@@ -94,7 +102,12 @@ class GroupLink:
     def sent_epoch(self, producer_id: str) -> int | None:
         """The newest epoch of a master that may hold something under this id that it has not answered; None when that is not known."""
         self._note_doubts()
-        return self._doubts.get(producer_id)
+        return self._doubts[producer_id].epoch if producer_id in self._doubts else None
+
+    def sent_since(self, producer_id: str) -> int:
+        """No try of anything under this id that was not answered can lie below this position of the log."""
+        self._note_doubts()
+        return self._doubts[producer_id].since if producer_id in self._doubts else 0
 
     async def run(self) -> None:
         """Keep a stream while there is work, until cancelled. Then everything is settled."""
@@ -145,7 +158,7 @@ class GroupLink:
         self._ending = asyncio.get_running_loop().create_future()
         try:
             await self._open(stream, who)
-            self._feed(StreamOpened())
+            self._feed(StreamOpened(self._log_end))
             raise await self._exchange(stream, who)
         except NotMaster:
             self._no_master = (master.address, self._epoch)
@@ -178,7 +191,7 @@ class GroupLink:
                 if EPOCH_HEADER not in headers:
                     await stream.read()
                     raise OutOfReach(who, "it is no dittomq broker")
-                self._epoch = int(headers[EPOCH_HEADER])
+                self._epoch, self._log_end = int(headers[EPOCH_HEADER]), int(headers.get(LOG_END_HEADER, 0))
         except grpc.aio.AioRpcError as error:
             raise typed(error, who) from error
         except TimeoutError as late:
@@ -207,8 +220,17 @@ class GroupLink:
 
     def _request(self, frame: Frame) -> wire.FrameRequest:
         messages, queues = frame.content()
-        owner = self._owner
-        return wire.FrameRequest(frame.frame_id, messages, queues, owner.ack, owner.timeout_s, frame.producer_id, frame.first_sequence)
+        assert frame.sent_since is not None, "it is being sent"
+        return wire.FrameRequest(
+            frame_id=frame.frame_id,
+            messages=messages,
+            queues=queues,
+            ack=self._owner.ack,
+            timeout_s=self._owner.timeout_s,
+            producer_id=frame.producer_id,
+            first_sequence=frame.first_sequence,
+            sent_since=frame.sent_since,
+        )
 
     def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
         if isinstance(event, FrameStored):
@@ -251,7 +273,8 @@ class GroupLink:
     def _note_doubts(self) -> None:
         """What was answered, with a refusal too, is with that master no more: doubt is about epochs of streams that ended without it."""
         for producer_id in self._outbox.unanswered:
-            self._doubts[producer_id] = max(self._epoch, self._doubts.pop(producer_id, 0))
+            doubt = self._doubts.pop(producer_id, _Doubt(self._epoch, self._log_end))
+            self._doubts[producer_id] = _Doubt(max(self._epoch, doubt.epoch), min(self._log_end, doubt.since))
             if len(self._doubts) > _MAX_SESSIONS:
                 del self._doubts[next(iter(self._doubts))]
 

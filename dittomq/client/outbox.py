@@ -7,6 +7,8 @@ what is next, answers what it has already with the original receipt, and refuses
   refusal nothing new is sent until all frames of the stream are answered; what survived is then sent again under the next numbers.
 - A frame whose stream ended without its answer is *in doubt*: stored or not. It is sent again unchanged, before anything else: the
   broker stores it now or answers with the first receipt. It never gets another number, and it never goes to another group.
+- Every frame says how long the log was, at least, when it was first sent: so a broker that has forgotten its producer since does not take
+  it for a new one, and one that has forgotten nobody since does.
 - A refusal of a frame in doubt speaks of that try only. When the refusal may pass, the frame is tried again unchanged. When it will
   not pass, the frame stays in doubt for good, and its messages are reported as unknown.
 - Frames in doubt are the oldest: numbers are given in the order of sending, and behind a frame that was refused without doubt nothing
@@ -95,6 +97,7 @@ class Outbox:
         self._options = options
         self._session = _Session(base_id)
         self._stream = _Stream.CLOSED
+        self._log_end = 0  # the log of the stream's master has at least this end
         self._waiting = Line()
         self._frames: list[Frame] = []  # in the order of their sequences; those in doubt first
         self._frame_count = 0
@@ -139,8 +142,8 @@ class Outbox:
         match event:
             case Offered(batch):
                 self._offered(batch, now)
-            case StreamOpened():
-                self._stream = _Stream.OPEN
+            case StreamOpened(log_end):
+                self._stream, self._log_end = _Stream.OPEN, log_end
             case FrameStored(frame_id, receipt):
                 self._stored(frame_id, receipt)
             case FrameRefused(frame_id, error, index):
@@ -193,6 +196,7 @@ class Outbox:
                 self._gap = error
             case ProducerExpired():
                 self._spoiled = error
+                self._log_end = max(self._log_end, error.log_end)
             case NotMaster() | NotReady() | TooFewCopies() | QueueFull():
                 self._caused, self._pause = True, error
             case _ if frame.in_doubt:
@@ -328,6 +332,7 @@ class Outbox:
 
     def _send_frame(self, frame: Frame, now: float) -> None:
         frame.state = FrameState.SENT
+        frame.sent_since = self._log_end if frame.sent_since is None else min(frame.sent_since, self._log_end)
         frame.answer_due = now + self._options.timeout_s + self._options.grace_s
         self._commands.append(SendFrame(frame))
 

@@ -17,7 +17,9 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """The master accepted a stream."""
+    """The master accepted a stream; nothing that it carries will lie below `log_end`."""
+
+    log_end: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import Any, Literal, Self, cast, overload
 import grpc.aio
 from tenacity import AsyncRetrying, retry_if_exception_type
 
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client.bulk import Bulk, Outcomes
 from dittomq.client.checks import checked_size
@@ -52,6 +53,7 @@ from dittomq.wire import messaging as wire
 
 _ANSWER_GRACE_S = 2.0
 
+_AboutSent = pb.PublishRequest | pb.GetOutcomeRequest
 OnWeak = Literal["raise", "return"]
 OnFull = Literal["wait", "raise"]
 Messages = Iterable[Message] | AsyncIterable[Message]
@@ -187,6 +189,7 @@ class Producer:
             if isinstance(gap, SequenceGap) and self._unknowns_of(handle).is_cut_off(handle.producer_id, gap.expected, handle.sequence):
                 raise self._absent(handle, gap) from gap
             raise
+        self._unknowns_of(handle).resent_and_stored(handle.producer_id)
         return self._judged(wire.receipt(response.receipt))
 
     async def route(self, topic: str) -> Route:
@@ -267,7 +270,7 @@ class Producer:
             if not isinstance(outcome, Stored):
                 raise failure_in(outcome)
 
-    async def _ask_master(self, handle: OutcomeHandle, method: str, request: object) -> tuple[Any, int]:
+    async def _ask_master(self, handle: OutcomeHandle, method: str, request: _AboutSent) -> tuple[Any, int]:
         """The answer of the group's master and its epoch, asked for as long as a message is tried; raises OutcomeUnknown."""
         until = self._around.clock.monotonic() + self._options.retry_s
         retrying = AsyncRetrying(
@@ -282,12 +285,13 @@ class Producer:
         except DittoError as error:
             raise OutcomeUnknown(handle, str(error)) from error
 
-    async def _ask_master_once(self, handle: OutcomeHandle, method: str, request: object) -> tuple[Any, int]:
+    async def _ask_master_once(self, handle: OutcomeHandle, method: str, request: _AboutSent) -> tuple[Any, int]:
         route = await self._around.routing.route(handle.topic, fresh=True)
         master = master_of(route, handle.broker)
         if master is None:
             raise OutOfReach(f"the master of {handle.broker}", "no nameserver knows one now")
         address = self._around.routing.address(master)
+        request.sent_since_offset = self._sent_since(handle)
         answer = getattr(self._around.channels.stub(MessagingServiceStub, address), method)(
             request, timeout=self._options.timeout_s + _ANSWER_GRACE_S
         )
@@ -299,6 +303,10 @@ class Producer:
             if method == "Publish" and isinstance(problem, OutOfReach):
                 self._unknowns_of(handle).resent_in_vain(handle.producer_id)
             raise problem from error
+        except asyncio.CancelledError:
+            if method == "Publish":
+                self._unknowns_of(handle).resent_in_vain(handle.producer_id)
+            raise
         epoch = int(headers.get(EPOCH_HEADER, 0))
         self._unknowns_of(handle).heard(epoch)
         return response, epoch
@@ -307,6 +315,13 @@ class Producer:
         link = self._links.get(handle.broker)
         sent = link.sent_epoch(handle.producer_id) if link is not None else None
         return self._unknowns_of(handle).is_proof(handle.producer_id, epoch, sent)
+
+    def _sent_since(self, handle: OutcomeHandle) -> int:
+        """No try of the message can lie below this position of the log."""
+        link = self._links.get(handle.broker)
+        if link is None or self._unknowns_of(handle).may_lie_anywhere(handle.producer_id):
+            return 0
+        return link.sent_since(handle.producer_id)
 
     def _absent(self, handle: OutcomeHandle, cause: DittoError) -> NotStored:
         self._unknowns_of(handle).is_absent(handle.producer_id, handle.sequence)

@@ -14,12 +14,22 @@ class Unknowns:
 
     def __init__(self) -> None:
         self._resent: dict[str, int | None] = {}
+        self._stored: dict[str, None] = {}
         self._absent: dict[str, set[int]] = {}
 
     def resent_in_vain(self, producer_id: str) -> None:
         """A message was sent again and not answered: to a master no newer than the next one that is heard."""
         self._resent[producer_id] = None
         _forget_oldest(self._resent)
+
+    def resent_and_stored(self, producer_id: str) -> None:
+        """A message was sent again, and is in the log."""
+        self._stored[producer_id] = None
+        _forget_oldest(self._stored)
+
+    def may_lie_anywhere(self, producer_id: str) -> bool:
+        """Whether a message was sent again by itself, and not refused: how long the log was then is not known."""
+        return producer_id in self._resent or producer_id in self._stored
 
     def heard(self, epoch: int) -> None:
         """A master of this epoch has answered: whatever was sent before can be with it or an older one, and with no newer one."""
@@ -43,6 +53,6 @@ class Unknowns:
         return expected < sequence and all(missing in absent for missing in range(expected, sequence))
 
 
-def _forget_oldest(table: dict[str, int | None] | dict[str, set[int]]) -> None:
+def _forget_oldest(table: dict[str, int | None] | dict[str, None] | dict[str, set[int]]) -> None:
     if len(table) > _MAX_PRODUCERS:
         del table[next(iter(table))]

@@ -54,11 +54,15 @@ _RECORD_CRC = RECORD_CRC.encode()
 
 
 class Frame(NamedTuple):
-    """Messages of one producer, stored all or none. `producer_id` "" and `first_sequence` -1: not idempotent."""
+    """Messages of one producer, stored all or none. `producer_id` "" and `first_sequence` -1: not idempotent.
+
+    No try of it can lie below `sent_since`; None: nobody says so.
+    """
 
     drafts: Sequence[Draft]
     producer_id: str = ""
     first_sequence: int = -1
+    sent_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class Appender:
         Raises Refused when its sequences do not follow.
         """
         assert sequence_of(frame.drafts[0].properties) == (frame.producer_id, frame.first_sequence), "drafts carry their frame's sequence"
-        positions = self._derived.producers.known(frame.producer_id, frame.first_sequence, len(frame.drafts))
+        positions = self._derived.producers.known(frame.producer_id, frame.first_sequence, len(frame.drafts), frame.sent_since)
         if isinstance(positions, Refused):
             raise positions
         if not positions:
@@ -220,7 +224,7 @@ class Appender:
             position += size
         stretch.position = position
         if frame.producer_id:
-            self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions)
+            self._derived.producers.note(frame.producer_id, frame.first_sequence + skip, positions, store_ms)
 
     def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[PlacedRun]) -> None:
         """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
@@ -241,7 +245,7 @@ class Appender:
         stretch.parts.append(found.data)
         stretch.position += bulk.size
         if frame.producer_id:
-            self._derived.producers.note(frame.producer_id, frame.first_sequence, array("q", found.starts.tobytes()))
+            self._derived.producers.note(frame.producer_id, frame.first_sequence, array("q", found.starts.tobytes()), store_ms)
         if bulk.size >= _LARGE_BYTES:
             _close(stretch, 0)
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
-from dittomq.commitlog.queues.checkpoint import Leap, QueueKey
+from dittomq.commitlog.queues.checkpoint import Leap, QueueKey, most_messages
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.queue_index import QueueIndex
-from dittomq.commitlog.records.format import FIXED_BYTES
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.state.damaged import Damage
 
@@ -20,7 +19,7 @@ from dittomq.commitlog.state.damaged import Damage
 def leap(log: Log, seals: Seals, derived: Derived, unread: Damage, others: Iterable[QueueKey]) -> int:
     """Change queues and producers in memory; returns how many offsets a queue leaps over. `others`: queues that may lie in there only."""
     index, behind = derived.index, unread.ranges[-1].end
-    count = sum((end - start) // FIXED_BYTES for start, end in unread.ranges)
+    count = most_messages(unread.ranges)
     seen = _queues_from(log, seals, max(behind, derived.dispatch.applied))
     nexts = {key: index.queue(*key).next for key in {*index.queues, *others}}
     for key in nexts.keys() - seen:

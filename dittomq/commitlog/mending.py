@@ -8,7 +8,7 @@ A crash anywhere leaves the range on the register: to mend it again changes noth
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dittomq.commitlog import leaping
 from dittomq.commitlog.disk.log import Log
@@ -19,7 +19,6 @@ from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.receiving import Receiver
-from dittomq.commitlog.records.digest import root_digest
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.seals import Seals
@@ -27,9 +26,8 @@ from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.copies import LEAF_BYTES
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
+from dittomq.lineage import Lineage, openers_of
 from dittomq.offsets import PhysicalOffset
-
-_KEPT_LEAVES: Final = 8  # segments; 16 KiB for each GiB
 
 
 class Verified(NamedTuple):
@@ -44,6 +42,7 @@ class Mending(ABC):
     """A store's damage. `_unread` are bytes of `_damage`; `_mended` is what is whole again and still on the register on disk."""
 
     flushed: PhysicalOffset
+    lineage: Lineage
     _storage: Storage
     _options: StoreOptions
     _gate: Gate
@@ -54,7 +53,6 @@ class Mending(ABC):
     _damage: Damage
     _unread: Damage
     _mended: Register
-    _leaves: dict[int, list[bytes]]  # by start, digests of leaves that are whole: of bytes that only a cut or a mending changes
     _checkpointed: tuple[int, int] | None
 
     @property
@@ -72,11 +70,12 @@ class Mending(ABC):
         """What of it no queue and no producer here knows: which offsets and sequences its messages have, only another copy can tell."""
         return self._unread.clipped(self._log.min_offset, self._log.end) if self._unread.ranges else self._unread
 
-    def leap(self, others: Iterable[checkpoint.QueueKey]) -> int:
+    def leap(self, others: Iterable[checkpoint.QueueKey], opener_id: int) -> int:
         """Durably let all numbers go on behind those that unread ranges may hide; returns how many offsets a queue leaps over at most.
 
         For a master that is to lead without these ranges, which count as read from then on. `others` are queues that may have messages
-        there and nowhere else.
+        there and nowhere else: all that the tables name of the node `opener_id`, which knew them before it wrote any. What others wrote
+        may hold more, and a queue that is not known gives no offset of theirs until that is whole.
         """
         gate = self._gate
         with gate.filing, gate.dispatching, gate.writing("leap"):
@@ -84,6 +83,8 @@ class Mending(ABC):
             if not unread.ranges:
                 return 0
             count = leaping.leap(self._log, self._seals, self._derived, unread, others)
+            strange = [each for each in unread.ranges if openers_of(self.lineage, *each) != {opener_id}]
+            self._derived.index.leap(checkpoint.Leap(strange=strange))
             self._checkpointed = None
         self.checkpoint()
         with gate.filing, gate.guard("leap"):
@@ -113,31 +114,20 @@ class Mending(ABC):
             self._note(log, found)
         return Verified(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
 
-    def whole_digest(self, start: int, end: int) -> bytes | None:
-        """`chain_digest` of the range; None while some of it is known to be damaged, or the disk does not give it, which is noted."""
-        if self._damage.touches(start, end):
-            return None
-        try:
-            return self.chain_digest(start, end)
-        except OSError:
-            self.verify(start, end)
-            return None
+    def whole_leaves(self, start: int, end: int) -> list[bytes] | None:
+        """`leaf_digests` of the range; None while not all of it is here, some is known to be damaged, or the disk does not give it.
 
-    def grown_digest(self, start: int, end: int) -> bytes | None:
-        """As `whole_digest`, for ranges that grow: of what was digested before only the last, unfinished leaf is read again."""
+        The last one is noted. For any thread; to be called for a slice of a few megabytes at a time.
+        """
         if self._damage.touches(start, end):
             return None
-        leaves, whole = self._leaves, (end - start) // LEAF_BYTES
-        known = leaves.get(start, [])[:whole]
         try:
-            found = known + self.leaf_digests(start + len(known) * LEAF_BYTES, end)
+            return self.leaf_digests(start, end)
+        except OffsetOutOfRange:
+            return None
         except OSError:
             self.verify(start, end)
             return None
-        leaves[start] = max(leaves.get(start, []), found[:whole], key=len)
-        while len(leaves) > _KEPT_LEAVES:
-            leaves.pop(next(iter(leaves)), None)
-        return root_digest(found)
 
     def leave_hole(self, start: int, end: int) -> PhysicalOffset:
         """Durably note that [start, end), which begins where the log ends, cannot be had now, and go on behind it; returns `end`."""
@@ -165,8 +155,8 @@ class Mending(ABC):
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
             log.rewrite(start, data)
-            self._leaves = {}  # whoever digests meanwhile fills the old one
             lasting = [each for each in entries if not self._is_of_a_life_before(each, minimums)]
+            self._derived.index.still_damaged(self._damage.without(start, end).touches)
             with self._gate.looking():
                 self._derived.mend(lasting, log.end)
             for entry in lasting:

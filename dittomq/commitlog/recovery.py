@@ -100,7 +100,8 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     log = open_log(layout)
     held = _load_checkpoint(layout, notes)
     table, covered = _load_producers(layout.storage, notes)
-    table.forgotten = table.forgotten or covered < log.min_offset
+    if covered < log.min_offset:
+        table.doubt(log.min_offset)
     table.drop_before(log.min_offset)
     mark = _load_watermark(layout.storage, held, notes)
     flushed = max(mark.flushed, held.end if held else 0, covered, log.min_offset)  # the others are saved behind a sync too
@@ -111,7 +112,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=log.min_offset > 0)
     for (topic, queue), (low, high) in (held.ranges if held else {}).items():
         index.queues[topic, queue] = Queue(topic, queue, low, high)
-    _begin_queues(layout, index, log.min_offset)
+    _begin_queues(layout, index, log.min_offset, notes)
     if held is None:
         checkpoint.remove(layout.storage)
         surplus.clear(layout.storage, {}, layout.queue_file_units)
@@ -258,14 +259,16 @@ def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
-def _begin_queues(layout: Layout, index: QueueIndex, begin: int) -> None:
+def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str]) -> None:
     """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too.
 
     Then what only queue files tell, where a queue without messages goes on, is durable before any of them goes.
     """
     dropped = dropping.load(layout.storage)
     doomed = dropping.hide(index, dropped.lows)
-    if max(dropped.min_offset, dropped.noted) < begin:
+    before = max(dropped.min_offset, dropped.noted)
+    if before < begin:
+        notes.append(f"the log began at byte {before:,} and begins at {begin:,} now: RocketMQ dropped what was between, or it is lost")
         lows = dropping.lows_at(index, begin)
         for key, low in leftovers.emptied(layout.storage, begin).items():
             lows[key] = max(low, lows.get(key, 0))

@@ -198,10 +198,10 @@ class Store(Front, Mending):
         """Messages of a queue from `offset` on, verified; at least one, if there is one. Raises OffsetOutOfRange, CorruptRecord."""
         return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags))
 
-    def find_sequence(self, producer_id: str, sequence: int) -> PlacedRun | None:
-        """Where a producer's message lies; None when it is not in the log. Raises ProducerExpired when that is not known."""
+    def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> PlacedRun | None:
+        """Where a message lies, never below `sent_since`; None when it is not in the log. Raises ProducerExpired when that is not known."""
         with self._gate.looking():
-            position = self._derived.producers.find(producer_id, sequence)
+            position = self._derived.producers.find(producer_id, sequence, sent_since)
         return None if position is None else self._place(position)
 
     def segment_of(self, offset: int) -> tuple[PhysicalOffset, PhysicalOffset]:
@@ -343,13 +343,14 @@ class Store(Front, Mending):
         self._derived.dispatch.run(self.confirmed_at_start)
 
     def _load(self, found: Recovered) -> None:
-        self._log, self._leaves = found.log, {}
+        self._log = found.log
         self._derived = found.derived
         self._mark = found.mark
         self.lineage = lineage_file.load(self._storage)
         self.flushed = PhysicalOffset(min(found.mark.flushed, found.log.end))
         register = found.register.clipped(found.log.min_offset, found.log.end)
         (self._damage, self._unread), self._mended = register, Register()
+        self._derived.index.still_damaged(self._damage.touches)
         if register != damaged.load(self._storage):
             damaged.save(self._storage, register)
         self.notes += found.notes

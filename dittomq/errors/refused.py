@@ -185,11 +185,12 @@ class SequenceGap(Refused):
 
 @dataclass(eq=False)
 class ProducerExpired(Refused):
-    """What this sequence became is not remembered any more."""
+    """What this sequence became is not remembered any more. The log has at least the end `log_end`."""
 
     reason: ClassVar[str] = "PRODUCER_EXPIRED"
     producer_id: str
     sequence: int
+    log_end: int
 
     def __str__(self) -> str:
         what = f"sequence {self.sequence:,} of producer {self.producer_id} is no longer remembered"
@@ -226,7 +227,7 @@ class WrongCluster(Refused):
 class NodeIdTaken(Refused):
     """A living replica holds the id; it was last heard `silent_ms` ago. `group_epoch` is the highest one known of the group, 0 for none.
 
-    `opener_id` is the configured id of the node that opened it, negative when that is unknown.
+    `opener_id` is the configured id of the node that opened it, None when that is unknown.
     """
 
     reason: ClassVar[str] = "NODE_ID_TAKEN"
@@ -234,7 +235,7 @@ class NodeIdTaken(Refused):
     holder: str
     silent_ms: int = 0
     group_epoch: int = 0
-    opener_id: int = -1
+    opener_id: int | None = None
 
     def __str__(self) -> str:
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"
@@ -244,14 +245,14 @@ class NodeIdTaken(Refused):
 class SessionEnded(Refused):
     """`superseded`: another replica has taken the node id, and this one must stop. `group_epoch` is then the highest one of its group.
 
-    `opener_id` is the configured id of the node that opened it, negative when that is unknown.
+    `opener_id` is the configured id of the node that opened it, None when that is unknown.
     """
 
     reason: ClassVar[str] = "SESSION_ENDED"
     what: str
     superseded: bool = False
     group_epoch: int = 0
-    opener_id: int = -1
+    opener_id: int | None = None
 
     def __str__(self) -> str:
         return f"{self.what} has ended" + ("; another replica took its place" if self.superseded else "; open a new one")

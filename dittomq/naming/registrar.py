@@ -324,7 +324,7 @@ def _check_period(registration: Registration, membership: Membership, nameserver
 
 
 def _opening_in(error: NodeIdTaken | SessionEnded) -> Opening:
-    return Opening(Epoch(error.group_epoch), None if error.opener_id < 0 else error.opener_id)
+    return Opening(Epoch(error.group_epoch), error.opener_id)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -28,7 +28,7 @@ class VerdictAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RangeDigest:
-    """Chain digest of [start, end), which lies in one segment and starts where that segment (or the log) does."""
+    """Chain digest of [start, end), which lies in one segment; its leaves are counted from `start`."""
 
     start: PhysicalOffset
     end: PhysicalOffset

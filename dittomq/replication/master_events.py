@@ -63,9 +63,10 @@ class LeavesCompared:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReady:
-    """Our digest of what the slave has flushed, asked for by PrepareHeartbeat; None when there is nothing to digest."""
+    """Our digest that PrepareHeartbeat asked for, None when there is none, and where our log begins now."""
 
     digest: RangeDigest | None
+    begin: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +142,10 @@ class SendHole:
 
 @dataclass(frozen=True, slots=True)
 class PrepareHeartbeat:
-    """Digest the segment in which `proven` lies, up to its end or to `flushed`, and report HeartbeatReady.
+    """Digest what this log has of [start, end) while all else goes on, and report HeartbeatReady; nothing when that is not whole."""
 
-    While that one is not whole here, the newest one, so that differences are found.
-    """
-
-    proven: PhysicalOffset
-    flushed: PhysicalOffset
+    start: PhysicalOffset
+    end: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)

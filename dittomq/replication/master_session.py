@@ -52,6 +52,7 @@ from dittomq.replication.master_events import (
     Tick,
 )
 from dittomq.replication.master_states import MOVES, State
+from dittomq.replication.proving import Answer, Proof
 from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion
 
@@ -81,6 +82,7 @@ class SessionLimits:
     window_bytes: int = 16 * 1024 * 1024
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
+    proof_step_bytes: int = 64 * 1024 * 1024
 
 
 class MasterSession:
@@ -99,10 +101,8 @@ class MasterSession:
         self._sent = PhysicalOffset(0)
         self._received = PhysicalOffset(0)
         self._flushed = PhysicalOffset(0)
-        self._proven = PhysicalOffset(0)  # both copies are equal up to there, from where both begin
+        self._proof = self._prove(begin=log.min_offset, proven=log.min_offset)
         self._sending = False
-        self._preparing = False
-        self._digest_sent: RangeDigest | None = None
         self._topics: DataVersion | None = None
         self._topics_told: DataVersion | None = None
         self._degraded = log.degraded
@@ -149,7 +149,8 @@ class MasterSession:
             case BytesDamaged():
                 return [self._hole(event)]
             case HeartbeatReady():
-                return self._beat(event.digest)
+                self._proof.digested(event.digest, event.begin)
+                return [self._heartbeat(event.digest)]
             case Tick():
                 return self._tick(now)
             case _:
@@ -164,7 +165,6 @@ class MasterSession:
         self.state, begin = State.COMPARING, self._log.min_offset
         if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
             self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
-            self._proven = begin
             return [CompareDigests((), begin)]
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common and not self._log.loss_accepted:
@@ -178,8 +178,13 @@ class MasterSession:
         if hello.end > common:
             return self._tell_cut(max(common, hello.min_offset), self._why_cut(hello, common))
         verified = min(hello.verified_equal, hello.end) if hello.verified_with == self._log.replica_uuid else 0
-        self._proven = PhysicalOffset(max(begin, hello.min_offset, verified))
-        return [CompareDigests(tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common), self._proven)]
+        both = PhysicalOffset(max(begin, hello.min_offset))
+        self._proof = self._prove(begin=both, proven=PhysicalOffset(max(both, verified)))
+        digests = tuple(digest for digest in hello.digests if digest.start >= begin and digest.end <= common)
+        return [CompareDigests(digests, self._proof.proven)]
+
+    def _prove(self, *, begin: PhysicalOffset, proven: PhysicalOffset) -> Proof:
+        return Proof(begin=begin, proven=proven, segment_bytes=self._log.segment_bytes, step_bytes=self._limits.proof_step_bytes)
 
     def _why_cut(self, hello: Hello, common: PhysicalOffset) -> str:
         if not hello.lineage:
@@ -208,9 +213,9 @@ class MasterSession:
         self._sent = self._received = hello.end
         self._flushed = hello.flushed
         verdict = self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")
-        self._proven = event.equal_end
+        self._proof.proven = event.equal_end
         counted = CountAck(hello.end, hello.flushed, None)
-        return [verdict, *self._tell_degraded(), NoteEqual(self._proven), counted, *self._pump()]
+        return [verdict, *self._tell_degraded(), NoteEqual(event.equal_end), counted, *self._pump()]
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
         if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
@@ -237,15 +242,13 @@ class MasterSession:
         return commands
 
     def _judge_heartbeat(self, theirs: RangeDigest) -> list[Command]:
-        ours, self._digest_sent = self._digest_sent, None
-        if ours is None or (ours.start, ours.end) != (theirs.start, theirs.end):
-            return []
-        if ours.digest == theirs.digest and ours.start > self._proven:
-            return []  # before it lies what is damaged
-        if ours.digest == theirs.digest:
-            self._proven = max(self._proven, ours.end)
-            return [NoteEqual(self._proven)]
-        return self._drop(f"the copies differ by content in [{ours.start}, {ours.end})")
+        match self._proof.answered(theirs):
+            case Answer.NOTHING:
+                return []
+            case Answer.EQUAL:
+                return [NoteEqual(self._proof.proven)]
+            case Answer.DIFFERENT:
+                return self._drop(f"the copies differ by content in [{theirs.start}, {theirs.end})")
 
     def _pump(self) -> list[Command]:
         """The next chunk, when there is one and the window has room; otherwise what is confirmed of the bytes that were sent.
@@ -283,23 +286,25 @@ class MasterSession:
     def _tick(self, now: float) -> list[Command]:
         if now - self._heard_at > self._limits.silence_s:
             return self._drop(f"silent for {now - self._heard_at:.0f} s")
-        if self.state is State.STREAMING and now - self._beat_at >= self._limits.heartbeat_s and not self._preparing:
-            self._preparing = True
-            self._beat_at = now
-            return [PrepareHeartbeat(self._proven, self._flushed)]
-        return []
+        if self.state is not State.STREAMING:
+            return []
+        due = now - self._beat_at >= self._limits.heartbeat_s
+        if not due and not self._proof.has_more_than_a_step(self._flushed):
+            return []
+        self._beat_at = now
+        if self._proof.is_under_way:  # a slow disk keeps no heartbeat back
+            return [self._heartbeat(None)]
+        return [PrepareHeartbeat(*self._proof.begin_step(self._flushed))]
 
-    def _beat(self, digest: RangeDigest | None) -> list[Command]:
-        self._preparing = False
-        self._digest_sent = digest
-        return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest, self._topics))]
+    def _heartbeat(self, digest: RangeDigest | None) -> Command:
+        return SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest, self._topics))
 
     def _tell_topics(self) -> list[Command]:
         """A slave pulls new topics when it hears of them, not at its next round: the master's disk may be gone by then."""
         if self.state is not State.STREAMING or self._topics == self._topics_told:
             return []
         self._topics_told = self._topics
-        return [SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, None, self._topics))]
+        return [self._heartbeat(None)]
 
     def _tell_degraded(self) -> list[Command]:
         """What is confirmed in a degraded range is told behind it: whoever is promoted then knows what it was confirmed on."""

@@ -155,7 +155,7 @@ class SendAck:
 
 @dataclass(frozen=True, slots=True)
 class DigestRange:
-    """Digest the same range of our log and report DigestReady."""
+    """Digest the same range of our log while all else goes on, and report DigestReady; only the newest that was asked for counts."""
 
     theirs: RangeDigest
 
@@ -168,10 +168,12 @@ class AnswerProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteEqual:
-    """Our log and that of the master with this replica uuid digest alike up to `end`."""
+class NoteCompared:
+    """Our log and that of the master with this replica uuid digest alike in [start, end), or do not."""
 
+    start: PhysicalOffset
     end: PhysicalOffset
+    equal: bool
     master: str
 
 
@@ -210,7 +212,7 @@ Command = (
     | SendAck
     | DigestRange
     | AnswerProbe
-    | NoteEqual
+    | NoteCompared
     | CopyAnew
     | Reconnect
 )

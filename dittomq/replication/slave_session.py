@@ -32,7 +32,7 @@ from dittomq.replication.slave_events import (
     LearnDegraded,
     LearnTopics,
     LeaveHole,
-    NoteEqual,
+    NoteCompared,
     Reconnect,
     SayHello,
     SendAck,
@@ -228,10 +228,10 @@ class SlaveSession:
         return [LearnDegraded(told.ranges, term_start)]
 
     def _digest_ready(self, event: DigestReady) -> list[Command]:
-        commands: list[Command] = [SendAck(self._ack(event.ours))]
-        if event.ours is not None and event.ours == event.theirs:
-            commands.append(NoteEqual(event.ours.end, self._master))
-        return commands
+        answer = SendAck(self._ack(event.ours))
+        if event.ours is None:
+            return [answer]
+        return [NoteCompared(event.ours.start, event.ours.end, event.ours == event.theirs, self._master), answer]
 
     def _store_moved(self, stored: Stored) -> list[Command]:
         if self.state is State.FOLLOWING and stored.received < self._stored.received:

@@ -16,7 +16,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, InvalidField
 from dittomq.rpc import status
-from dittomq.rpc.headers import EPOCH_HEADER, NODE_HEADER, REQUEST_ID_HEADER
+from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, NODE_HEADER, REQUEST_ID_HEADER, Answerer
 
 DEFAULT_DEADLINE_S = 30.0
 UNREAD_S = 30.0
@@ -56,13 +56,13 @@ class _UnreadError(Exception):
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each of our methods: coroutines for one answer, async generators or coroutines that write for a stream of answers.
 
-    `identity` says at each call who this node is and its epoch.
+    `identity` says at each call who this node is.
 
     A DittoError becomes its status, and so do bytes that are no request. Anything else becomes INTERNAL with the request id, and one log
     line with the traceback; but what a call meets that is over already is nobody's error.
     """
 
-    def __init__(self, identity: Callable[[], tuple[str, int]], clock: Clock, chance: random.Random, observer: Observer) -> None:
+    def __init__(self, identity: Callable[[], Answerer], clock: Clock, chance: random.Random, observer: Observer) -> None:
         self._identity = identity
         self._clock = clock
         self._chance = chance
@@ -116,9 +116,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     @contextlib.asynccontextmanager
     async def _around(self, method: str, context: Context) -> AsyncIterator[None]:
         started = self._clock.monotonic()
-        node, epoch = self._identity()
+        node, epoch, log_end = self._identity()
         request_id = hex_id(self._chance)[:16]
-        await context.send_initial_metadata(((NODE_HEADER, node), (EPOCH_HEADER, str(epoch)), (REQUEST_ID_HEADER, request_id)))
+        told = ((LOG_END_HEADER, str(log_end)),) if log_end is not None else ()
+        await context.send_initial_metadata(((NODE_HEADER, node), (EPOCH_HEADER, str(epoch)), (REQUEST_ID_HEADER, request_id), *told))
         code = "OK"
         try:
             yield

@@ -23,6 +23,7 @@ from dittomq.errors import DittoError, OutOfReach, Refused
 DOMAIN = "dittomq"
 DETAILS_KEY = "grpc-status-details-bin"
 _MAX_FIELD_CHARACTERS = 200  # trailing metadata has a hard limit of 16 KiB
+_UNKNOWN = "-1"  # an id that is not known
 
 STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.InvalidField: StatusCode.INVALID_ARGUMENT,  # the caller must change the request
@@ -178,11 +179,15 @@ def _shortened(error: DittoError) -> DittoError:
     return dataclasses.replace(error, **long) if long else error  # type: ignore[type-var]
 
 
-def _text(value: str | int | bool) -> str:
+def _text(value: str | int | bool | None) -> str:
+    if value is None:
+        return _UNKNOWN
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _value(kind: Any, text: str) -> str | int | bool:
+def _value(kind: Any, text: str) -> str | int | bool | None:
     if kind is bool:
         return {"true": True, "false": False}[text]
+    if kind == int | None:
+        return None if text == _UNKNOWN else int(text)
     return int(text) if kind is int else text

@@ -51,7 +51,10 @@ _TAG_SEPARATOR = "||"
 
 
 class FrameRequest(NamedTuple):
-    """A frame on its way out. `queues[i]` is the queue of `messages[i]`."""
+    """A frame on its way out. `queues[i]` is the queue of `messages[i]`.
+
+    No try of it can lie below `sent_since`.
+    """
 
     frame_id: int
     messages: Sequence[Message]
@@ -60,6 +63,7 @@ class FrameRequest(NamedTuple):
     timeout_s: float
     producer_id: str
     first_sequence: int
+    sent_since: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
         producer_id=frame.producer_id,
         first_sequence=frame.first_sequence,
         frame_id=frame.frame_id,
+        sent_since_offset=frame.sent_since,
     )
     add = request.messages.add
     for message, queue in zip(frame.messages, frame.queues, strict=True):
@@ -154,14 +159,14 @@ def _run(run: pb.ReceiptRun) -> ReceiptRun:
 
 
 def publish_request(handle: OutcomeHandle, message: Message, ack: Ack | None, timeout_s: float) -> pb.PublishRequest:
-    """Encode one message that keeps the identity and the queue of `handle`."""
+    """Encode one message that keeps the identity and the queue of `handle`; since when it was sent before is for the caller to say."""
     request = pb.PublishRequest(ack=_ACK_TO_PB[ack], timeout=_duration(timeout_s), producer_id=handle.producer_id, sequence=handle.sequence)
     _fill(request.message, message, handle.queue)
     return request
 
 
 def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) -> pb.GetOutcomeRequest:
-    """Encode the question what became of a message."""
+    """Encode the question what became of a message; since when it was sent is for the caller to say."""
     return pb.GetOutcomeRequest(producer_id=handle.producer_id, sequence=handle.sequence, timeout=_duration(timeout_s), ack=_ACK_TO_PB[ack])
 
 

@@ -48,7 +48,7 @@ _PRODUCER_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ
 class PublishOrder:
     """How a frame is to be stored and answered. `timeout_s` None: the broker's default; `ack` None: the broker's default.
 
-    `size` is the bytes of all bodies and properties.
+    `size` is the bytes of all bodies and properties. No try of the frame can lie below `sent_since`; None: the caller does not say.
     """
 
     drafts: Sequence[Draft]
@@ -57,6 +57,7 @@ class PublishOrder:
     first_sequence: int
     ack: Ack | None
     timeout_s: float | None
+    sent_since: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,13 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeOrder:
-    """Which message, and what to wait for; None: the broker's default."""
+    """Which message, and what to wait for; None: the broker's default. No try of it can lie below `sent_since`."""
 
     producer_id: str
     sequence: int
     ack: Ack | None
     timeout_s: float | None
+    sent_since: int | None
 
 
 class MessageRefused(Exception):
@@ -176,11 +178,19 @@ def _order(
     first = -1 if sequence is None else sequence
     timeout_s = _timeout_s(request)
     drafts, size = _drafts(messages, producer_id, first, topics)
-    return PublishOrder(drafts, size, producer_id, first, ack_from_pb(request.ack), timeout_s)
+    return PublishOrder(drafts, size, producer_id, first, ack_from_pb(request.ack), timeout_s, _sent_since(request))
 
 
-def _timeout_s(request: pb.PublishRequest | pb.PublishStreamRequest) -> float | None:
+def _timeout_s(request: pb.PublishRequest | pb.PublishStreamRequest | pb.GetOutcomeRequest) -> float | None:
     return duration_s("timeout", request.timeout) if request.HasField("timeout") else None
+
+
+def _sent_since(request: pb.PublishRequest | pb.PublishStreamRequest | pb.GetOutcomeRequest) -> int | None:
+    if not request.HasField("sent_since_offset"):
+        return None
+    if request.sent_since_offset < 0:
+        raise InvalidField("sent_since_offset", f"{request.sent_since_offset} is negative")
+    return request.sent_since_offset
 
 
 def _producer_id(producer_id: str, sequence: int | None) -> str:
@@ -299,8 +309,7 @@ def outcome_order(request: pb.GetOutcomeRequest) -> OutcomeOrder:
     producer_id = _producer_id(request.producer_id, sequence)
     if sequence is None:
         raise InvalidField("producer_id", "producer_id and sequence name the message; both are missing")
-    timeout_s = duration_s("timeout", request.timeout) if request.HasField("timeout") else None
-    return OutcomeOrder(producer_id, sequence, ack_from_pb(request.ack), timeout_s)
+    return OutcomeOrder(producer_id, sequence, ack_from_pb(request.ack), _timeout_s(request), _sent_since(request))
 
 
 def outcome_to_pb(outcome: Outcome, frame: StoredFrame | None) -> pb.GetOutcomeResponse:

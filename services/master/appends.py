@@ -44,7 +44,7 @@ class Appends:
     async def begin(self, order: PublishOrder) -> "Ticket":
         """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master hands its place over."""
         term = self._writable()
-        written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence), order.size)
+        written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since), order.size)
         return Ticket(order, term, written)
 
     async def finish(self, ticket: "Ticket") -> StoredFrame:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from dittomq.broker.role import BrokerService, Grant, save_grant
+from dittomq.broker.verified import Verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, InvalidField, NotMaster, NotPermitted, NotReady
@@ -159,8 +160,9 @@ class Handover:
         term = node.leading_term()
         if term is None:
             raise NotReady(node.name, node.why_not_leading())
-        self._check(order)
+        proven = self._check(order)
         await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
+        await self._parts.files.call(lambda: save_verified(self._parts.storage, Verified(proven, order.replica_uuid)))
         node.hands_over_to = order.successor
         term.writer.pause()
         try:
@@ -183,13 +185,14 @@ class Handover:
         term.writer.resume(NotMaster(node.name, order.clients))
         return SteppedDown(end, in_sync)
 
-    def _check(self, order: StepDownOrder) -> None:
-        """Raise unless the successor is the slave that it says it is, and holds the same topics."""
+    def _check(self, order: StepDownOrder) -> PhysicalOffset:
+        """Raise unless the successor is the slave that it says it is, and holds the same topics; how far it is proven equal."""
         node, record = self._parts.node, self._parts.replication.records.get(order.successor)
         if record is None or not record.connected or record.replica_uuid != order.replica_uuid:
             raise NotReady(node.name, f"{order.successor} does not follow it now")
         if order.topics != node.metadata.table(TOPICS).version:
             raise NotReady(node.name, f"{order.successor} holds other topics; give the command again")
+        return record.proven_equal
 
     async def _become_slave(self, wire_id: int, epoch: Epoch, other: str) -> None:
         parts = self._parts

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, NotMaster, NotPermitted, NotReady
+from dittomq.errors import NotMaster, NotPermitted, NotReady
 from dittomq.ha_status import HaStatus
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
@@ -37,6 +37,7 @@ from dittomq.replication.degraded import Degraded
 from dittomq.replication.leadership import Lead
 from dittomq.replication.promotion import Stance, Standing
 from dittomq.routes import NodeState, Opening, Registration
+from dittomq.rpc.headers import Answerer
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
@@ -48,7 +49,6 @@ from services.master.replication import Replication
 from services.master.status import StatusBoard
 from services.master.term import Opened, Term
 
-_ROOM_S: Final = 1.0
 _MARK_S: Final = 0.5
 
 log = structlog.get_logger()
@@ -109,6 +109,10 @@ class MasterNode:
     def node_id(self) -> int:
         """Its configured id."""
         return self._config.node.broker_id
+
+    def answerer(self) -> Answerer:
+        """Who answers a call that comes now."""
+        return Answerer(self.name, self.epoch, None if self.term is None else self.term.written)
 
     @property
     def grant(self) -> Grant | None:
@@ -183,7 +187,7 @@ class MasterNode:
             lambda: load_degraded(self._parts.storage, store.end, lambda start, end: count_messages(store, start, end))
         )
         held = await lane.call(store.minimums)
-        await self._when_there_is_room(lambda: self.metadata.lead(decision.epoch, held))
+        await self._parts.recovery.when_there_is_room(lambda: self.metadata.lead(decision.epoch, held))
         minimums = self.metadata.table(TOPICS).minimums
         await lane.call(lambda: store.hide(minimums))
         self._accepted_loss = decision.accepted_loss
@@ -200,17 +204,8 @@ class MasterNode:
         store, rows = self._parts.store, self._parts.metadata.table(TOPICS).rows
         queues = [(topic.name, queue) for topic in rows.values() for queue in range(topic.write_queues)]
         unread = store.unread
-        if offsets := await self._parts.store_lane.call(lambda: store.leap(queues)):
+        if offsets := await self._parts.store_lane.call(lambda: store.leap(queues, self.node_id)):
             log.warning("numbers_left_out", node=self._config.name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
-
-    async def _when_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""
-        while True:
-            try:
-                return await write()
-            except DiskFull as full:
-                self._parts.recovery.waiting_for = f"room on its disk: {full}"
-            await asyncio.sleep(_ROOM_S)
 
     def _make_term(self, opened: Opened) -> Term:
         parts, table = self._parts, self._config.replication

@@ -25,7 +25,7 @@ class Outcomes:
         if self._why_not():
             raise NotReady(self._node, self._why_not())
         try:
-            found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.sequence))
+            found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.sequence, order.sent_since))
         except ProducerExpired:
             return Outcome.UNKNOWN, None
         if found is None:

@@ -39,7 +39,7 @@ class RecoveryParts:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Slaves, by the address of their replication port. `take_tables` raises OutOfReach unless all tables came.
+    """Slaves, by the address of their replication port. `take_tables` raises OutOfReach unless all tables came, DiskFull.
 
     `mend` has whoever mends this log ask them all, at once.
     """
@@ -98,7 +98,7 @@ class Recovery:
             match decision:
                 case Lead():
                     if self._own.stopped is Stopped.EMPTY:
-                        await self._take_tables(peers)
+                        await self.when_there_is_room(lambda: self._take_tables(peers))
                     self.waiting_for = ""
                     return decision
                 case Follow():
@@ -112,6 +112,18 @@ class Recovery:
                         peers.mend()
                 case _:
                     assert_never(decision)
+
+    async def when_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""
+        while True:
+            try:
+                return await write()
+            except DiskFull as full:
+                await self._wait_for_room(full)
+
+    async def _wait_for_room(self, full: DiskFull) -> None:
+        self.waiting_for = f"room on its disk: {full}"
+        await asyncio.sleep(_ROOM_S)
 
     def _say(self, decision: Wait | Refuse) -> None:
         words = decision.why if isinstance(decision, Wait) else f"an operator: {decision.why}"
@@ -157,8 +169,7 @@ class Recovery:
         except DiskFull as full:
             await self._hold_what_came()
             self._leadership.took_a_part(self._own)
-            self.waiting_for = f"room on its disk: {full}"
-            await asyncio.sleep(_ROOM_S)
+            await self._wait_for_room(full)
             return
         self.confirmed = max(self.confirmed, self._confirmed_of[plan.source])
         self._leadership.took_over(self._own)

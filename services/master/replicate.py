@@ -8,6 +8,7 @@ from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
 
+from dittomq.broker.digesting import digest_of
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
@@ -15,7 +16,7 @@ from dittomq.errors import CorruptRecord, NeedsOperator, Refused
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, SlaveAck, Verdict
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import MOST_CHUNK_BYTES, SlavePace, chunk_bytes
 from dittomq.routes import DataVersion, Opening
@@ -72,6 +73,8 @@ class SlaveStream:
         self._ticked = False
         self._held: _Held | None = None
         self._degraded: Degraded = ()
+        self._to_digest: asyncio.Queue[master_events.PrepareHeartbeat] = asyncio.Queue(1)  # the session has one under way at a time
+        self._digested: master_events.HeartbeatReady | None = None
         self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
         self._room = asyncio.Event()
@@ -85,11 +88,13 @@ class SlaveStream:
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(self._listen(said))
                 ticking = tasks.create_task(self._tick())
+                digesting = tasks.create_task(self._digest_steps())
                 try:
                     await self._work()
                 finally:
                     listening.cancel()
                     ticking.cancel()
+                    digesting.cancel()
         except* Refused as refused:
             raise refused.exceptions[0] from None
         finally:
@@ -114,6 +119,15 @@ class SlaveStream:
         while True:
             await asyncio.sleep(1.0)
             self._ticked = True
+            self._bell.set()
+
+    async def _digest_steps(self) -> None:
+        """Old bytes are read beside the stream, which does not wait for them."""
+        store = self._parts.store
+        while True:
+            step = await self._to_digest.get()
+            digest = await digest_of(store, self._parts.lane, max(step.start, store.min_offset), step.end)
+            self._digested = master_events.HeartbeatReady(digest, store.min_offset)
             self._bell.set()
 
     def _log_moved(self) -> None:
@@ -142,6 +156,9 @@ class SlaveStream:
                 self._moved = False
                 self._written = self._parts.term.written
                 await self._handle(self._log_now())
+            if self._digested is not None:
+                digested, self._digested = self._digested, None
+                await self._handle(digested)
             if self._ticked:
                 self._ticked = False
                 await self._handle(master_events.Tick())
@@ -181,7 +198,7 @@ class SlaveStream:
                 self._degraded = command.degraded.ranges
                 await self._send(command.degraded)
             case master_events.PrepareHeartbeat():
-                return master_events.HeartbeatReady(await self._digest_from(command.proven, command.flushed))
+                self._to_digest.put_nowait(command)
             case master_events.CompareDigests():
                 return await self._compare(command)
             case master_events.CompareLeaves():
@@ -251,28 +268,13 @@ class SlaveStream:
                 return master_events.BytesDamaged(start, PhysicalOffset(high))
         raise CorruptRecord(self._parts.node, start, "it was not whole when it was to be sent")
 
-    async def _digest_from(self, proven: PhysicalOffset, flushed: PhysicalOffset) -> RangeDigest | None:
-        store = self._parts.store
-        if flushed <= store.min_offset:
-            return None
-        newest = PhysicalOffset(flushed - 1)
-        for segment in (store.segment_of(max(store.min_offset, min(proven, newest))), store.segment_of(newest)):
-            start, end = max(segment[0], store.min_offset), min(segment[1], flushed)
-            digest = await self._parts.lane.call(lambda start=start, end=end: store.grown_digest(start, end))  # type: ignore[misc]
-            if digest is not None:
-                return RangeDigest(start, end, digest)
-        return None
-
-    async def _digest(self, start: PhysicalOffset, end: PhysicalOffset) -> bytes | None:
-        return await self._parts.lane.call(lambda: self._parts.store.whole_digest(start, end))
-
     async def _compare(self, command: master_events.CompareDigests) -> master_events.DigestsCompared:
         """What is not whole here is not compared, so nothing behind it is proven either."""
         store = self._parts.store
         equal_end = command.proven
         for theirs in sorted(command.digests, key=lambda digest: digest.start):
-            ours = await self._digest(theirs.start, theirs.end)
-            if ours is not None and ours != theirs.digest:
+            ours = await digest_of(store, self._parts.lane, theirs.start, theirs.end)
+            if ours is not None and ours != theirs:
                 return master_events.DigestsCompared(equal_end, theirs)
             if ours is not None and theirs.start <= max(equal_end, store.min_offset):
                 equal_end = max(equal_end, theirs.end)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 
+from dittomq.broker.outflow import Outflow
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
@@ -12,7 +13,6 @@ from dittomq.errors import DittoError, InvalidField, SessionEnded, WrongCluster
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
-from dittomq.replication.pacing import Pace, SlavePace
 from dittomq.replication.seats import Seat, Seats
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
@@ -40,7 +40,7 @@ class Replication:
         self._leads = asyncio.Event()
         self._seats = Seats()
         self._streams: dict[Seat, _Stream] = {}
-        self._pace = Pace(config.replication.max_bytes_per_s)
+        self.outflow = Outflow(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
 
     def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
@@ -93,8 +93,7 @@ class Replication:
             self._streams[loser].ends.set()
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
-            pace = Pace(self._config.replication.max_bytes_per_s_per_slave)
-            record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid, pace=pace)
+            record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
         record.connected, record.replication_address = True, hello.replication_address
         record.become("waiting", self._clock)
         stream = self._streams[seat] = _Stream(seat, record)
@@ -122,7 +121,7 @@ class Replication:
             node=self._config.name,
             topics=self._topics,
             speaks=lambda: self._seats.speaks(seat),
-            pace=SlavePace(record.pace, self._pace),
+            pace=self.outflow.to(hello.node),
         )
         core = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
         await SlaveStream(parts, core, record, send).run(hello, said)
@@ -157,7 +156,7 @@ class Replication:
 
     def _limits(self) -> SessionLimits:
         table = self._config.replication
-        return SessionLimits(table.window_bytes, heartbeat_s=table.heartbeat_ms / 1000, silence_s=table.silence_ms / 1000)
+        return SessionLimits(table.window_bytes, table.heartbeat_ms / 1000, table.silence_ms / 1000, table.proof_bytes_per_s)
 
 
 class _Stream:

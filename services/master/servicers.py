@@ -146,7 +146,7 @@ class ReplicationServicer(RangeServicer):
     """Slaves, and whoever fetches a range."""
 
     def __init__(self, replication: Replication, ranges: RangeServing, handover: Handover, wall_ms: Callable[[], int]) -> None:
-        super().__init__(ranges, handover.standing)
+        super().__init__(ranges, replication.outflow, handover.standing)
         self._replication = replication
         self._handover = handover
         self._wall_ms = wall_ms

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from dittomq.doors.clock import Clock
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.measuring import Rate
-from dittomq.replication.pacing import Pace
 
 
 @dataclass(slots=True)
@@ -25,7 +24,6 @@ class SlaveRecord:
     last_drop_reason: str = ""
     last_drop_ms: int | None = None
     sent: Rate = field(default_factory=Rate)
-    pace: Pace = field(default_factory=lambda: Pace(0))
 
     def become(self, state: str, clock: Clock) -> None:
         """Enter a state, and note since when."""

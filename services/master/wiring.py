@@ -29,6 +29,7 @@ from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
+from dittomq.broker.verified import forget_verified
 from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.metadata.formats import TOPICS
@@ -110,6 +111,7 @@ class Master:
             log.warning("config_file_restored", what=restored)
         pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
         await pins.load()
+        await lanes.files.call(lambda: forget_verified(doors.storage))
         parts = self._parts(opened, lanes, metadata, pins)
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
@@ -183,7 +185,7 @@ class Master:
             await node.add_degraded((await replicas.standing(address)).degraded)
 
         peers = Peers(
-            ranges=lambda address: RemoteRanges(channels, address, cluster, broker),
+            ranges=lambda address: RemoteRanges(channels, address, self._config),
             take_tables=take_tables_and_ranges,
             mend=parts.mender.hurry,
         )
@@ -274,7 +276,7 @@ class Master:
         )
 
     async def _server(self, node: MasterNode, listen: Listen, services: list[Service]) -> RpcServer:
-        interceptor = CallInterceptor(lambda: (self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
+        interceptor = CallInterceptor(node.answerer, self._doors.clock, self._doors.chance, self._calls)
         return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
 
     def _identity(self, opened: "_Opened", clients: RpcServer, replicas: RpcServer) -> Identity:

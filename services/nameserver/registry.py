@@ -184,8 +184,8 @@ class Registry:
         if registration.epoch <= holder.registration.epoch or not is_rightful:
             silent_ms = now.monotonic_ms - holder.seen.monotonic_ms
             newest = self._newest(registration.broker, registration.opening)
-            address, opener_id = holder.registration.addresses[DEFAULT_NETWORK], newest.opener_id
-            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, -1 if opener_id is None else opener_id)
+            address = holder.registration.addresses[DEFAULT_NETWORK]
+            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, newest.opener_id)
 
     def _check_address(self, registration: Registration, now: Now) -> None:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
@@ -224,8 +224,7 @@ class Registry:
         if node is None:
             return SessionEnded("this session")
         newest = self._openings.get(node.rpartition("/")[0], NO_OPENING)
-        opener_id = -1 if newest.opener_id is None else newest.opener_id
-        return SessionEnded(f"the session of {node}", superseded=True, group_epoch=newest.epoch, opener_id=opener_id)
+        return SessionEnded(f"the session of {node}", superseded=True, group_epoch=newest.epoch, opener_id=newest.opener_id)
 
     def _remember_superseded(self, old: _Member) -> None:
         self._superseded[old.session_id] = old.registration.node

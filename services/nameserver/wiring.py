@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from dittomq.doors.clock import Clock
 from dittomq.doors.transport import Transport
+from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, bind
 from dittomq.rpc.vitals import Phase, Vitals
@@ -32,7 +33,7 @@ class Nameserver:
         self._transport = transport
         self._names = Names(config, clock, chance)
         calls = CallMetrics(self.registry)
-        self._interceptor = CallInterceptor(lambda: ("nameserver", 0), clock, chance, calls)
+        self._interceptor = CallInterceptor(lambda: Answerer("nameserver", 0), clock, chance, calls)
         Gauge("dittomq_nameserver_nodes", "Nodes registered now.", registry=self.registry).set_function(lambda: self._names.nodes)
 
     async def run(self, stop: asyncio.Event) -> None:

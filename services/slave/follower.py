@@ -18,7 +18,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
 from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
-from dittomq.replication.slave_events import SlaveLog, Stored
+from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import NO_OPENING, DataVersion, Opening
 from dittomq.rpc.channel import Channels
@@ -95,9 +95,9 @@ class Follower:
         """The copy grew."""
         self._review()
 
-    def equal_upto(self, end: PhysicalOffset, master: str) -> None:
-        """Both copies are equal up to there."""
-        self._own.equal_upto(end, master)
+    def compared(self, found: NoteCompared) -> None:
+        """A range of both copies was compared."""
+        self._own.compared(found)
 
     def heard(self) -> None:
         """The master said something."""
@@ -207,7 +207,7 @@ class Follower:
         """One stream, from hello to its end."""
         parts = self._parts
         line = ReplicationLine(parts.channels, address)
-        source = RemoteRanges(parts.channels, address, parts.config.node.cluster, parts.config.node.broker)
+        source = RemoteRanges(parts.channels, address, parts.config)
         self._heard_at = parts.clock.monotonic()
         try:
             await self._stream(line, source)

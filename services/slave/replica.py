@@ -4,8 +4,10 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from dittomq.broker.digesting import digest_of
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
+from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
@@ -13,15 +15,14 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
+from dittomq.replication.proving import Extent, Range, hello_ranges
+from dittomq.replication.slave_events import NoteCompared
 from dittomq.routes import Opening
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
 from services.slave.stream import StreamEnded
-from services.slave.verified import Verified, load_verified, save_verified
 
 log = structlog.get_logger()
-
-_HELLO_DIGESTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Replica:
         self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = self._verified_kept = Verified()
+        self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven
         self._beginning: Beginning | DittoError | None = None  # where the master's log begins, or why that is not known
 
     @property
@@ -72,14 +74,19 @@ class Replica:
         """The group's confirmed end."""
         self.confirmed = max(self.confirmed, confirmed)
 
-    def equal_upto(self, end: PhysicalOffset, master: str) -> None:
-        """Digests of this copy and that master's are equal in the segment that ends, or has its last byte, at `end`."""
-        before = (
-            self._verified.end if self._verified.master == master else PhysicalOffset(0)
-        )  # another master's log proves nothing of this one's
-        start, _ = self.store.segment_of(PhysicalOffset(end - 1))
-        if start <= max(before, self.store.min_offset):
-            self._verified = Verified(max(before, end), master)
+    def compared(self, found: NoteCompared) -> None:
+        """A range of this copy and of a master's was compared. What differs is in the next hello, whose answer finds where.
+
+        What is equal counts when nothing before it is unproven; what was proven of another master's log proves nothing of this one's.
+        """
+        before = self._verified.end if self._verified.master == found.master else PhysicalOffset(0)
+        if not found.equal:
+            self._differs = found.start, found.end
+            self._verified = Verified(min(before, found.start), found.master)
+        elif found.start <= max(before, self.store.min_offset):
+            self._verified = Verified(max(before, found.end), found.master)
+            if self._differs is not None and self._differs[1] <= self._verified.end:
+                self._differs = None
 
     async def load(self) -> None:
         """Take up what was written down."""
@@ -107,7 +114,7 @@ class Replica:
         await self.copy.settle()
         self.confirmed = self.known_confirmed  # what a master confirmed of bytes that never came says nothing of another one's
         verified = self._verified
-        digests = await parts.reads.call(lambda: _digests(store, verified.end))
+        digests = await self._digests()
         return Hello(
             cluster=config.node.cluster,
             broker=config.node.broker,
@@ -128,6 +135,15 @@ class Replica:
             heard_opener=heard.opener_id,
         )
 
+    async def _digests(self) -> tuple[RangeDigest, ...]:
+        """Of the newest ranges and of the one that is known to differ; none of those that are not whole here."""
+        parts, store = self.parts, self.store
+        extent = Extent(store.min_offset, store.end, self.known_confirmed, self._verified.end, store.segment_bytes)
+        ranges = hello_ranges(extent, parts.config.replication.proof_bytes_per_s)
+        ranges += [self._differs] if self._differs is not None else []
+        found = [await digest_of(store, parts.reads, start, end) for start, end in ranges]
+        return tuple(digest for digest in found if digest is not None)
+
     async def cut(self, to: PhysicalOffset, reason: str) -> None:
         """Cut the log and all that hangs on it, durably."""
         log.warning("log_cut", node=self.parts.config.name, to=to, end=self.copy.received, reason=reason)
@@ -135,6 +151,7 @@ class Replica:
             await self.copy.cut(to)
         self.confirmed = min(self.confirmed, to)
         self._verified = replace(self._verified, end=min(self._verified.end, to))
+        self._differs = None
 
     @property
     def holds_nothing(self) -> bool:
@@ -161,17 +178,3 @@ class Replica:
         log.info("log_begins", node=self.parts.config.name, at=at)
         async with self.parts.dispatcher.cutting(at):
             await self.copy.begin(beginning)
-
-
-def _digests(store: Store, verified: PhysicalOffset) -> tuple[RangeDigest, ...]:
-    """Digests of the segments from the one that `verified` lies in, newest first, at most 64; none of those that are not whole here."""
-    digests: list[RangeDigest] = []
-    end = store.end
-    while end > store.min_offset and len(digests) < _HELLO_DIGESTS:
-        start, _ = store.segment_of(PhysicalOffset(end - 1))
-        digest = store.whole_digest(start, end)
-        digests += [] if digest is None else [RangeDigest(start, end, digest)]
-        if start <= verified:
-            break
-        end = start
-    return tuple(digests)

@@ -25,7 +25,7 @@ from dittomq.commitlog import swap
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.errors import DittoError, UnreadableStore
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.slave_events import CopyAnew
+from dittomq.replication.slave_events import CopyAnew, NoteCompared
 from dittomq.routes import DataVersion
 from services.brokerage import Lanes, open_store
 from services.slave.config import SlaveConfig
@@ -108,9 +108,9 @@ class Resync:
             self._caught_up = self._parts.doors.clock.monotonic() - self._goal[1] <= _CAUGHT_UP_S
             self._goal = None
 
-    def equal_upto(self, end: PhysicalOffset, master: str) -> None:
-        """Both copies are equal up to there."""
-        self._held().equal_upto(end, master)
+    def compared(self, found: NoteCompared) -> None:
+        """A range of both copies was compared."""
+        self._held().compared(found)
 
     @property
     def applied(self) -> PhysicalOffset:

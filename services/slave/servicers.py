@@ -12,6 +12,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.mending import Mender
+from dittomq.broker.outflow import Outflow
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.broker.watching import WatchOrder
@@ -50,8 +51,10 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
 class ReplicationServicer(RangeServicer):
     """Serves ranges to a recovering master; feeds nobody."""
 
-    def __init__(self, node: str, master: Callable[[], str], ranges: RangeServing, standing: Callable[[], Standing]) -> None:
-        super().__init__(ranges, standing)
+    def __init__(
+        self, node: str, master: Callable[[], str], ranges: RangeServing, outflow: Outflow, standing: Callable[[], Standing]
+    ) -> None:
+        super().__init__(ranges, outflow, standing)
         self._node = node
         self._master = master
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
+from dittomq.broker.digesting import digest_of
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
@@ -63,7 +64,7 @@ class Ears(Protocol):
 
     def stored(self) -> None: ...
 
-    def equal_upto(self, end: PhysicalOffset, master: str) -> None: ...
+    def compared(self, found: slave_events.NoteCompared) -> None: ...
 
     def topics_at(self, version: DataVersion) -> None: ...
 
@@ -103,6 +104,8 @@ class MasterStream:
         self._writing = asyncio.Lock()
         self._late: asyncio.TimerHandle | None = None
         self._told: Opening | None = None  # what nameservers told and the session does not know yet
+        self._to_digest: RangeDigest | None = None
+        self._asked_to_digest = asyncio.Event()
 
     def told_of(self, opening: Opening) -> None:
         """Nameservers know of this epoch."""
@@ -118,6 +121,7 @@ class MasterStream:
                 tasks.create_task(self._parts.log.run(self._moved), name="write")
                 tasks.create_task(self._acknowledge(), name="acknowledge")
                 tasks.create_task(self._tick(), name="tick")
+                tasks.create_task(self._digest_asked(), name="digest")
         except* DittoError as problems:
             raise problems.exceptions[0] from None
 
@@ -154,6 +158,16 @@ class MasterStream:
             await self._handle(slave_events.Tick())
             await self._handle(self._stored_now())
 
+    async def _digest_asked(self) -> None:
+        """Old bytes are read beside the stream, which does not wait for them. Of several questions only the newest is still open."""
+        while True:
+            await self._asked_to_digest.wait()
+            self._asked_to_digest.clear()
+            theirs = self._to_digest
+            assert theirs is not None, "it was asked for"
+            ours = await digest_of(self._parts.store, self._parts.reads, theirs.start, theirs.end)
+            await self._handle(slave_events.DigestReady(theirs, ours))
+
     def _stored_now(self) -> slave_events.Stored:
         log = self._parts.log
         return slave_events.Stored(log.received, log.flushed, self._parts.ears.applied)
@@ -187,11 +201,12 @@ class MasterStream:
             case slave_events.BeginLog():
                 await self._parts.begin(command.at)
             case slave_events.DigestRange():
-                return slave_events.DigestReady(command.theirs, await self._digest(command.theirs.start, command.theirs.end))
+                self._to_digest = command.theirs
+                self._asked_to_digest.set()
             case slave_events.AnswerProbe():
                 return await self._answer(command.probe)
-            case slave_events.NoteEqual():
-                ears.equal_upto(command.end, command.master)
+            case slave_events.NoteCompared():
+                ears.compared(command)
             case slave_events.CopyAnew():
                 raise ToldToCopyAnew(command)
             case slave_events.Reconnect():
@@ -199,10 +214,6 @@ class MasterStream:
             case _:
                 assert_never(command)
         return None
-
-    async def _digest(self, start: PhysicalOffset, end: PhysicalOffset) -> RangeDigest | None:
-        digest = await self._parts.reads.call(lambda: self._parts.store.grown_digest(start, end))
-        return None if digest is None else RangeDigest(start, end, digest)
 
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
         """Own damage is mended, and nobody cut for it."""

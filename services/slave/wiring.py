@@ -16,6 +16,7 @@ from dittomq.broker.keeping import Keeper
 from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.outflow import Outflow
 from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.preparing import prepare_segments
 from dittomq.broker.reading import Reading, ReadRules
@@ -33,6 +34,7 @@ from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.channel import Channels
+from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.replicas import RemoteReplicas
@@ -212,7 +214,7 @@ class Slave:
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
-            names.replication(ReplicationServicer(config.name, master, ranges, node.standing)),
+            names.replication(ReplicationServicer(config.name, master, ranges, Outflow(config.replication, clock), node.standing)),
             names.metadata(MetadataServicer(metadata)),  # a recovering master takes the tables with the tail
         ]
         for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
@@ -222,7 +224,7 @@ class Slave:
         return for_clients, for_replicas
 
     async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
-        interceptor = CallInterceptor(lambda: (self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
+        interceptor = CallInterceptor(lambda: Answerer(self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
         return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
 
     def _replication_address(self, server: RpcServer) -> str:

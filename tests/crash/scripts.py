@@ -308,6 +308,7 @@ def in_the_middle_of_a_cut(actor: Actor) -> None:
     in_use(actor)
     actor.append(12)
     actor.dispatch()
+    actor.checkpoint()
     actor.door.strike_in(18, Harm.CRASH)
     try:
         actor.cut(9)

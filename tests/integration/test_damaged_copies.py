@@ -23,12 +23,14 @@ from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import eventually
 
 COUNT = 8_000
-REFUSED = 1
+REFUSED, PARTLY = 1, 3
+DIFFERS = 1  # a bit of an audit's exit code
 
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealGroup]:
-    with real_group(tmp_path_factory.mktemp("damaged"), shape(master={"replication.ack_timeout_ms": 500})) as running:
+    master = {"replication.ack_timeout_ms": 500, "replication.heartbeat_ms": 200}
+    with real_group(tmp_path_factory.mktemp("damaged"), shape(master=master)) as running:
         yield running
 
 
@@ -303,4 +305,53 @@ def test_dittomq_repair_finds_cold_damage_and_fetches_it_from_another_copy_while
     assert everybody.code == 0, everybody
     assert f"bytes {victims[MASTER].physical_offset:,} to" in everybody.out
     assert commands.run("repair", "a/9", *at).code == REFUSED
+    nothing_is_lost(group, told)
+
+
+def log_bytes(group: RealGroup) -> dict[str, bytes]:
+    """What lies in the files of each copy up to the end of all."""
+    end = group.wait_equal()
+    folders = {name: group.cluster.data_dir(name) / "commitlog" for name in group.copies}
+    return {name: b"".join(path.read_bytes() for path in sorted(folder.iterdir()))[:end] for name, folder in folders.items()}
+
+
+@pytest.mark.spark
+def test_dittomq_repair_mends_what_the_last_audit_found_and_says_which_bytes_no_copy_has(
+    group: RealGroup, told: Told, tmp_path: Path
+) -> None:
+    group.cluster.wait_in_sync()
+    eventually(lambda: all_proven(group), "heartbeats have proven what is to be damaged: they would find it, too")
+    [on_slave], [on_master, everywhere] = some_records(group, 0, 1), some_records(group, 1, 2)
+    middle, whole = everywhere.physical_offset + everywhere.size // 2, log_bytes(group)
+    flip(group.cluster.data_dir("a/1"), on_slave.physical_offset + on_slave.size // 2)
+    flip(group.cluster.data_dir(MASTER), on_master.physical_offset + on_master.size // 2)
+    for number, name in enumerate(group.copies):
+        flip(group.cluster.data_dir(name), middle + number)
+    commands, at = CommandLine(tmp_path), ("--nameserver", group.cluster.nameserver)
+    audit = commands.run("audit", *at)
+    assert audit.code & DIFFERS, audit
+
+    repair = commands.run("repair", "--broker", "a", "--run", "last", "--json", *at)
+
+    assert repair.code == PARTLY, repair
+    found = {node["node"]: node["ranges"] for node in json.loads(repair.out)["nodes"]}
+    for name in group.copies:
+        others = set(group.copies) - {name}
+        mended = {each["start"]: each["end"] for each in found[name] if each["source"] in others}
+        expected = [victim for node, victim in (("a/1", on_slave), (MASTER, on_master)) if node == name]
+        assert mended == {victim.physical_offset: victim.physical_offset + victim.size for victim in expected}
+        [left] = [each for each in found[name] if each["start"] not in mended]
+        assert (left["start"], left["end"]) == (everywhere.physical_offset, everywhere.physical_offset + everywhere.size)
+        assert left["source"] is None
+        assert all(other in left["problem"] for other in others)
+        assert group.status(name).nodes[0].damaged_bytes == everywhere.size
+        with pytest.raises(CorruptRecord):
+            group.mq.reader(TOPIC, everywhere.queue, node=name).pull(everywhere.queue_offset)
+
+    # One copy gets the bytes back, by hand: it heals itself, and the others from it.
+    flip(group.cluster.data_dir("a/2"), middle + group.copies.index("a/2"))
+    healed = commands.run("repair", "a/2", "--run", "last", *at)
+    assert (healed.code, "still are" in healed.out and ", 0 still are" not in healed.out) == (0, False), healed
+    assert commands.run("repair", "--broker", "a", "--run", "last", *at).code == 0
+    assert log_bytes(group) == whole
     nothing_is_lost(group, told)

@@ -11,7 +11,7 @@ from tests.support.told import wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 
 REFUSED = 1
-SUPERSEDED = 6
+SUPERSEDED, HELD = 6, 1
 
 
 def lead_and_stop(command: list[str]) -> None:
@@ -75,7 +75,8 @@ def test_a_master_whose_place_was_taken_by_a_higher_epoch_stops_and_nobody_loses
 
         usurper = subprocess.Popen(usurp, env=module_environment(), stderr=subprocess.DEVNULL)
         try:
-            assert group.exit_status(MASTER) == SUPERSEDED
+            # A nameserver may say so, or its slave: then it comes back to open an epoch above, and finds its id held.
+            assert group.exit_status(MASTER) in {SUPERSEDED, HELD}
             assert group.last_words(MASTER) == (
                 "dittomq serve master: another replica has taken the place of a/0 by a higher epoch; "
                 "stop that one before you start this one again"

@@ -36,9 +36,7 @@ def leader(group: RealGroup) -> str:
 
 
 def all_in_sync(group: RealGroup) -> None:
-    eventually(
-        lambda: (name := leader(group)) and group.status(name).in_sync_now == len(group.copies), "all copies are in sync", within_s=40
-    )
+    eventually(lambda: (name := leader(group)) and group.leads_all(name), "all copies are in sync", within_s=40)
 
 
 def test_a_slave_that_lacks_confirmed_messages_is_refused_to_lead_whoever_else_is_away(group: RealGroup, tmp_path: Path) -> None:

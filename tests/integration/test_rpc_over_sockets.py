@@ -19,6 +19,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, OutOfReach, PortInUse, StoreFailed, TopicExists, TopicNotFound
 from dittomq.rpc import interceptors, status
 from dittomq.rpc.channel import Channels, call
+from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
@@ -107,7 +108,7 @@ def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
             Service(NAMING, lambda server: naming_pb2_grpc.add_NameServerServiceServicer_to_server(naming, server)),
             Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),
         ]
-        interceptor = CallInterceptor(lambda: ("a/0", 7), OsClock(), random.Random(1), counted)
+        interceptor = CallInterceptor(lambda: Answerer("a/0", 7, 900), OsClock(), random.Random(1), counted)
         server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals)
         await server.start()
         loopback = Loopback(server, vitals, naming, messaging, counted)
@@ -166,7 +167,7 @@ def test_every_answer_names_the_node_its_epoch_and_the_request() -> None:
 
         headers = dict(await answer.initial_metadata())
 
-        assert (headers["dittomq-node"], headers["dittomq-epoch"]) == ("a/0", "7")
+        assert (headers["dittomq-node"], headers["dittomq-epoch"], headers["dittomq-log-end"]) == ("a/0", "7", "900")
         assert len(headers["dittomq-request-id"]) == 16
         with pytest.raises(grpc.aio.AioRpcError):
             await answer

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.client import NotStored
+from dittomq.client import NotStored, PutStatus
+from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import NeedsOperator, NotReady
 from dittomq.testing.ports import Ports, choose_ports
+from tests.support.command_line import CommandLine
 from tests.support.history import History
 from tests.support.linked_group import LinkedGroup, linked_group
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.second_process import beside, second_command
-from tests.support.told import wrong_reads
-from tests.support.traffic import read_all
+from tests.support.told import Told, lost_from, wrong_losses, wrong_reads
+from tests.support.traffic import Publishing, read_all
 from tests.support.waiting import eventually
 
 SOME = 200
@@ -30,20 +32,29 @@ def group(tmp_path: Path) -> Iterator[RealGroup]:
         yield running
 
 
+def put_an_old_disk_under_the_master(history: History, producer: SyncProducer, tmp_path: Path) -> tuple[list[bytes], int, int]:
+    """Kill it; of what it has confirmed, up to the second end, its disk lacks these bodies, which lie behind the first."""
+    group, cluster = history.group, history.group.cluster
+    disk, old = cluster.data_dir(MASTER), tmp_path / "old"
+    history.publish(producer, SOME)
+    kept = group.wait_equal()
+    cluster.stop_node(MASTER)
+    shutil.copytree(disk, old)
+    cluster.start_node(MASTER)
+    cluster.wait_in_sync()
+    doomed = history.new_messages(SOME)
+    Publishing(producer, history.told).publish(doomed)
+    confirmed = group.wait_equal()
+    cluster.kill(MASTER)
+    shutil.rmtree(disk)
+    shutil.move(old, disk)
+    return [message.body for message in doomed], kept, confirmed
+
+
 def test_a_master_on_an_old_copy_of_its_disk_takes_no_writes_and_cuts_no_slave(group: RealGroup, tmp_path: Path) -> None:
     cluster, history = group.cluster, History(group)
-    disk, old = cluster.data_dir(MASTER), tmp_path / "old"
     with group.mq.producer(timeout_s=1.0, retry_s=1.0) as producer:
-        history.publish(producer, SOME)
-        cluster.stop_node(MASTER)
-        shutil.copytree(disk, old)
-        cluster.start_node(MASTER)
-        cluster.wait_in_sync()
-        history.publish(producer, SOME)
-        confirmed = group.wait_equal()
-        cluster.kill(MASTER)
-        shutil.rmtree(disk)
-        shutil.move(old, disk)
+        _, _, confirmed = put_an_old_disk_under_the_master(history, producer, tmp_path)
 
         cluster.start_node(MASTER)
         eventually(lambda: "confirmed" in group.status().waiting_for, "the master says that confirmed data is missing")
@@ -56,12 +67,61 @@ def test_a_master_on_an_old_copy_of_its_disk_takes_no_writes_and_cuts_no_slave(g
 
         # The way out: what the slaves hold is the group's.
         cluster.kill(MASTER)
-        shutil.rmtree(disk)
+        shutil.rmtree(cluster.data_dir(MASTER))
         cluster.start_node(MASTER)
         cluster.wait_in_sync()
         history.publish(producer, SOME)
     for name in group.slaves:
         assert group.events(name, "log_cut") == []
+    history.check()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[RealGroup]:
+    """A group whose nameserver soon has been up for long enough to say that nobody else leads."""
+    with real_group(tmp_path, shape(2, nameserver={"registry.broker_expiry_ms": 3_000})) as running:
+        yield running
+
+
+def test_a_master_that_leads_on_an_old_copy_of_its_disk_takes_no_writes_until_its_operator_accepts_the_loss_that_it_names(
+    watched: RealGroup, tmp_path: Path
+) -> None:
+    group, cluster, history = watched, watched.cluster, History(watched)
+    command = CommandLine(tmp_path, DITTOMQ_NAMESERVER=cluster.nameserver)
+    with group.mq.producer(timeout_s=1.0, retry_s=1.0, on_weak="return") as producer:
+        doomed, kept, confirmed = put_an_old_disk_under_the_master(history, producer, tmp_path)
+        before = Told(dict(history.told.outcomes))
+        with group.frozen("a/1"), group.frozen("a/2"):  # whoever knows better is silent
+            cluster.start_node(MASTER)
+            eventually(group.writable, "it leads")
+            alone = history.publish(producer, SOME)
+        eventually(lambda: "confirmed" in group.status().waiting_for, "its slaves have told it what it lacks")
+
+        assert PutStatus.PUT_OK not in {receipt.status for receipt in alone}
+        with pytest.raises(NotStored) as refused:
+            producer.publish(TOPIC, b"too late", queue=0)
+        assert isinstance(refused.value.cause, NeedsOperator)
+        lacks = f"knows {confirmed:,} bytes to be confirmed and this log agrees with it only up to {kept:,}"
+        said = command.run("ha-status")
+        assert (said.code, f"NO WRITES: a/1 {lacks}" in said.out or f"NO WRITES: a/2 {lacks}" in said.out) == (3, True), said
+        without = command.run("role", "lead", MASTER)
+        assert (without.code, lacks in without.err) == (1, True), without
+        for name in group.slaves:
+            assert (group.status(name).end, group.events(name, "log_cut")) == (confirmed, [])
+            assert list(wrong_reads(before, read_all(group.mq, name)))[:3] == []
+
+        accepted = command.run("role", "lead", MASTER, "--accept-loss")
+        assert (accepted.code, lacks in accepted.out) == (0, True), accepted
+        cluster.wait_in_sync()
+        history.publish(producer, SOME)
+
+    lost = lost_from(history.told, read_all(group.mq, MASTER))
+    assert (lost, list(wrong_losses(history.told, lost))) == (doomed, [])
+    for name in group.slaves:  # what was cut was kept aside
+        [cut], [tail] = group.events(name, "log_cut"), (cluster.data_dir(name) / "dittomq").glob("tail-*")
+        assert (cut["to"], cut["end"], tail.stat().st_size) == (kept, confirmed, confirmed - kept)
+    for body in lost:
+        del history.told.outcomes[body], history.told.holders[body]
     history.check()
 
 

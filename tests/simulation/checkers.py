@@ -38,6 +38,18 @@ def check_crashed_copy(history: History, node: str, copy_there: HeldRecords) -> 
                 yield from _differences(publish, receipt, record, node)
 
 
+def check_given_up(history: History, node: str, copy_there: HeldRecords) -> Iterator[Broken]:
+    """A master that leads only at its operator's word lacks nothing that cannot be lost."""
+    for publish in history.publishes:
+        receipt = publish.receipt
+        if receipt is None or not history.must_survive(publish):
+            continue
+        try:
+            copy_there.record(receipt.physical_offset, receipt.record_bytes)
+        except Malformed as problem:
+            yield Broken(Invariant.I1, f"{publish.name} ({_promise(receipt)}) is to be given up for {node} to lead: {problem}")
+
+
 def check_final(history: History, copies: Mapping[str, Files]) -> Iterator[Broken]:
     """After everything healed: copies are equal, and they hold what clients were told and nothing else."""
     logs = {}

@@ -2,21 +2,19 @@
 
 import asyncio
 import contextlib
-import sys
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import structlog
 
 from dittomq._pb.ditto.replication.v1.replication_pb2 import ReplicateRequest, ReplicateResponse
 from dittomq.broker.role import BrokerService
+from dittomq.errors import OutcomeHandle
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
 from services.slave import wiring as slave
-from tests.simulation import life, rot
-from tests.simulation.checkers import check_crashed_copy
-from tests.simulation.copies import ANEW, Copy, Files
+from tests.simulation import rot
+from tests.simulation.checkers import check_crashed_copy, check_given_up
+from tests.simulation.copies import ANEW, LOG, Copy, Files
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.simulation.faults import Fault, FaultKind
 from tests.simulation.happened import SAVED_TAIL, Witness
@@ -33,7 +31,8 @@ _RESTART_S = 0.5
 _STOP_S = 60.0
 _TOLD_S = 5.0
 _SENT_S = 0.02
-_SLOW_CUT = 200.0  # so that clients publish while slaves cut what they had more than their master
+_SLOW_CUT = 1_000.0  # so that clients publish while slaves cut what they had more than their master
+_STALLS_S = 3.0  # longer than the pause between two watermarks and the sync of one
 _AT_REST_S = 5.0
 _ALONE_S = 6.0  # longer than a recovering master waits for those that it need not hear
 
@@ -55,6 +54,7 @@ class Cluster:
         self.subscriber.nodes = tuple(map(name_of, self.brokers))
         self._down: dict[str, int] = {}
         self._to_die_in_a_cut: dict[str, Fault] = {}
+        self._to_die_cutting: dict[str, Fault] = {}
         self._to_die_copying: dict[str, Fault] = {}
         self.operator = Operator(self, world.chance("operator"))
         Wiretap(world.network, self)
@@ -109,7 +109,7 @@ class Cluster:
                 node.faults.failing_syncs = 1
             case FaultKind.FULL_DISK:
                 await self._fill_disk(node, fault)
-            case FaultKind.SLOW_DISK:
+            case FaultKind.SLOW_DISK | FaultKind.HANG:
                 node.faults.slowness = float(fault.amount)
                 await asyncio.sleep(fault.lasts_s)
                 node.faults.slowness = 1.0
@@ -130,6 +130,8 @@ class Cluster:
                 await self.operator.promote(fault)
             case FaultKind.ROT:
                 self._rot(node)
+            case FaultKind.STALL:
+                await self._stall(fault)
 
     def heal(self) -> None:
         """No more faults: what is left of them is taken back."""
@@ -141,6 +143,7 @@ class Cluster:
             node.faults.operations_to_live = None
         self._down.clear()
         self._to_die_in_a_cut.clear()
+        self._to_die_cutting.clear()
         self._to_die_copying.clear()
         self.world.transcript.note("FAULT", "everything is healed")
 
@@ -168,6 +171,7 @@ class Cluster:
 
     def accept_loss(self, machine: str) -> None:
         """The operator lets a master lead without what it lacks."""
+        self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
         self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
 
     async def stop(self) -> None:
@@ -197,6 +201,10 @@ class Cluster:
         """A client got a receipt."""
         self.checks.receipt(publish)
         self.witness.receipt(publish)
+
+    def expired(self, sent_again: OutcomeHandle) -> None:
+        """A client sent a message again, and its producer is forgotten."""
+        self.witness.expired(sent_again)
 
     def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None:
         """A client got a page."""
@@ -261,6 +269,16 @@ class Cluster:
         for other in others:
             self.world.nodes[other].faults.slowness = 1.0
 
+    async def _stall(self, fault: Fault) -> None:
+        """Clients publish into slow disks until everybody loses power: what nobody has synced is lost, here more, there less."""
+        nodes = [self.world.nodes[name] for name in self.brokers]
+        for node in nodes:
+            node.faults.slowness = float(fault.amount)
+        await asyncio.sleep(_STALLS_S)
+        for node in nodes:
+            node.faults.slowness = 1.0
+        await self._crash(nodes, Power.LOSS, fault.lasts_s)
+
     async def _restart(self, node: Node, down_s: float) -> None:
         self.hold_down(node)
         await node.stop()
@@ -289,7 +307,8 @@ class Cluster:
         now = self.world.loop.time()
         flipped = ""
         if node.running and node.faults.slowness == 1.0 and now - node.started_at > _AT_REST_S:
-            flipped = rot.flip(self.history, name_of(node.name), self.copy_of, self.world.chance(f"rot {now}"), now)
+            nodes = [name_of(name) for name in sorted(self.brokers, key=lambda name: name != node.name)]
+            flipped = rot.flip(self.history, nodes, self.copy_of, self.world.chance(f"rot {now}"), now)
         if flipped:
             self.witness.rotted()
         self.world.transcript.note(node.name, f"rots: {flipped or 'nothing'}")
@@ -318,6 +337,7 @@ class Cluster:
         self.history.incidents.append(Incident(self.world.loop.time(), name_of(node.name), harm))
 
     def _crashed(self, node: Node, power: Power, holes: list[str]) -> None:
+        self._to_die_cutting.pop(node.name, None)
         self.witness.crashed(node.name, holes)
         if power is Power.LOSS:
             self._harm(node, Harm.POWER_LOST)
@@ -343,13 +363,20 @@ class Cluster:
 
         def renamed(operation: Operation) -> None:
             if operation.path.startswith(SAVED_TAIL) and (fault := self._to_die_in_a_cut.pop(node.name, None)):
+                self._to_die_cutting[node.name] = fault
                 node.crash_within(fault.amount, _power(fault))
             if operation.new_name.startswith(ANEW) and (fault := self._to_die_copying.pop(node.name, None)):
                 node.crash_within(fault.amount, _power(fault))
             self.checks.renamed(node.name, operation)
             self.witness.renamed(node.name, operation)
 
+        def shortened(path: str) -> None:
+            fault = self._to_die_cutting.pop(node.name, None) if path.startswith(LOG) else None
+            if fault is not None and fault.amount % 2:
+                node.crash_within(0, _power(fault))
+
         node.crashed = lambda power, holes: self._crashed(node, power, holes)
+        node.faults.shortened = shortened
         node.faults.sync_failed = failed
         node.faults.synced = self.witness.synced
         node.faults.told_free = lambda free_bytes: self.witness.told_free(node.name, free_bytes)
@@ -362,28 +389,6 @@ class Cluster:
             BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop),
             BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop),
         }
-
-
-def _nobody(_: str, __: str, ___: Mapping[str, Any]) -> None:
-    return
-
-
-def log_into(world: World, told: Callable[[str, str, Mapping[str, Any]], None] = _nobody) -> None:
-    """Let the services' log lines be part of the transcript; an exception in one is a finding. `told` gets machine, event and fields."""
-
-    def write(_: object, level: str, event: MutableMapping[str, Any]) -> str:
-        process = life.current.get()
-        who = process.name if process is not None else "-"
-        error = event.pop("exc_info", None)
-        name = event.pop("event")
-        told(who, name, event)
-        world.transcript.note(who, f"{level} {name} {' '.join(f'{key}={value}' for key, value in event.items())}")
-        if error:
-            raised = error if isinstance(error, BaseException) else sys.exception()
-            world.unexpected(who, f"logged {name}", raised or RuntimeError(f"exc_info={error}"))
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[write], cache_logger_on_first_use=False)
 
 
 def _power(fault: Fault) -> Power:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.cluster import log_into
+from tests.simulation.service_logs import log_into
 from tests.simulation.world import World
 
 

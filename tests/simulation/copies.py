@@ -40,6 +40,10 @@ class Copy:
             at = stop
         return b"".join(parts)
 
+    def durable(self, start: int, end: int) -> tuple[bytes, ...]:
+        """Of each store, bytes of the log that a power loss would leave; fewer where it holds less."""
+        return tuple(b"".join(self._pieces(folder, start, end)) for folder in (LOG, ANEW))
+
     def flip(self, position: int, bits: int) -> bool:
         """Change bits of a byte on the disk; whether it lies still there."""
         inode = self._disk.names.files.get(f"{LOG}{position - position % self._segment_bytes:020d}")
@@ -62,6 +66,15 @@ class Copy:
     @property
     def _newest(self) -> str:
         return ANEW if self.is_being_made_anew else LOG
+
+    def _pieces(self, folder: str, start: int, end: int) -> Iterator[bytes]:
+        while start < end:
+            stop = min(end, start - start % self._segment_bytes + self._segment_bytes)
+            piece = self._raw(folder, start, stop - start, durable=True)
+            yield piece
+            if len(piece) < stop - start:
+                return
+            start = stop
 
     def _raw(self, folder: str, offset: int, size: int, *, durable: bool = False) -> bytes:
         """Bytes of one file, fewer where it ends."""

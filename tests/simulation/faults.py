@@ -32,10 +32,12 @@ class FaultKind(Enum):
     PROMOTION = "promotion while the master is down"
     LEFT_FAR_BEHIND = "away for longer than its master holds the log"
     ROT = "a bit flips on a disk"
+    STALL = "slow disks everywhere, then power loss of all"
+    HANG = "a disk that hangs for seconds"
 
 
 _OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
-_SPECIAL = (*_OF_OPERATORS, FaultKind.LEFT_FAR_BEHIND, FaultKind.ROT)
+_SPECIAL = (*_OF_OPERATORS, FaultKind.LEFT_FAR_BEHIND, FaultKind.ROT, FaultKind.STALL, FaultKind.HANG)
 _USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
 _USUAL = 0.5
@@ -48,7 +50,8 @@ _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultK
 class Fault:
     """One fault. `other`: the far end of a link, or "". `lasts_s`: until it is taken back.
 
-    `amount`: operations, factor, milliseconds, or KiB that are left. `power_fails`: a crash of no stated kind loses power too.
+    `amount`: operations, factor, milliseconds, or KiB that are left; in a cut an odd number of operations ends where a file of the log has
+    become shorter, if that comes first. `power_fails`: a crash of no stated kind loses power too.
     """
 
     at: float
@@ -127,6 +130,11 @@ def rots(chance: random.Random, machines: Machines, duration_s: float) -> list[F
     return [Fault(at, FaultKind.ROT, machine, "", 0.0, 1, power_fails=False) for at in times]
 
 
+def stalls(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Disks that stall together, and a power loss that catches all of them at it; or one that hangs."""
+    return [_fault(chance.choice((FaultKind.STALL, FaultKind.HANG)), chance, machines, duration_s) for _ in range(chance.randint(1, 2))]
+
+
 def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_s: float) -> Fault:
     other = ""
     machine = chance.choice(machines.brokers)
@@ -145,10 +153,12 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
     amounts = {
         FaultKind.CRASH_INSIDE: chance.choice((3, 30, 300)),
         FaultKind.CRASH_WHILE_STARTING: 120,
-        FaultKind.CRASH_IN_A_CUT: 60,
+        FaultKind.CRASH_IN_A_CUT: 120,
         FaultKind.CRASH_WHEN_TOLD: 400,
         FaultKind.LEFT_BEHIND: 4_000,
         FaultKind.DISK_LOSS: 400,
+        FaultKind.STALL: 4_000,
+        FaultKind.HANG: 40_000,
         FaultKind.SLOW_DISK: chance.choice((40, 400, 4_000)),
         FaultKind.FULL_DISK: 512,
         FaultKind.SLOW_LINK: 300,

@@ -11,7 +11,8 @@ from dittomq.client import AsyncClient
 from dittomq.errors import DittoError
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
-from tests.simulation.cluster import Cluster, log_into
+from tests.simulation.cluster import Cluster
+from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import NAMESERVER, Shape
 from tests.simulation.world import Node, Power, World
 

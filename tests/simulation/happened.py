@@ -11,6 +11,7 @@ from dittomq._pb.ditto.replication.v1.replication_pb2 import (
     ReplicateRequest,
     ReplicateResponse,
 )
+from dittomq.errors import OutcomeHandle
 from dittomq.message import Ack, PutStatus
 from tests.simulation.copies import ANEW
 from tests.simulation.disk import Deed, Operation
@@ -36,6 +37,7 @@ class Happened(Enum):
     COPIED_ANEW = "resync ended"
     DEDUP_AFTER_RESTART = "dedup after restart"
     DEDUP_AFTER_PROMOTION = "dedup after promotion"
+    FORGOTTEN_SENT_AGAIN = "first message of a forgotten producer sent again"
     PLACES_CHANGED = "places changed as planned"
     OLD_MASTER_CAME_BACK = "promoted slave with the old master coming back"
     SLOW_FSYNC = "slow fsync"
@@ -102,6 +104,11 @@ class Witness:
         if receipt.duplicate and receipt.epoch < newest:
             restarted = self._leader.get(receipt.epoch) == self._leader[newest]
             self._note(Happened.DEDUP_AFTER_RESTART if restarted else Happened.DEDUP_AFTER_PROMOTION)
+
+    def expired(self, sent_again: OutcomeHandle) -> None:
+        """A client sent a message again, and its producer is forgotten."""
+        if sent_again.sequence == 0:
+            self._note(Happened.FORGOTTEN_SENT_AGAIN)
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""

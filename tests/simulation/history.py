@@ -141,9 +141,10 @@ class History:
     def must_survive(self, publish: Publish) -> bool:
         """Whether what the receipt promises outlives all that happened since.
 
-        On q disks, more than one: always, because at most one disk is lost in a run. Flushed by the master: unless its disk, or that of
-        a later master, was lost, or it was replaced while it was down. Received by the master: unless one of these lost power too, or
-        failed to sync. Nothing outlives an operator who accepts its loss, nor its age.
+        On q disks, more than one: always, because at most one disk is lost in a run. Received by q copies of a group that flushes later:
+        unless a slave among them was harmed, because after a power loss its master leads only with what they hold. Flushed by the master:
+        unless its disk, or that of a later master, was lost, or it was replaced while it was down. Received by the master: unless one of
+        these lost power too, or failed to sync. Nothing outlives an operator who accepts its loss, nor its age.
         """
         receipt = publish.receipt
         assert receipt is not None
@@ -155,6 +156,10 @@ class History:
             return False
         if self.copies > 1 and Ack.REPLICA_FLUSHED in receipt.levels_reached:
             return True
+        if self.copies > 1 and not self.syncs_matter and Ack.REPLICA_RECEIVED in receipt.levels_reached:
+            slaves = [copy.node for copy in receipt.copies[1:]]
+            if not self.any_harmed(slaves, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED, Harm.DISK_LOST):
+                return True
         if self.any_harmed(masters, publish.at, Harm.DISK_LOST, Harm.REPLACED):
             return False
         flushed = acknowledged_by.state is CopyState.FLUSHED

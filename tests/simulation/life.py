@@ -43,9 +43,13 @@ class Life:
         if self.phase is Phase.OVER:
             raise SimCrashed(self.name)
 
+    def new_context(self) -> contextvars.Context:
+        """In which what runs is this process's."""
+        return self._context.copy()
+
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run `work` as a task of this process."""
-        return asyncio.get_running_loop().create_task(work, context=self._context.copy())
+        return asyncio.get_running_loop().create_task(work, context=self.new_context())
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Remember a task until it ends."""

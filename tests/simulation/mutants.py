@@ -65,7 +65,9 @@ def _product_noticed(run: Run) -> bool:
     return any("AssertionError" in failure for failure in run.failures)
 
 
-_LOST_TAILS = (FaultKind.LEFT_BEHIND, FaultKind.POWER_LOSS)
+_LOST_TAILS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_WHEN_TOLD)
+_HANGS = (FaultKind.HANG,)
+_STALLS = (FaultKind.STALL, FaultKind.KILL)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
@@ -77,26 +79,26 @@ _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRA
 MUTANTS = (
     Mutant("skip-fsync-master", "the master's fsync does nothing", of_disks.skip_fsync_of_master, 0),
     Mutant("skip-fsync-slave", "the slaves' fsync does nothing", of_disks.skip_fsync_of_slaves, 0),
-    Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 0, _FAILED_SYNCS),
+    Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 2, _FAILED_SYNCS),
     Mutant("lineage-unsynced", "an epoch's bytes are written before its lineage is durable", of_disks.lineage_not_fsynced, 0),
-    Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 1, _CUTS),
-    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent),
-    Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed),
-    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared),
+    Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 0, _CUTS),
+    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 19, _CUTS),
+    Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 0, _STALLS),
+    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 12, _LOST_TAILS),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
-    Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, stress=_ROT),
+    Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 1, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", of_streams.say_flushed_when_received, 0),
     Mutant("gap", "a chunk is lost and the slave writes on behind the gap", of_streams.write_behind_a_gap, 1, _STARTS),
-    Mutant("equal-length", "copies of equal length are taken for equal", of_streams.trust_equal_length, 2, _CUTS),
+    Mutant("equal-length", "copies of equal length are taken for equal", of_streams.trust_equal_length, 0, _CUTS),
     Mutant("hello-ack", "the position in a hello counts before the lineage was accepted", of_streams.count_ack_of_unverified_hello),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
     Mutant("confirmed-back", "the confirmed end goes back with the copies", of_confirming.confirmed_goes_back, 0),
     Mutant("master-serves-all", "the master serves what is not confirmed", of_confirming.dispatch_past_confirmed, 0),
-    Mutant("slave-serves-all", "a slave serves what it does not know to be confirmed", of_confirming.slave_serves_past_confirmed, 0),
+    Mutant("slave-serves-all", "a slave serves what it does not know to be confirmed", of_confirming.slave_serves_past_confirmed, 44),
     Mutant("no-floor", "min_in_sync_replicas is ignored", of_confirming.ignore_the_floor, 0),
-    Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", of_confirming.receipt_claims_flushed, 0),
+    Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", of_confirming.receipt_claims_flushed, 5),
     Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", of_confirming.timeout_reported_as_ok, 0),
     Mutant(
         "lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 1, _LOST_DISKS
@@ -105,8 +107,15 @@ MUTANTS = (
     Mutant("epoch-again", "a start opens the epoch that was opened before", of_confirming.epoch_not_raised, 0),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 30, _PROMOTIONS),
-    Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 8),
+    Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 36),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
+    Mutant(
+        "forgotten-as-new",
+        "a producer that is forgotten is taken for a new one",
+        of_producers.a_forgotten_producer_taken_for_a_new_one,
+        49,
+        _LOST_ANSWERS,
+    ),
     Mutant(
         "dedup-not-copied",
         "sequences of records that were copied are not remembered",
@@ -117,9 +126,11 @@ MUTANTS = (
     Mutant(
         "unknown-not-stored", "an unknown outcome is reported as not stored", of_producers.unknown_reported_as_not_stored, 1, _LOST_ANSWERS
     ),
-    Mutant("early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof),
+    Mutant(
+        "early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof, 1, _HANGS
+    ),
     Mutant("resent-anew", "a message that is sent again is sent as a new one", of_producers.sent_again_as_a_new_message, 6, _LOST_ANSWERS),
-    Mutant("queue-hole", "a start leaves a hole in a queue's offsets", of_producers.a_queue_offset_skipped_at_restart),
+    Mutant("queue-hole", "a start leaves a hole in a queue's offsets", of_producers.a_queue_offset_skipped_at_restart, 0),
     Mutant("wrong-byte", "a node serves a body with a wrong bit", of_producers.a_wrong_byte_is_served, 0),
     Mutant("table-in-two", "a table is replaced in two steps", of_producers.table_written_in_two_steps, 0),
 )

@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 _FIXED = struct.Struct(">iiIiiqqiq8sq8siq")
 _MAGIC = -626_843_481
@@ -59,7 +60,7 @@ def parse_log(files: Mapping[str, bytes]) -> ParsedLog:
         record, at = found
         if record is not None:
             records.append(record)
-    if any(content[at:]):
+    if content[at:].strip(b"\0"):
         raise Malformed(f"bytes that are not zero lie behind the log's end {start + at}")
     return ParsedLog(start, start + at, bytes(content[:at]), tuple(records))
 
@@ -100,7 +101,9 @@ def _next(content: bytes | bytearray, at: int, base: int) -> tuple[ParsedRecord 
     return _record(bytes(content[at : at + size]), base + at), at + size
 
 
+@lru_cache(maxsize=2_048)
 def _record(raw: bytes, offset: int) -> ParsedRecord:
+    """Copies hold the same records, and each is looked at often."""
     size, _, body_crc, queue, _, queue_offset, physical_offset, _, _, _, stored_ms, _, _, _ = _FIXED.unpack_from(raw)
     rest = memoryview(raw)[_FIXED.size :]
     body, rest = _field(rest, 4)

@@ -1,7 +1,7 @@
 """Bits that flip on a disk at rest, in a record that another disk holds whole."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dittomq.message import Ack, CopyState
 from tests.simulation.copies import Copy
@@ -9,12 +9,16 @@ from tests.simulation.history import History, Publish
 from tests.simulation.parser import Malformed
 
 _SETTLED_S = 3.0  # a watermark says so by then
+_LACKED = 0.5  # of the flips hit what another copy still lacks, where one does: it will be read once more
 
 
-def flip(history: History, node: str, copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
-    """Flip a bit of a record that lies still on this node's disk, and note which; what was done, "" when there is no such record."""
+def flip(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
+    """Flip a bit of a record that lies still on the first node's disk, and note which; what was done, "" when there is no such record."""
+    node, *rest = nodes
     lying = [publish for publish in history.publishes if _lies_still(history, publish, node, now)]
     chance.shuffle(lying)
+    if chance.random() < _LACKED:
+        lying.sort(key=lambda publish: all(_has(copy_on(other), publish) for other in rest))
     for publish in lying:
         receipt = publish.receipt
         assert receipt is not None
@@ -40,6 +44,11 @@ def _lies_still(history: History, publish: Publish, node: str, now: float) -> bo
         return False
     held = any(copy.node == node and copy.state is CopyState.FLUSHED for copy in receipt.copies)
     return held and receipt.physical_offset >= history.kept_from
+
+
+def _has(copy: Copy, publish: Publish) -> bool:
+    receipt = publish.receipt
+    return receipt is not None and _holds(copy, receipt.physical_offset, receipt.record_bytes)
 
 
 def _holds(copy: Copy, offset: int, size: int) -> bool:

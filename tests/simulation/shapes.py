@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dittomq.broker.config import RetentionTable, StoreTable
+from dittomq.commitlog.queues.producers import MAX_PRODUCERS
 from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReleaseLevel, ReplicationTable
 from services.slave.config import SlaveConfig
 from tests.simulation.faults import Machines
@@ -16,24 +17,28 @@ RESERVE_BYTES = 256 * 1024
 _SMALL_SEGMENT = 16_384
 _KEPT_MS = 8_000
 _HELD_SEGMENTS = 2
+_FEW_PRODUCERS = 2
 _SKEW_S = 4.5  # clocks of two nodes differ by 4 s at most
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the group is configured."""
+    """How the group is configured. `producers`: so many are remembered; no setting, but a limit that runs can reach."""
 
     slaves: int
     replication: ReplicationTable
     slave_flush: FlushMode
     segment_bytes: int = 65_536
     retention: RetentionTable = RetentionTable()  # noqa: RUF009  # a value, and frozen
+    producers: int = MAX_PRODUCERS
 
     def __str__(self) -> str:
-        table = self.replication
+        table, told = self.replication, self._group
+        if self.producers < MAX_PRODUCERS:
+            told += f", {self.producers} producers remembered"
         if self.retention.max_age_ms:
-            return f"{self._group}, kept for {self.retention.max_age_ms:,} ms, held for {table.hold_max_bytes:,} bytes"
-        return self._group
+            told += f", kept for {self.retention.max_age_ms:,} ms, held for {table.hold_max_bytes:,} bytes"
+        return told
 
     @property
     def _group(self) -> str:
@@ -84,6 +89,10 @@ class Shape:
         held = replace(self.replication, hold_max_bytes=_HELD_SEGMENTS * _SMALL_SEGMENT)
         dropped = RetentionTable(max_age_ms=_KEPT_MS, check_period_ms=1_000)
         return replace(self, segment_bytes=_SMALL_SEGMENT, replication=held, retention=dropped)
+
+    def remembering_few(self) -> Self:
+        """The same, but producers are forgotten all the time: clients have more of them."""
+        return replace(self, producers=_FEW_PRODUCERS)
 
     @property
     def kept_s(self) -> float:

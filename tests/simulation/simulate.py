@@ -11,13 +11,16 @@ from typing import Any
 import structlog
 
 from dittomq.client import AsyncClient
+from dittomq.commitlog.queues import producers
+from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
-from tests.simulation.cluster import Cluster, log_into
-from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, plan, rots, stressed
+from tests.simulation.cluster import Cluster
+from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, plan, rots, stalls, stressed
 from tests.simulation.happened import Happened
 from tests.simulation.invariants import Broken, Invariant
-from tests.simulation.loop import Deadlock, Livelock
+from tests.simulation.loop import Deadlock, Livelock, SimulatedLoop
 from tests.simulation.operating import as_client, leading, repair
+from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import Shape, name_of, shape
 from tests.simulation.workload import read_everything
 from tests.simulation.world import World
@@ -29,6 +32,8 @@ _EQUAL_S = 120.0
 _CPU_S = 60.0
 _FORGETS = 0.15  # of the runs with slaves: the log is dropped after a while
 _ROTS = 0.2  # of the runs where two disks and more hold what is confirmed: bits flip on one of them
+_STALLS = 0.1
+_FORGETS_PRODUCERS = 0.15  # of the runs: of producers only a few are remembered
 _CHANGES_ROLES = 0.4  # of the runs with slaves: another node comes to lead
 
 
@@ -62,7 +67,7 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
     wanted, faults = _scene(world, stress)
     cluster = Cluster(world, wanted)
     log_into(world, cluster.logged)
-    with sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
+    with _remembering(wanted.producers), sabotage(cluster) if sabotage is not None else contextlib.nullcontext():
         _live(world, _story(cluster, faults))
     world.close()
     return Run(
@@ -82,6 +87,8 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
 def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault]]:
     """The group, and what happens to it."""
     wanted = shape(world.chance("shape"))
+    if world.chance("few").random() < _FORGETS_PRODUCERS:
+        wanted = wanted.remembering_few()
     chance = world.chance("faults")
     faults = stressed(chance, wanted.machines, _FAULTS_S, stress) if stress else plan(chance, wanted.machines, _FAULTS_S)
     without: set[FaultKind] = set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.ROT}
@@ -94,19 +101,32 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     elif wanted.needs_no_operator and world.chance("rot").random() < _ROTS and not stress:
         without.add(FaultKind.DISK_LOSS)  # it may hold the only copy that is whole
         faults += rots(world.chance("rots"), wanted.machines, _FAULTS_S)
+    if world.chance("stall").random() < _STALLS and not stress:
+        faults += stalls(world.chance("stalls"), wanted.machines, _FAULTS_S)
     if wanted.slaves and world.chance("operator").random() < _CHANGES_ROLES and not stress:
         without.add(FaultKind.DISK_LOSS)
         faults += changes(world.chance("changes"), wanted.machines, _FAULTS_S)
     faults = in_order(fault for fault in faults if fault.kind not in without)
-    if any(fault.kind in (FaultKind.DISK_LOSS, FaultKind.PROMOTION) for fault in faults):
+    if stress or any(fault.kind in (FaultKind.DISK_LOSS, FaultKind.PROMOTION) for fault in faults):
         wanted = wanted.undegraded()
     return wanted, faults
+
+
+@contextlib.contextmanager
+def _remembering(count: int) -> Iterator[None]:
+    """Brokers remember so many producers."""
+    patches = Patches()
+    patches.put(producers, "MAX_PRODUCERS", lambda _: count)
+    try:
+        yield
+    finally:
+        patches.undo()
 
 
 def _live(world: World, story: Coroutine[Any, Any, None]) -> None:
     """Let it happen; what comes out of it is a finding."""
     try:
-        with _cpu_limit():
+        with _cpu_limit(world.loop):
             world.run(story)
     except (Exception, Deadlock, Livelock) as stuck:  # noqa: BLE001  # whatever it is, the seed is to be told
         world.unexpected("simulation", "in its story", stuck)
@@ -115,10 +135,11 @@ def _live(world: World, story: Coroutine[Any, Any, None]) -> None:
 
 
 @contextlib.contextmanager
-def _cpu_limit() -> Iterator[None]:
-    """Interrupt code that computes for ever: it shows itself as a Livelock with its stack."""
+def _cpu_limit(loop: SimulatedLoop) -> Iterator[None]:
+    """Interrupt code that computes for ever: it shows itself as a Livelock with its stack, and ends the run though a task takes that."""
 
     def interrupt(*_: object) -> None:
+        loop.give_up(f"the run has used {_CPU_S:g} s of CPU")
         raise Livelock(f"a run has used {_CPU_S:g} s of CPU")
 
     before = signal.signal(signal.SIGVTALRM, interrupt)
@@ -218,8 +239,14 @@ async def _equal(cluster: Cluster) -> bool:
 
 
 async def _read_all(cluster: Cluster) -> None:
+    """Read every queue to its end on every node, as far as that comes to an end."""
+
     async def read(mq: AsyncClient) -> None:
         for node in map(name_of, cluster.brokers):
             cluster.history.final_reads[node] = await read_everything(mq, node)
 
-    await as_client(cluster.world, "auditor", read)
+    try:
+        async with asyncio.timeout(_EQUAL_S):
+            await as_client(cluster.world, "auditor", read)
+    except TimeoutError:
+        cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults nobody has read all queues to their ends"))

@@ -1,5 +1,6 @@
 """The storage door: one process's view of its machine's disk, with faults."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from tests.simulation.life import Life, Phase
 
 _SYNC_S = (0.000_05, 0.000_4)
 _BYTES_PER_S = 400e6
+_LONGEST_S = 30.0
 
 
 def _nobody(*_: object) -> None:
@@ -29,6 +31,8 @@ class Faults:
     """Called with the seconds that a sync takes."""
     told_free: Callable[[int], None] = _nobody
     """Called with the bytes that the process hears to be free, or when there is no room for a write."""
+    shortened: Callable[[str], None] = _nobody
+    """Called with the path of a file that has just lost its last bytes."""
     skips_syncs: bool = False
     """Syncs say they are done and do nothing: a lie that checkers must notice."""
     operations_to_live: int | None = None
@@ -52,6 +56,7 @@ class SimulatedStorage:
         self._cost_s = 0.0
         self._syncs_take_time = syncs_take_time
         self._unfinished: Callable[[], None] | None = None
+        self._under_way: dict[Callable[[], None], str] = {}
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         self.begin()
@@ -83,6 +88,8 @@ class SimulatedStorage:
 
     def rename(self, old: str, new: str) -> None:
         self.begin()
+        for effect in [effect for effect, path in self._under_way.items() if path == old]:
+            self._had(effect)  # whoever gives a file a name has waited for the end of its sync
         self._demand_folder(new)
         inode = self.disk.names.files.get(old)
         if inode is None and old not in self.disk.names.folders:
@@ -175,6 +182,7 @@ class SimulatedStorage:
             raise StoreFailed(operation, path, "[Errno 5] Input/output error")
         if not self.faults.skips_syncs:
             self._unfinished = effect
+            self._under_way[effect] = path
         if not self._syncs_take_time:
             self.finish()
 
@@ -185,21 +193,21 @@ class SimulatedStorage:
     def take_effect(self) -> Callable[[], None]:
         """What the last operation has yet to do, for whoever lets its time pass."""
         effect, self._unfinished = self._unfinished, None
+        return _nobody if effect is None else functools.partial(self._had, effect)
 
-        def have() -> None:
-            if effect is not None and self.life.phase is Phase.RUNNING:
-                effect()
-
-        return have
+    def _had(self, effect: Callable[[], None]) -> None:
+        """A sync has ended."""
+        if self._under_way.pop(effect, None) is not None and self.life.phase is Phase.RUNNING:
+            effect()
 
     def spend(self, seconds: float) -> None:
         """Let the lane wait for the disk."""
         self._cost_s += seconds * self.faults.slowness
 
     def take_cost(self) -> float:
-        """Seconds that operations have cost since the last time this was asked."""
+        """Seconds that operations have cost since the last time this was asked; a disk hangs no longer, however many they are."""
         cost, self._cost_s = self._cost_s, 0.0
-        return cost
+        return min(cost, _LONGEST_S)
 
     def _demand_folder(self, path: str) -> None:
         if parent(path) not in self.disk.names.folders:
@@ -254,7 +262,10 @@ class SimulatedFile:
 
     def truncate(self, size: int) -> None:
         self._begin()
+        before = self._inode.size
         self._inode.truncate(size, self._storage.disk.chance)
+        if size < before:
+            self._storage.faults.shortened(self._path)
 
     def size(self) -> int:
         self._begin()

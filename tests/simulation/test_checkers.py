@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.message import Ack, Copy, CopyState, PutStatus, Receipt
 from dittomq.offsets import PhysicalOffset, QueueOffset
-from tests.simulation.checkers import check_crashed_copy, check_final
+from tests.simulation.checkers import check_crashed_copy, check_final, check_given_up
 from tests.simulation.history import Harm, History, Incident, Outcome, Publish, Read, Reign
 from tests.simulation.log_bytes import log_of
 from tests.simulation.parser import ParsedRecord, parse_log, record_at
@@ -242,6 +242,31 @@ def test_what_only_a_master_had_may_be_lost_when_another_takes_its_place_and_wha
     case.told(levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}), copies=FLUSHED[:1])
 
     assert case.found() == []
+
+
+def test_what_copies_had_received_of_a_group_that_flushes_later_outlives_its_master_but_not_the_slaves_that_had_it(case: Case) -> None:
+    case.history.syncs_matter = False
+    case.told(
+        levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.REPLICA_RECEIVED}),
+        copies=(Copy("a/0", CopyState.RECEIVED), Copy("a/1", CopyState.RECEIVED)),
+    )
+    case.hold(*MESSAGES[:2])
+    case.history.reads.clear()
+    case.harm(Harm.POWER_LOST)
+    assert [problem for problem in case.found() if "p #2 was acknowledged" in problem and "is lost" in problem]
+
+    case.harm(Harm.POWER_LOST, "a/1")
+
+    assert case.found() == []
+
+
+def test_an_operator_is_not_to_give_up_what_cannot_be_lost(case: Case) -> None:
+    there = log_of(*MESSAGES[:2])
+    assert ["p #2" in str(found) for found in check_given_up(case.history, "a/0", Held(there))] == [True]
+
+    case.harm(Harm.LOSS_ACCEPTED)
+
+    assert list(check_given_up(case.history, "a/0", Held(there))) == []
 
 
 def test_harm_to_whoever_led_later_excuses_what_only_the_master_had(case: Case) -> None:

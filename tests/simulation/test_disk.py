@@ -244,6 +244,23 @@ def test_power_that_is_lost_while_a_sync_runs_may_take_what_it_was_to_save() -> 
     assert lost
 
 
+def test_whoever_gives_a_file_a_name_has_waited_for_the_end_of_its_sync() -> None:
+    for seed in range(30):
+        machine = Machine(seed, syncs_take_time=True)
+        file = machine.storage.open("f", create=True)
+        file.pwrite(NEW * PAGE, 0)
+        file.fdatasync()
+        ended = machine.storage.take_effect()  # another lane goes on meanwhile
+        machine.storage.rename("f", "g")
+        machine.storage.sync_folder("")
+        machine.storage.finish()
+
+        machine.loses_power()
+        ended()
+
+        assert machine.content("g") == NEW * PAGE
+
+
 def test_a_dead_process_cannot_touch_the_disk() -> None:
     machine = Machine()
     storage, file = machine.storage, machine.storage.open("f", create=True)

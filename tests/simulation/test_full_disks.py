@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from dittomq.client import AsyncClient, PutStatus
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import Group, play
@@ -34,7 +36,8 @@ def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_t
     play(story)
 
 
-def test_a_master_whose_disk_has_no_room_for_the_tail_that_it_must_take_waits_for_it_and_loses_nothing() -> None:
+@pytest.mark.parametrize("room_kib", [700, 1_500], ids=["not even for the tables", "for the tables and a part of the tail"])
+def test_a_master_whose_disk_has_no_room_for_what_it_must_take_from_a_slave_waits_for_it_and_loses_nothing(room_kib: int) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", 1)
         bodies = [b"%d" % number + bytes(20_000) for number in range(60)]
@@ -44,7 +47,7 @@ def test_a_master_whose_disk_has_no_room_for_the_tail_that_it_must_take_waits_fo
         await group.in_sync(mq)
         await group.replace_disk("a0")
         disk = group.node("a0").disk
-        disk.capacity_bytes = disk.used_bytes() + 1_500 * 1024
+        disk.capacity_bytes = disk.used_bytes() + room_kib * 1024
 
         await asyncio.sleep(30.0)
 

@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import copy
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from dittomq.client import AsyncClient, PutStatus
 from dittomq.errors import DittoError, NotPermitted
 from services.master.config import Mode, ReplicationTable
+from services.master.node import MasterNode
 from services.slave.config import FlushMode
+from tests.simulation.bugs.patches import Patches
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 
@@ -119,4 +123,48 @@ def test_a_leading_master_that_lacks_confirmed_data_leads_on_without_it_at_the_o
         await asyncio.sleep(11)
         assert await bodies(mq, "a/1") == [b"before", b"after"]
 
+    play(story)
+
+
+@pytest.fixture
+def opening() -> Iterator[asyncio.Event]:
+    """A master that has decided to lead opens its epoch when this is set."""
+    may_open, patches = asyncio.Event(), Patches()
+
+    def waiting(honest: Any) -> Any:
+        async def open_term(node: MasterNode, decision: Any) -> Any:
+            await may_open.wait()
+            return await honest(node, decision)
+
+        return open_term
+
+    patches.put(MasterNode, "open_term", waiting)
+    yield may_open
+    patches.undo()
+
+
+def test_a_master_that_hears_of_its_successor_while_it_opens_its_epoch_does_not_lead_in_it(opening: asyncio.Event) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+        opening.clear()
+        await group.kill("a0")
+        group.node("a0").start()
+        await asyncio.sleep(5.0)  # it has decided to lead
+        group.world.network.cut("a0", "a1")
+        await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        await asyncio.sleep(5.0)  # nameservers have told it of its successor
+        group.world.network.cut("a0", "ns")  # and tell it nothing more
+
+        opening.set()
+        async with asyncio.timeout(5.0):
+            await group.node("a0").ended()
+
+        [ended] = group.world.findings
+        assert "Superseded" in ended
+        group.world.findings.clear()
+
+    opening.set()
     play(story)

@@ -15,6 +15,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc as pb_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.doors.clock import OsClock
+from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import UNREAD_S, CallInterceptor, Unobserved
 from tests.simulation.echo import PORT, EchoServer
 from tests.simulation.streams import WINDOW_BYTES
@@ -388,5 +389,5 @@ def test_a_caller_that_reads_no_answers_of_a_stream_is_let_go_after_half_a_minut
         except grpc.aio.AioRpcError as error:
             return held, error.code(), error.details()
 
-    interceptor = CallInterceptor(lambda: ("a/0", 1), OsClock(), random.Random(1), Unobserved())
+    interceptor = CallInterceptor(lambda: Answerer("a/0", 1), OsClock(), random.Random(1), Unobserved())
     assert play(story, interceptor) == (True, grpc.StatusCode.UNAVAILABLE, "no answer was read for 30 s")

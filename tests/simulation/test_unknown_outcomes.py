@@ -43,6 +43,14 @@ def lose(town: ClientTown) -> None:
     town.logs["a"] = empty
 
 
+def lose_last(town: ClientTown) -> None:
+    """The master dies and its newest message is gone."""
+    town.kill("a-0")
+    gone = town.log.placed.pop()
+    town.log.next.clear()
+    town.log.by_sequence = {key: one for key, one in town.log.by_sequence.items() if one is not gone}
+
+
 def test_not_in_the_log_of_a_new_epoch_is_not_stored() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
@@ -76,6 +84,89 @@ def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again()
         assert (first.queue, first.duplicate) == (3, False)
         assert second.duplicate
         assert town.log.bodies() == [b"again"]
+
+    ClientTown().play(story)
+
+
+def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_stored_twice() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            town.master.script.append(Reply.STORE_AND_FORGET)
+            with pytest.raises(OutcomeUnknown, match="no longer remembered") as raised:
+                await orders.publish("orders", b"where", queue=1)
+            handle = raised.value.handle
+
+            with pytest.raises(OutcomeUnknown, match="does not remember"):
+                await orders.resolve(handle)
+            with pytest.raises(OutcomeUnknown, match="no longer remembered"):
+                await orders.send_again(handle, Message("orders", b"where"))
+            after = await orders.publish("orders", b"after", queue=1)
+
+        assert after.queue_offset == 1
+        assert town.log.bodies() == [b"where", b"after"]
+
+    ClientTown().play(story)
+
+
+def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_be_sent_again() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer(timeout_s=1, retry_s=0.5) as warm, mq.producer(timeout_s=1, retry_s=0.5) as orders:
+            await warm.publish("orders", b"warm")
+            town.log.forget()
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(0.5, lose_last, town)
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"gone")
+            town.master.epoch = 2
+            town.restart("a-0")
+            await asyncio.sleep(1)
+
+            with pytest.raises(NotStored):
+                await orders.resolve(raised.value.handle)
+            await orders.send_again(raised.value.handle, Message("orders", b"gone"))
+
+        assert town.log.bodies() == [b"warm", b"gone"]
+
+    ClientTown().play(story)
+
+
+def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_third_time_when_its_producer_is_forgotten() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as warm, mq.producer() as orders:
+            await warm.publish_many(messages(3))
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, lose, town)
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"once")
+            town.restart("a-0")
+            await orders.send_again(raised.value.handle, Message("orders", b"once"))
+            town.log.forget()
+
+            with pytest.raises(OutcomeUnknown, match="no longer remembered"):
+                await orders.send_again(raised.value.handle, Message("orders", b"once"))
+
+        assert town.log.bodies() == [b"once"]
+
+    ClientTown().play(story)
+
+
+def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            town.master.script.append(Reply.STORE_SILENTLY)
+            town.world.loop.call_later(1, lose, town)
+            with pytest.raises(OutcomeUnknown) as raised:
+                await orders.publish("orders", b"slow")
+            town.master.epoch = 2
+            town.restart("a-0")
+            await asyncio.sleep(1)
+            town.master.gate = asyncio.Event()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2):
+                    await orders.send_again(raised.value.handle, Message("orders", b"slow"))
+
+            with pytest.raises(OutcomeUnknown, match="may still arrive"):
+                await orders.resolve(raised.value.handle)
 
     ClientTown().play(story)
 

@@ -13,7 +13,7 @@ from tests.simulation.copies import LOG, Copy
 from tests.simulation.disk import Deed, Inode, Operation
 from tests.simulation.history import Harm, History, Publish, Read
 from tests.simulation.invariants import Broken, Invariant
-from tests.simulation.parser import Malformed
+from tests.simulation.parser import Malformed, parse_record
 from tests.simulation.shapes import Shape, name_of
 from tests.simulation.world import World
 
@@ -37,6 +37,7 @@ class RunningChecks:
         self._acker: dict[int, str] = {}
         self._newest_told: tuple[int, float] = (0, 0.0)
         self._confirmed: dict[tuple[str, int], int] = {}
+        self._held_to = 0  # what is confirmed up to there was on disks enough
         self._on_enough_disks: set[bytes] = set()
         self._tables: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._newest_table: dict[tuple[str, str], tuple[int, ...]] = {}
@@ -56,6 +57,7 @@ class RunningChecks:
         wanted = self._shape.disks_of_confirmed
         if not wanted or self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
             return
+        self._find(Invariant.I6, self._confirmed_on_too_few_disks(node, confirmed, wanted))
         for read in reads:
             if read.physical_offset < self._history.kept_from:
                 continue
@@ -70,6 +72,8 @@ class RunningChecks:
 
     def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
         """Told to stream, a slave writes nothing before it has heard so: its copy lies still, and its master's only grows."""
+        if said.WhichOneof("event") == "chunk" and self._history.rotten:
+            self._find(Invariant.I7, self._rot_sent(master, slave, said.chunk.offset, said.chunk.data))
         verdict = said.verdict
         if said.WhichOneof("event") != "verdict" or verdict.action != VERDICT_ACTION_STREAM:
             return
@@ -80,8 +84,19 @@ class RunningChecks:
             at = next(at for at, (mine, its) in enumerate(zip(one, other, strict=True)) if mine != its)
             self._find(Invariant.I4, [f"{slave} is told by {master} to stream from {end} and differs at byte {start + at}"])
 
+    def _rot_sent(self, master: str, slave: str, start: int, data: bytes) -> Iterator[str]:
+        """A record in which bits flipped on the master's disk is sent as it was, or not at all."""
+        for (node, at), size in self._history.rotten.items():
+            if machine_of(node) == master and start <= at and at + size <= start + len(data):
+                try:
+                    parse_record(data[at - start : at - start + size], at)
+                except Malformed as problem:
+                    yield f"{master} sends {slave} a record in which bits have flipped: {problem}"
+
     def _unflipped(self, content: bytes, start: int) -> bytes:
         """Without the records in which bits have flipped, on any disk."""
+        if not self._history.rotten:
+            return content
         left = bytearray(content)
         for (_, at), size in self._history.rotten.items():
             low, high = max(0, at - start), min(len(left), at + size - start)
@@ -196,6 +211,17 @@ class RunningChecks:
         if held < wanted:
             where = f"{read.topic} queue {read.queue} offset {read.queue_offset}"
             yield f"{read.node} served {where} as confirmed, which {held} disks hold and {wanted} should"
+
+    def _confirmed_on_too_few_disks(self, node: str, confirmed: int, wanted: int) -> Iterator[str]:
+        """Disks hold it when they hold the same: no record is looked at, so nobody need have read it."""
+        if confirmed <= self._held_to or self._shape.retention.max_age_ms or self._history.rotten:
+            return
+        start, self._held_to = self._held_to, confirmed
+        copies = [set(self._copy(machine).durable(start, confirmed)) for machine in self._shape.brokers]
+        whole = {content for stores in copies for content in stores if len(content) == confirmed - start}
+        held = max((sum(content in stores for stores in copies) for content in whole), default=0)
+        if held < wanted:
+            yield f"{node} says that [{start}, {confirmed}) is confirmed, which {held} disks hold alike and {wanted} should"
 
     def _wrong_table(self, machine: str, path: str, content: bytes) -> Iterator[str]:
         table: dict[str, Any] = _loads(content)

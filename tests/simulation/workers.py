@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
 from dittomq.doors.workers import Lane
-from tests.simulation.life import Life, SimCrashed
+from tests.simulation.life import Life, Phase, SimCrashed
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -101,25 +101,30 @@ class SimulatedLane:
         self._running.clear()
         self._waiting.clear()
 
+    def drop(self) -> None:
+        """The process is gone: nothing of what had begun goes on."""
+        for job in self._running:
+            job.drop()
+        self._running.clear()
+
     def _start_next(self) -> None:
         while self._waiting:
             job = self._waiting.popleft()
             if job.wanted:  # a thread pool, too, drops what was cancelled before it began
                 self._running.append(job)
-                self._workers.life.spawn(self._drive(job))
+                self._workers.pause(functools.partial(self._step, job))
                 return
 
-    async def _drive(self, job: _Job) -> None:
-        try:
-            await self._workers.pause()
-            while job in self._running and not job.ended:
-                job.step()
-                await self._workers.pause()
-                job.report()
-        except asyncio.CancelledError:
-            job.drop()
-            raise
+    def _step(self, job: _Job) -> None:
         if job in self._running:
+            job.step()
+            self._workers.pause(functools.partial(self._go_on, job))
+
+    def _go_on(self, job: _Job) -> None:
+        job.report()
+        if job in self._running and not job.ended:
+            self._step(job)
+        elif job in self._running:
             self._running.remove(job)
             self._start_next()
 
@@ -145,6 +150,9 @@ class SimulatedWorkers:
         self._chance = chance
         self._disk = disk
         self._lanes: list[SimulatedLane] = []
+        self._loop = asyncio.get_running_loop()
+        self._context = life.new_context()
+        life.at_end(self._end)
 
     def lane(self, name: str, width: int = 1) -> Lane:
         self.life.check()
@@ -158,9 +166,22 @@ class SimulatedWorkers:
         for lane in reversed(self._lanes):
             lane.finish_now()
 
-    async def pause(self) -> None:
-        """Let the time of a step pass."""
+    def pause(self, then: Callable[[], None]) -> None:
+        """Let the time of a step pass, then go on, unless the process is gone."""
         low, high = _STEP_S
-        cost_s, effect = self._disk.take_cost(), self._disk.take_effect()
-        await asyncio.sleep(low + (high - low) * self._chance.random() + cost_s)
-        effect()
+        cost_s = self._disk.take_cost()
+        self._loop.call_later(
+            low + (high - low) * self._chance.random() + cost_s, self._passed, self._disk.take_effect(), then, context=self._context
+        )
+
+    def _passed(self, effect: Callable[[], None], then: Callable[[], None]) -> None:
+        if self.life.phase is Phase.RUNNING:
+            effect()
+            then()
+
+    def _end(self) -> None:
+        self._loop.call_soon(self._drop)  # the process may die inside a step
+
+    def _drop(self) -> None:
+        for lane in self._lanes:
+            lane.drop()

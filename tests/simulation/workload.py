@@ -1,6 +1,8 @@
 """What clients do in a run: publish, ask what became of unknown ones, read; and write down what they were told."""
 
 import asyncio
+import contextlib
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -8,7 +10,7 @@ from typing import Protocol
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer, Reader
-from dittomq.errors import DittoError, OffsetOutOfRange, ProducerExpired, SequenceGap
+from dittomq.errors import CorruptRecord, DittoError, OffsetOutOfRange, OutcomeHandle, ProducerExpired, SequenceGap
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
 from tests.simulation.shapes import NAMESERVER
@@ -33,6 +35,8 @@ class Ears(Protocol):
     """Who hears what clients are told, the moment they are told."""
 
     def receipt(self, publish: Publish) -> None: ...
+
+    def expired(self, sent_again: OutcomeHandle) -> None: ...
 
     def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None: ...
 
@@ -118,6 +122,8 @@ class Publisher:
         try:
             receipt = await (producer.resolve(unknown.handle) if asks else producer.send_again(unknown.handle, message))
         except OutcomeUnknown as still:
+            if isinstance(still.__cause__, ProducerExpired):
+                self._ears.expired(unknown.handle)
             if not (self._phases.calm.is_set() and isinstance(still.__cause__, SequenceGap | ProducerExpired)):
                 return False
         except NotStored:
@@ -225,12 +231,12 @@ def reads_of(page: Page, asked_at: float) -> list[Read]:
 
 
 async def read_everything(mq: AsyncClient, node: str) -> list[Read]:
-    """All messages of all queues as one node serves them."""
+    """All messages of all queues as one node serves them, up to one that it cannot."""
     reads = []
-    for topic in TOPICS:
-        for queue in range(QUEUES):
-            reader = mq.reader(topic, queue, broker="a", node=node, max_messages=500)
-            offset = 0
+    for topic, queue in itertools.product(TOPICS, range(QUEUES)):
+        reader = mq.reader(topic, queue, broker="a", node=node, max_messages=500)
+        offset = 0
+        with contextlib.suppress(CorruptRecord):
             while (page := await _page(reader, offset)).messages:
                 reads += reads_of(page, 0.0)
                 offset = page.next_offset

@@ -244,6 +244,23 @@ def test_the_longest_unused_producer_is_forgotten_first(store: Store) -> None:
     assert isinstance(store.append([frame(b"", producer="p1", first=1)], 1).placed[0], ProducerExpired)
 
 
+def test_the_first_message_of_a_forgotten_producer_is_stored_again_only_for_who_does_not_say_since_when_it_was_sent(store: Store) -> None:
+    first = frame(b"first", producer="p", first=0)
+    store.append([first], 1)
+    for number in range(MAX_PRODUCERS):
+        store.append([frame(b"", producer=f"p{number}", first=0)], 1)
+    pushed_out = places(store.append([frame(b"", producer="last", first=0)], 1).placed[0])[0].physical_offset
+
+    again, new, unsaid = store.append(
+        [first._replace(sent_since=0), frame(b"new", producer="q", first=0)._replace(sent_since=pushed_out), first], 1
+    ).placed
+
+    assert isinstance(again, ProducerExpired)
+    assert pushed_out < again.log_end <= store.end
+    assert not places(new)[0].duplicate
+    assert not places(unsaid)[0].duplicate
+
+
 @pytest.mark.parametrize("byte", [0, 3, 4, 90])
 def test_a_duplicate_whose_record_is_damaged_is_refused(machine: Machine, store: Store, byte: int) -> None:
     place = places(store.append([frame(b"precious", producer="p", first=0)], 1).placed[0])[0]

@@ -150,3 +150,17 @@ def test_a_recovering_master_takes_over_a_slaves_tables_with_their_minimums(tmp_
         assert table.minimums == {("paid", 1): 40, ("sent", 0): 5}
 
     run(story())
+
+
+def test_a_recovering_master_whose_tables_are_newer_than_a_slaves_keeps_them_and_takes_the_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        slave, node = FakeMaster(), MetadataNode.make(tmp_path)
+        slave.topics("orders", "paid", counter=8, epoch=3)
+        await take_tables(slave, node.metadata, node.clock)
+        slave.topics("orders", counter=7, epoch=3)
+
+        await take_tables(slave, node.metadata, node.clock)
+
+        assert list(node.metadata.table(TOPICS).rows) == ["orders", "paid"]
+
+    run(story())

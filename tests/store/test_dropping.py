@@ -252,7 +252,7 @@ def test_a_restart_that_dies_while_it_finishes_a_drop_is_repeated(power: bool) -
         pytest.fail("the start never ran to its end")
 
 
-def test_segments_that_somebody_else_dropped_are_hidden_from_the_queues(machine: Machine) -> None:
+def test_segments_that_somebody_else_dropped_are_hidden_from_the_queues_and_told_of_once(machine: Machine) -> None:
     store = settled(machine)
     log = whole_log(store)
     store.close(clean=True)
@@ -262,6 +262,10 @@ def test_segments_that_somebody_else_dropped_are_hidden_from_the_queues(machine:
 
     assert again.min_offset == SEGMENT
     assert read_all(again) == left_of(log, SEGMENT)
+    (note,) = again.notes
+    assert f"began at byte 0 and begins at {SEGMENT:,} now" in note
+    again.close(clean=True)
+    assert machine.open().notes == []
 
 
 def test_a_log_that_holds_nothing_can_begin_anywhere_a_segment_does(machine: Machine) -> None:

@@ -16,6 +16,7 @@ from tests.support.stores import Machine, dies, filled, frame, open_epoch, place
 KEY = ("orders", 2)
 NEWEST = 59  # the sequence of the last message that `filled` appends, and 19 is its offset in queue 2
 SMALLEST_RECORD = 91
+UNKNOWN = "unknown"  # no table names it
 
 
 @pytest.fixture
@@ -40,11 +41,29 @@ def given(store: Store, queue: int = 2) -> int:
     return int(places(answer)[0].queue_offset)
 
 
-def lead(store: Store) -> int:
+def lead(store: Store, opener: int = 0) -> int:
     """As a master does that nobody can give the bytes."""
-    leapt = store.leap([("orders", queue) for queue in range(5)])
-    open_epoch(store)
+    leapt = store.leap([("orders", queue) for queue in range(5)], opener)
+    open_epoch(store, opener)
     return leapt
+
+
+def unknown_lost(machine: Machine) -> tuple[Store, bytes, tuple[int, int]]:
+    """The same, where the rotten records are all that there is of a topic."""
+    store = filled(machine)
+    store.append([frame(b"one", b"two", b"three", topic=UNKNOWN)], 99)
+    store.persist_watermark(store.sync(), 0, ())
+    log = whole_log(store)
+    machine.kill()
+    start, end = entries(log)[-3][0], len(log)
+    rot(machine, log, loses(0, end - start), start, end)
+    return machine.open(), log, (start, end)
+
+
+def first_of(store: Store, topic: str) -> int:
+    """The offset that a topic's message gets."""
+    (answer,) = store.append([frame(b"new", topic=topic)], 99).placed
+    return int(places(answer)[0].queue_offset)
 
 
 @pytest.mark.parametrize("name", HARMS)
@@ -93,13 +112,51 @@ def test_queues_that_have_messages_behind_the_damage_go_on_as_they_are(machine: 
     assert given(store, 4) > 0, "its first messages may lie there too"
 
 
-def test_a_topic_that_is_made_later_begins_at_0(machine: Machine) -> None:
+def test_a_topic_that_is_made_later_begins_at_0_where_who_leads_wrote_the_damaged_bytes_itself_and_knew_its_topics(
+    machine: Machine,
+) -> None:
     store, _, _ = lost(machine)
-    lead(store)
+    lead(store, opener=0)
 
-    (answer,) = store.append([frame(b"new", topic="later")], 99).placed
+    assert first_of(store, "later") == 0
 
-    assert places(answer)[0].queue_offset == 0
+
+@pytest.mark.parametrize("stops", ["never", "killed", "power loss", "cleanly"])
+def test_a_topic_that_no_table_names_and_that_lies_in_damage_that_another_wrote_gives_no_number_twice(machine: Machine, stops: str) -> None:
+    store, log, (start, end) = unknown_lost(machine)
+    lead(store, opener=1)
+    if stops != "never":
+        store.close(clean=True) if stops == "cleanly" else machine.kill() if stops == "killed" else machine.lose_power(all_unsynced=True)
+        store = machine.open()
+        open_epoch(store, 1)
+
+    offset = first_of(store, UNKNOWN)
+    store.dispatch(store.end)
+    store.mend(start, log[start:end])
+    store.file_mended()
+
+    assert offset >= 3
+    found = queues_of(whole_log(store), store.segment_bytes)[UNKNOWN, 0]
+    assert [number for number, _ in found] == [0, 1, 2, offset]
+    page = store.read_queue(UNKNOWN, 0, 0, 10, 10_000)
+    assert [message.body for message in page.messages] == [b"one", b"two", b"three"]
+    assert store.read_queue(UNKNOWN, 0, offset, 10, 10_000).messages[0].body == b"new"
+
+
+def test_topics_begin_at_0_again_when_the_damage_is_whole(machine: Machine) -> None:
+    store, log, (start, end) = unknown_lost(machine)
+    lead(store, opener=1)
+    assert first_of(store, "made before") >= 3
+
+    store.mend(start, log[start:end])
+    store.file_mended()
+
+    assert first_of(store, "made after") == 0
+    assert first_of(store, UNKNOWN) == 3
+    machine.lose_power(all_unsynced=True)
+    again = machine.open()
+    open_epoch(again, 1)
+    assert first_of(again, "made last") == 0
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -113,7 +170,7 @@ def test_a_queue_leaps_once_and_remembers_it_whenever_the_store_stops(machine: M
     again = machine.open()
 
     assert again.unread.ranges == ()
-    assert again.leap([]) == 0
+    assert again.leap([], 0) == 0
     assert again.next_offsets("orders") == expected
     assert given(again) == expected[KEY]
     again.dispatch(again.end)
@@ -140,11 +197,11 @@ def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -
         machine = Machine(random.Random(7))
         store, _, _ = lost(machine)
         machine.faults.operations_to_live = operations
-        done = dies(lambda store=store: store.leap([]))  # type: ignore[misc]
+        done = dies(lambda store=store: store.leap([], 0))  # type: ignore[misc]
         machine.lose_power()
 
         again = machine.open()
-        again.leap([])
+        again.leap([], 0)
         open_epoch(again)
 
         assert given(again) >= 19 + 1

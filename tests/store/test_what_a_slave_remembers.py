@@ -5,7 +5,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from zlib_ng.zlib_ng import crc32
 
@@ -54,17 +54,17 @@ def chunk(epoch: int, start: int, end: int, confirmed: int) -> Chunk:
 
 
 @asynccontextmanager
-async def following(machine: Machine) -> AsyncIterator[tuple[ScriptedMaster, Follower]]:
+async def following(machine: Machine, config: SlaveConfig = CONFIG) -> AsyncIterator[tuple[ScriptedMaster, Follower]]:
     """A slave on the machine's disk that follows while the block runs, and its master."""
     master = ScriptedMaster()
     storage = machine.storage()
     store = Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000)
     lane = InlineLane()
-    own = Replica(ReplicaParts(CONFIG, storage, store, lane, lane, lane, Dispatcher(store, lane)))
+    own = Replica(ReplicaParts(config, storage, store, lane, lane, lane, Dispatcher(store, lane)))
     doors = BrokerDoors(GrpcTransport(), storage, LoopClock(), machine.chance, ThreadWorkers())
-    resync = ResyncParts(CONFIG, doors, Lanes(*[lane] * len(fields(Lanes))), store)
+    resync = ResyncParts(config, doors, Lanes(*[lane] * len(fields(Lanes))), store)
     callers = Callers(lambda: "a-0:10912", lambda _: None, lambda _: None)
-    slave = Follower(FollowerParts(CONFIG, own, resync, master, doors.clock, machine.chance), callers)
+    slave = Follower(FollowerParts(config, own, resync, master, doors.clock, machine.chance), callers)
     task = asyncio.create_task(slave.run())
     try:
         yield master, slave
@@ -154,3 +154,31 @@ def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log(
         return told
 
     assert run(story()) == [(2, "m1"), (1, "m2")]
+
+
+def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equal_after_all() -> None:
+    def compare(master: ScriptedMaster, start: int, end: int, *, as_here: bool = True) -> None:
+        ours = MASTERS.chain_digest(start, end) if as_here else b"another"
+        master.say(Heartbeat(Epoch(1), at(2 * size), at(0), RangeDigest(at(start), at(end), ours), None))
+
+    async def story() -> list[tuple[int, list[tuple[int, int]]]]:
+        told: list[tuple[int, list[tuple[int, int]]]] = []
+        few = replace(CONFIG, replication=replace(CONFIG.replication, proof_bytes_per_s=4_096))
+        async with following(Machine(random.Random(4)), few) as (master, _):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 2 * size), chunk(1, size, 2 * size, 2 * size))
+            await flushed(master, 2 * size)
+            for as_here in (True, False, True):
+                compare(master, 0, size)
+                await digested(master)
+                compare(master, 1_000, 2_000, as_here=as_here)
+                await digested(master)
+                master.leave()
+                said = await hello(master)
+                told.append((said.verified_equal, [(digest.start, digest.end) for digest in said.digests]))
+                master.say(stream((entry(1, 0),), 2 * size))
+        return told
+
+    size = SMALL.segment_bytes
+    newest = (2 * size - 4_096, 2 * size)
+    assert run(story()) == [(size, [newest]), (1_000, [newest, (1_000, 2_000)]), (size, [newest])]

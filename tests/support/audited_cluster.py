@@ -23,6 +23,7 @@ from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
+from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from tests.support.lanes import InlineLane
 from tests.support.stores import Machine
@@ -151,7 +152,7 @@ class AuditedCluster:
 
 
 def _interceptor(node: str) -> CallInterceptor:
-    return CallInterceptor(lambda: (node, 1), OsClock(), random.Random(3), Unobserved())
+    return CallInterceptor(lambda: Answerer(node, 1), OsClock(), random.Random(3), Unobserved())
 
 
 class _Names(naming_pb2_grpc.NameServerServiceServicer):

@@ -1,6 +1,7 @@
 """A cluster of scripted brokers behind the generated servicers: they keep the rules of sequences, and go wrong where a test says so."""
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import AsyncIterator
@@ -16,12 +17,13 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.doors.clock import Clock
-from dittomq.errors import NotMaster, OffsetOutOfRange, Refused, SequenceGap, TopicNotFound
+from dittomq.errors import NotMaster, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, TopicNotFound
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullStatus
 from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route
 from dittomq.rpc import status
+from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.wire import messaging as wire
 from dittomq.wire import naming as naming_wire
@@ -38,6 +40,7 @@ class Reply(Enum):
     STORE_AND_CUT = "store it and end the stream instead of an answer"
     CUT = "end the stream before anything is stored"
     STORE_SILENTLY = "store it and never answer"
+    STORE_AND_FORGET = "store it, forget every producer, and end the stream instead of an answer"
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,11 @@ class Log:
     placed: list[Placed] = field(default_factory=list)
     by_sequence: dict[tuple[str, int], Placed] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
+    forgotten_end: int = 0
 
-    def store(self, messages: list[pb.Message], producer_id: str, first: int) -> tuple[list[Placed], bool]:
-        """Where they lie, and whether they lay there before; raises SequenceGap."""
+    def store(self, messages: list[pb.Message], producer_id: str, first: int, since: int) -> tuple[list[Placed], bool]:
+        """Where they lie, and whether they lay there before; raises SequenceGap or ProducerExpired."""
+        self.check_known(producer_id, first, since)
         expected = self.next.get(producer_id, 0)
         if first < expected:
             return [self.by_sequence[producer_id, first + at] for at in range(len(messages))], True
@@ -81,6 +86,17 @@ class Log:
             new.append(place)
         self.next[producer_id] = expected + len(messages)
         return new, False
+
+    def check_known(self, producer_id: str, sequence: int, since: int) -> None:
+        """Raise ProducerExpired when it may be one of those that are forgotten."""
+        if producer_id not in self.next and self.forgotten_end > since:
+            raise ProducerExpired(producer_id, sequence, len(self.placed) * RECORD_BYTES)
+
+    def forget(self) -> None:
+        """All producers."""
+        self.next.clear()
+        self.by_sequence.clear()
+        self.forgotten_end = len(self.placed) * RECORD_BYTES
 
     def bodies(self) -> list[bytes]:
         return [one.message.body for one in self.placed]
@@ -103,6 +119,9 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.readable = 1 << 40  # messages
         self.topics: dict[str, admin_pb2.Topic] = {}
 
+    def answerer(self) -> Answerer:
+        return Answerer(self.name, self.epoch, len(self.log.placed) * RECORD_BYTES)
+
     async def serve(self, doors: BrokerDoors, stop: asyncio.Event) -> None:
         server = doors.transport.server([interceptor(self, doors.clock)], ())
         messaging_pb2_grpc.add_MessagingServiceServicer_to_server(self, server)
@@ -122,7 +141,9 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             if reply is Reply.CUT:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
             answer = self._take(request, reply)
-            if reply is Reply.STORE_AND_CUT:
+            if reply is Reply.STORE_AND_FORGET:
+                self.log.forget()
+            if reply in (Reply.STORE_AND_CUT, Reply.STORE_AND_FORGET):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
             if reply is not Reply.STORE_SILENTLY:
                 yield answer
@@ -133,7 +154,9 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
                 raise reply.error
             if self.name.endswith("/1"):
                 raise NotMaster(self.name, "")
-            placed, duplicate = self.log.store(list(request.messages), request.producer_id, request.first_sequence)
+            placed, duplicate = self.log.store(
+                list(request.messages), request.producer_id, request.first_sequence, request.sent_since_offset
+            )
         except Refused as error:
             code, reason, text, metadata = status.facts(error)
             index = reply.index if isinstance(reply, Refuse) else None
@@ -182,13 +205,18 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         return receipt
 
     async def Publish(self, request: pb.PublishRequest, context: Any) -> pb.PublishResponse:
-        [placed], duplicate = self.log.store([request.message], request.producer_id, request.sequence)
+        if self.gate is not None:
+            await self.gate.wait()
+        [placed], duplicate = self.log.store([request.message], request.producer_id, request.sequence, request.sent_since_offset)
         return pb.PublishResponse(receipt=self._receipt(placed, duplicate))
 
     async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Any) -> pb.GetOutcomeResponse:
         placed = self.log.by_sequence.get((request.producer_id, request.sequence))
         if placed is None:
-            return pb.GetOutcomeResponse(outcome=pb.OUTCOME_NOT_STORED)
+            with contextlib.suppress(ProducerExpired):
+                self.log.check_known(request.producer_id, request.sequence, request.sent_since_offset)
+                return pb.GetOutcomeResponse(outcome=pb.OUTCOME_NOT_STORED)
+            return pb.GetOutcomeResponse(outcome=pb.OUTCOME_UNKNOWN)
         return pb.GetOutcomeResponse(outcome=pb.OUTCOME_STORED, receipt=self._receipt(placed, duplicate=True))
 
     async def Pull(self, request: pb.PullRequest, context: Any) -> pb.PullResponse:
@@ -246,6 +274,9 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         self.queues: dict[str, dict[str, int]] = {"orders": {}}  # topic → group → number of queues
         self.asked = 0
 
+    def answerer(self) -> Answerer:
+        return Answerer(self.name, self.epoch)
+
     async def serve(self, doors: BrokerDoors, stop: asyncio.Event) -> None:
         server = doors.transport.server([interceptor(self, doors.clock)], ())
         naming_pb2_grpc.add_NameServerServiceServicer_to_server(self, server)
@@ -268,7 +299,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
 
 def interceptor(node: FakeBroker | FakeNameserver, clock: Clock) -> CallInterceptor:
     """The product's own: headers, and errors into statuses."""
-    return CallInterceptor(lambda: (node.name, node.epoch), clock, random.Random(1), Unobserved())
+    return CallInterceptor(node.answerer, clock, random.Random(1), Unobserved())
 
 
 def node_of(broker: str, broker_id: int) -> Node:

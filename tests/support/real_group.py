@@ -78,6 +78,11 @@ class RealGroup:
         except DittoError:
             return False
 
+    def leads_all(self, name: str) -> bool:
+        """Whether it takes writes and all other copies follow it in sync; a master also counts in sync who is on its way."""
+        status = self.status(name)
+        return status.writable and sum(view.role == "slave" and view.state == "in sync" for view in status.nodes) == len(self.slaves)
+
     def slave_state(self, name: str) -> str:
         """What the master says of a slave."""
         return next((view.state for view in self.status().nodes if view.node == name), "unknown")

@@ -33,6 +33,7 @@ _UNTOLD: dict[str, Any] = {
     "replication_address": "a-1:10912",
     "segment_bytes": _SEGMENT_BYTES,
     "applied": 0,
+    "begin": 0,
     "digest": None,
     "differs": None,
     "reason": "",
@@ -49,14 +50,14 @@ _UNTOLD: dict[str, Any] = {
 
 
 class Master:
-    """A master's session. Opened with end, lineage, confirmed, min, window_bytes, loss_accepted, degraded."""
+    """A master's session. Opened with end, lineage, confirmed, min, window_bytes, step_bytes, loss_accepted, degraded."""
 
     ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
         log = MasterLog("c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"], "u0")
         log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False), degraded=given.get("degraded", ()))
-        limits = SessionLimits(window_bytes=given.get("window_bytes", 16 * 1024 * 1024))
+        limits = SessionLimits(given.get("window_bytes", 16 * 1024 * 1024), proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:

@@ -91,7 +91,7 @@ def test_a_pull_outside_its_limits_names_the_field(request_: pb.PullRequest, fie
 
 def test_a_frame_carries_every_part_of_its_messages() -> None:
     full = Message("t", b"\x00", None, ("k1", "k2"), "tag", "order", {"p": "q"}, 7, 8)
-    frame = messaging.FrameRequest(5, [full, Message("t", b"")], [3, 0], Ack.MASTER_FLUSHED, 2.5, "p-0", 9)
+    frame = messaging.FrameRequest(5, [full, Message("t", b"")], [3, 0], Ack.MASTER_FLUSHED, 2.5, "p-0", 9, 700)
 
     request = messaging.frame_request(frame)
 
@@ -101,7 +101,7 @@ def test_a_frame_carries_every_part_of_its_messages() -> None:
     assert second.HasField("queue")
     assert second.WhichOneof("content") == "body"
     assert (request.ack, request.timeout.ToMilliseconds(), request.producer_id) == (pb.ACK_LEVEL_MASTER_FLUSHED, 2_500, "p-0")
-    assert (request.first_sequence, request.frame_id) == (9, 5)
+    assert (request.first_sequence, request.frame_id, request.sent_since_offset) == (9, 5, 700)
 
 
 def stored_response() -> pb.PublishStreamResponse:

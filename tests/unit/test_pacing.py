@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dittomq.replication.pacing import LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, Pace, SlavePace, chunk_bytes
+from dittomq.replication.pacing import LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, Pace, Paces, SlavePace, chunk_bytes
 
 Sent = tuple[float, int, int]  # when, by which stream, how many bytes
 
@@ -74,6 +74,39 @@ def test_after_a_rest_there_is_no_burst() -> None:
     pace.book(100_000, 0.0)
 
     assert [pace.book(500_000, 60.0), pace.book(500_000, 60.0), pace.book(500_000, 60.0)] == [60.0, 60.5, 61.0]
+
+
+def test_all_that_goes_to_one_node_shares_its_limit_also_when_it_comes_back() -> None:
+    paces = Paces(shared_bytes_per_s=0, own_bytes_per_s=1_000_000)
+    sent = send_all([paces.of("a/1"), paces.of("a/1"), paces.of("a/1")], random.Random(1), 100_000, 10.0)
+
+    assert most_in_a_second(sent) <= 1_000_000 + 100_000
+    assert paces.of("a/1").due(1, 9.99) > 9.99
+    assert paces.of("a/2").due(1, 9.99) == 9.99
+
+
+@given(st.integers(0, 2**32))
+def test_streams_and_ranges_of_each_node_keep_its_limit_and_take_turns_whichever_limit_holds_them_back(seed: int) -> None:
+    own, all_of_them, chunk = 400_000, random.Random(seed).choice((300_000, 600_000, 2_000_000)), 100_000
+    paces = Paces(shared_bytes_per_s=all_of_them, own_bytes_per_s=own)
+    sent = send_all([paces.of(node) for node in ("a/1", "a/1", "a/2", "a/2", "a/2")], random.Random(seed), chunk, 20.0)
+
+    assert most_in_a_second(sent) <= all_of_them + chunk
+    for numbers in ((0, 1), (2, 3, 4)):
+        assert most_in_a_second([each for each in sent if each[1] in numbers]) <= own + chunk
+    assert sum(size for _, _, size in sent) >= 19 * min(all_of_them, 2 * own)
+    for number in range(5):
+        times = [at for at, which, _ in sent if which == number]
+        assert max(later - earlier for earlier, later in pairwise(times)) <= 7 * chunk / min(all_of_them, own)
+
+
+def test_of_very_many_names_those_that_were_heard_first_are_forgotten() -> None:
+    paces = Paces(shared_bytes_per_s=0, own_bytes_per_s=1)
+    for number in range(1_000):
+        assert paces.of(f"a/{number}").due(1, 0.0) == 0.0
+
+    assert paces.of("a/0").due(1, 0.0) == 0.0
+    assert paces.of("a/999").due(1, 0.0) > 0.0
 
 
 def test_without_a_limit_nothing_waits() -> None:

@@ -388,10 +388,11 @@ def test_a_slave_whose_id_a_role_change_gave_to_another_node_is_not_superseded_b
     assert registry.heartbeat(beat("s1"), at(2)).master == ""  # its session goes on
 
 
-def test_whoever_is_refused_hears_of_the_newest_epoch_and_who_opened_it(registry: Registry) -> None:
-    registry.register(replace(master(UUID_B, epoch=9), configured_id=1, opener_id=1), "s1", at(0))
+@pytest.mark.parametrize("opener_id", [1, None])
+def test_whoever_is_refused_hears_of_the_newest_epoch_and_who_opened_it_if_that_is_known(registry: Registry, opener_id: int | None) -> None:
+    registry.register(replace(master(UUID_B, epoch=9), configured_id=1, opener_id=opener_id), "s1", at(0))
 
     with pytest.raises(NodeIdTaken) as refused:
         registry.register(master(UUID_A, epoch=7), "s2", at(1))
 
-    assert (refused.value.group_epoch, refused.value.opener_id) == (9, 1)
+    assert (refused.value.group_epoch, refused.value.opener_id) == (9, opener_id)

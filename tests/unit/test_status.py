@@ -21,7 +21,7 @@ def leaves(kind: type[DittoError]) -> Iterator[type[DittoError]]:
 
 
 CROSSING: list[type[DittoError]] = [*leaves(errors.Refused), errors.StoreFailed, errors.EpochOver]
-SAMPLES = {str: "a/1 …ü%\n", int: -7, bool: True}
+SAMPLES = {str: "a/1 …ü%\n", int: -7, bool: True, int | None: None}
 
 
 def sample(kind: type[DittoError]) -> DittoError:
@@ -66,6 +66,16 @@ def test_a_refusal_inside_a_frame_is_rebuilt_from_its_facts(kind: type[DittoErro
     facts = status.facts(sent)
 
     assert str(status.rebuild(facts.reason, facts.metadata)) == str(sent) == facts.message
+
+
+@pytest.mark.parametrize("opener_id", [0, 3, None])
+def test_whoever_opened_an_epoch_arrives_as_known_or_as_unknown(opener_id: int | None) -> None:
+    sent = errors.SessionEnded("the session of a/0", superseded=True, group_epoch=9, opener_id=opener_id)
+
+    received = status.decode(failed_call(status.encode(sent)), "a nameserver")
+
+    assert isinstance(received, errors.SessionEnded)
+    assert received.opener_id == opener_id
 
 
 def test_a_long_field_is_cut_so_that_the_details_fit_in_a_header() -> None:

@@ -9,6 +9,7 @@ import grpc.aio
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc
 from dittomq.broker.fetching import RangeServing
+from dittomq.broker.outflow import Outflow
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.promotion import Standing
 from dittomq.wire import replication as wire
@@ -21,8 +22,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
     """Reads only."""
 
-    def __init__(self, ranges: RangeServing, standing: Callable[[], Standing]) -> None:
+    def __init__(self, ranges: RangeServing, outflow: Outflow, standing: Callable[[], Standing]) -> None:
         self._ranges = ranges
+        self._outflow = outflow
         self._standing = standing
 
     async def DescribeReplica(self, request: pb.DescribeReplicaRequest, context: Context) -> pb.DescribeReplicaResponse:
@@ -31,7 +33,8 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
 
     async def FetchRange(self, request: pb.FetchRangeRequest, context: Context) -> AsyncIterator[pb.FetchRangeResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
-        async for piece in self._ranges.fetch(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)):
+        pieces = self._ranges.fetch(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset))
+        async for piece in self._outflow.paced(request.node, pieces):
             yield wire.range_piece_to_pb(piece)
 
     async def FetchBeginning(self, request: pb.FetchBeginningRequest, context: Context) -> AsyncIterator[pb.FetchBeginningResponse]:

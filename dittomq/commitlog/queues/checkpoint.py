@@ -5,12 +5,13 @@ hold beyond is not believed; the same goes for the key index. Damaged or missing
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
+from dittomq.commitlog.records.format import FIXED_BYTES
 
 _NAME = "checkpoint"
 _KIND = b"CHEK"
@@ -45,10 +46,19 @@ class Minimum:
 
 @dataclass(frozen=True, slots=True)
 class Leap:
-    """Queues give no offset below `nexts`: whatever messages lie in the damaged `ranges` of the log, [start, end) each, have lower ones."""
+    """Queues give no offset below `nexts`: whatever messages lie in the damaged `ranges` of the log, [start, end) each, have lower ones.
+
+    `strange` are those of them that may hold messages of queues that nobody here knows. Such a queue begins at `begin`.
+    """
 
     nexts: Mapping[QueueKey, int] = field(default_factory=dict)
     ranges: Sequence[tuple[int, int]] = ()
+    strange: Sequence[tuple[int, int]] = ()
+
+    @property
+    def begin(self) -> int:
+        """Behind all offsets that messages of an unknown queue can have."""
+        return most_messages(self.strange)
 
     def covers(self, start: int, end: int) -> bool:
         """Whether all of [start, end) lies in one of the ranges."""
@@ -70,6 +80,11 @@ class Checkpoint:
     leap: Leap = field(default_factory=Leap)
 
 
+def most_messages(ranges: Iterable[tuple[int, int]]) -> int:
+    """How many messages lie in these bytes of the log at most."""
+    return sum((end - start) // FIXED_BYTES for start, end in ranges)
+
+
 def load(storage: Storage) -> Checkpoint | None:
     """None when there is none. Raises DamagedSideFile."""
     value = side_file.load_json(storage, _NAME, _KIND)
@@ -79,7 +94,8 @@ def load(storage: Storage) -> Checkpoint | None:
     slots, entries, files, count, last = value["keys"]
     keys = KeyMark(KeySizes(slots, entries), tuple(files), count, last)
     nexts, over = value.get("leap", ((), ()))
-    leap = Leap({(topic, queue): offset for topic, queue, offset in nexts}, [(start, end) for start, end in over])
+    strange = [(start, end) for start, end in value.get("strange", ())]
+    leap = Leap({(topic, queue): offset for topic, queue, offset in nexts}, [(start, end) for start, end in over], strange)
     return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, leap)
 
 
@@ -96,6 +112,8 @@ def save(storage: Storage, checkpoint: Checkpoint) -> None:
     }
     if checkpoint.leap.nexts or checkpoint.leap.ranges:
         value["leap"] = [[[*key, offset] for key, offset in checkpoint.leap.nexts.items()], checkpoint.leap.ranges]
+    if checkpoint.leap.strange:
+        value["strange"] = checkpoint.leap.strange
     side_file.save_json(storage, _NAME, _KIND, value)
 
 

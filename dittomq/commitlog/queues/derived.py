@@ -5,10 +5,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from dittomq.commitlog.queues.dispatch import Dispatch, Waiting, WaitingBatch, carried, unqueued, waiting_batch_of
-from dittomq.commitlog.queues.producers import Producers
+from dittomq.commitlog.queues.producers import Producers, Sequenced
 from dittomq.commitlog.queues.queue_index import QueueIndex
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
-from dittomq.commitlog.records.gathering import Batch
+from dittomq.commitlog.records.gathering import DAY_MS, Batch
 
 
 class Derived:
@@ -28,13 +28,14 @@ class Derived:
         many = [self._take(batch, queues_from, producers_from) for batch in batches] if batches else ()
         waiting: list[Waiting] = []
         store_ms, queues, pack = self.store_ms, self.index.queues, UNIT.pack
-        producer, known, positions = "", 0, array("q")  # neighbours in the log that are neighbours in their producer's sequences
+        # Neighbours in the log that are neighbours in their producer's sequences, of one day.
+        producer, known, positions, day = "", 0, array("q"), 0
         for entry in found.entries:
             start, stop, topic, queue_id, queue_offset, code, stored_ms, producer_id, sequence, keyed = entry
             if producer_id and start >= producers_from:
-                if producer_id != producer or sequence != known + len(positions):
-                    self.producers.note(producer, known, positions)
-                    producer, known, positions = producer_id, sequence, array("q")
+                if producer_id != producer or sequence != known + len(positions) or stored_ms // DAY_MS != day:
+                    self.producers.note(producer, known, positions, day * DAY_MS)
+                    producer, known, positions, day = producer_id, sequence, array("q"), stored_ms // DAY_MS
                 positions.append(start)
             if start < queues_from:
                 continue
@@ -49,15 +50,15 @@ class Derived:
                 queue.next = queue_offset + 1
             else:
                 queue.extend(queue_offset, queue_offset + 1, start)
-        self.producers.note(producer, known, positions)
+        self.producers.note(producer, known, positions, day * DAY_MS)
         self.store_ms = store_ms
         self.dispatch.collect([*many, *waiting] if many else waiting, found.end, sum(map(len, many)))
 
     def mend(self, entries: Sequence[Entry], end: int) -> None:
         """Take in records that were missing, some of them perhaps for the second time; the log ends at `end`."""
-        sequences = [(entry.producer_id, entry.sequence, entry.start) for entry in entries if entry.producer_id]
-        for sequence in (*sequences, *reversed(sequences)):  # those behind what is known, then those before it
-            self.producers.mend(*sequence)
+        self.producers.mend(
+            [Sequenced(entry.producer_id, entry.sequence, entry.start, entry.store_ms) for entry in entries if entry.producer_id]
+        )
         for entry in entries:
             self.store_ms = max(self.store_ms, entry.store_ms)
             if entry.queue >= 0:
@@ -67,9 +68,9 @@ class Derived:
             self.dispatch.forget_waiting(end)
 
     def _take(self, batch: Batch, queues_from: int, producers_from: int) -> WaitingBatch:
-        for producer_id, first, positions in batch.sequences:
+        for producer_id, first, positions, store_ms in batch.sequences:
             known = bisect_left(positions, producers_from)
-            self.producers.note(producer_id, first + known, positions[known:])
+            self.producers.note(producer_id, first + known, positions[known:], store_ms)
         waiting = waiting_batch_of(self.index, batch, queues_from)
         for queue, run in waiting.runs:
             queue.extend(run.first, run.first + len(run.rows), int(batch.starts[run.rows[0]]))

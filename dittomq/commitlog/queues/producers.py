@@ -1,7 +1,13 @@
 """What became of the last sequences of each idempotent producer; every replica derives the same table from its log.
 
-At most 1,024 producers, the longest unused in log order forgotten first; of each the last 8,192 sequences. A snapshot,
-`dittomq/producers`, spares reading the log from its beginning.
+At most 1,024 producers, the longest unused in log order forgotten first; of each the last 8,192 sequences, at most 128 KiB of memory. With
+the first record of any producer on a new day (UTC, by store time), whoever has no record of that day or the 7 days before it is forgotten.
+So the bounds depend on the log alone: not on a clock, and not on when a replica took the records in.
+
+Of what is forgotten one number is kept: nothing at or behind `forgotten_end` was. It tells who is new from who was forgotten.
+
+A replica may forget more than another one, never contradict it: what dropped segments or damage hide is forgotten, and a cut does not
+bring back whom the records that it took have pushed out. A snapshot, `dittomq/producers`, spares reading the log from its beginning.
 """
 
 import json
@@ -10,20 +16,24 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.records.gathering import DAY_MS
 from dittomq.errors import ProducerExpired, Refused, SequenceGap
 
 MAX_PRODUCERS = 1_024
 MAX_SEQUENCES = 8_192
+MAX_AGE_DAYS = 7
+"""Much longer than any client tries by itself: whoever asks what became of a message has a week."""
 _NAME = "producers"
 _KIND = b"PROD"
 _LENGTH = struct.Struct(">I")
 
 
 class Producer:
-    """Sequences [first, next) lie at `positions`; only the last MAX_SEQUENCES of them count."""
+    """Sequences [first, next) lie at `positions`, at least one; only the last MAX_SEQUENCES of them count."""
 
     __slots__ = ("first", "positions")
 
@@ -40,52 +50,68 @@ class Producer:
         """The first sequence that is remembered: the same on every replica."""
         return max(self.first, self.next - MAX_SEQUENCES)
 
+    @property
+    def last(self) -> int:
+        """Where its newest record lies."""
+        return self.positions[-1]
+
+
+class Sequenced(NamedTuple):
+    """A record of a producer."""
+
+    producer_id: str
+    sequence: int
+    position: int
+    store_ms: int
+
 
 class Producers:
     """The table. One thread changes it."""
 
     def __init__(self) -> None:
         self._producers: OrderedDict[str, Producer] = OrderedDict()
-        self.forgotten = False
+        self._days: list[tuple[int, int]] = []  # each day of the last ones that has a record, and where its first one lies
+        self.forgotten_end = 0
 
-    def known(self, producer_id: str, first: int, count: int) -> list[int] | Refused:
+    def known(self, producer_id: str, first: int, count: int, sent_since: int | None = None) -> list[int] | Refused:
         """Positions of those of `count` sequences from `first` on that are in the log already, the leading ones.
 
+        No try of them can lie below `sent_since`. None: nobody says so, and sequence 0 of who is not remembered counts as new.
         Refused: one is missing in between, or what became of the first is no longer remembered.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
-            if first == 0:
-                return []
-            return ProducerExpired(producer_id, first) if self.forgotten else SequenceGap(producer_id, 0, first)
+            if (first > 0 or sent_since is not None) and self.forgotten_end > (sent_since or 0):
+                return self._expired(producer_id, first)
+            return SequenceGap(producer_id, 0, first) if first > 0 else []
         if first > producer.next:
             return SequenceGap(producer_id, producer.next, first)
         if first < producer.oldest:
-            return ProducerExpired(producer_id, first)
+            return self._expired(producer_id, first)
         at = first - producer.first
         return list(producer.positions[at : at + count])
 
-    def find(self, producer_id: str, sequence: int) -> int | None:
-        """Where it lies; None when it is not in the log. Raises ProducerExpired when that is no longer known."""
+    def find(self, producer_id: str, sequence: int, sent_since: int | None = None) -> int | None:
+        """Where it lies; None when it is not in the log. Raises ProducerExpired when that is no longer known.
+
+        It cannot lie below `sent_since`; None: it may lie anywhere.
+        """
         producer = self._producers.get(producer_id)
         if producer is None:
-            if self.forgotten:
-                raise ProducerExpired(producer_id, sequence)
+            if self.forgotten_end > (sent_since or 0):
+                raise self._expired(producer_id, sequence)
             return None
         if sequence < producer.oldest:
-            raise ProducerExpired(producer_id, sequence)
+            raise self._expired(producer_id, sequence)
         return producer.positions[sequence - producer.first] if sequence < producer.next else None
 
-    def note(self, producer_id: str, first: int, positions: Sequence[int]) -> None:
-        """Sequences from `first` on lie at these positions, behind all noted before."""
+    def note(self, producer_id: str, first: int, positions: Sequence[int], store_ms: int) -> None:
+        """Sequences from `first` on lie at these positions, behind all noted before; all were stored on the day of `store_ms`."""
         if not positions:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = Producer(first, array("q"))
-            if len(self._producers) > MAX_PRODUCERS:
-                self._producers.popitem(last=False)
-                self.forgotten = True
         else:
             self._producers.move_to_end(producer_id)
         if first != producer.next:  # it was forgotten in between and began again
@@ -95,18 +121,21 @@ class Producers:
         if surplus >= MAX_SEQUENCES:
             producer.first += surplus
             del producer.positions[:surplus]
+        if len(self._producers) > MAX_PRODUCERS:
+            self._forget(next(iter(self._producers)))
+        day = store_ms // DAY_MS
+        if not self._days or day > self._days[-1][0]:
+            self._begin_day(day, positions[0])
 
-    def mend(self, producer_id: str, sequence: int, position: int) -> None:
-        """A sequence whose record was missing lies at this position. One that is no neighbour of what is known stays expired."""
-        producer = self._producers.get(producer_id)
-        if producer is None or not producer.positions or position > producer.positions[-1]:
-            self.note(producer_id, sequence, (position,))
-        elif sequence == producer.first - 1 and position < producer.positions[0]:
-            producer.first = sequence
-            producer.positions.insert(0, position)
+    def mend(self, records: Sequence[Sequenced]) -> None:
+        """Records that were missing lie in the log. One that is no neighbour of what is known stays expired."""
+        for record in (*records, *reversed(records)):  # those behind what is known, then those before it
+            self._mend(record)
+        self._sort()
 
     def drop_before(self, offset: int) -> None:
         """Forget what lies before `offset`: those sequences are expired, the ones behind them go on."""
+        self._forget_before(offset)
         for producer in self._producers.values():
             gone = bisect_left(producer.positions, offset)
             producer.first += gone
@@ -114,26 +143,60 @@ class Producers:
 
     def doubt(self, behind: int) -> None:
         """Records before `behind` are missing: who has none at or behind it is forgotten, for its newest may be among them."""
-        self.forgotten = True
-        for producer_id, producer in list(self._producers.items()):
-            if not producer.positions or producer.positions[-1] < behind:
-                del self._producers[producer_id]
+        self._forget_before(behind)
+        self.forgotten_end = max(self.forgotten_end, behind)
 
     def cut(self, to: int) -> None:
-        """Forget what lies at or behind `to`."""
+        """Forget what lies at or behind `to`: it was never stored."""
+        self.forgotten_end = min(self.forgotten_end, to)
         for producer_id, producer in list(self._producers.items()):
             keep = bisect_left(producer.positions, to)
             del producer.positions[keep:]
             if not producer.positions:
-                # With older sequences forgotten, nobody knows any more which of them the cut took.
-                self.forgotten = self.forgotten or producer.first > 0
+                if producer.first > 0:  # with older sequences forgotten, nobody knows any more which of them the cut took
+                    self.forgotten_end = to
                 del self._producers[producer_id]
+        self._days = [(day, position) for day, position in self._days if position < to]
+        self._sort()
 
     def to_bytes(self, end: int) -> bytes:
         """A snapshot that covers the log up to `end`."""
         rows = [[producer_id, each.first, len(each.positions)] for producer_id, each in self._producers.items()]
-        head = json.dumps({"end": end, "forgotten": self.forgotten, "producers": rows}).encode()
+        head = json.dumps({"end": end, "forgotten": self.forgotten_end, "days": self._days, "producers": rows}).encode()
         return b"".join([_LENGTH.pack(len(head)), head, *(each.positions.tobytes() for each in self._producers.values())])
+
+    def _mend(self, record: Sequenced) -> None:
+        producer_id, sequence, position, store_ms = record
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            if position >= self.forgotten_end:  # otherwise newer ones may have been forgotten
+                self.note(producer_id, sequence, (position,), store_ms)
+        elif position > producer.last:
+            self.note(producer_id, sequence, (position,), store_ms)
+        elif sequence == producer.first - 1 and position < producer.positions[0]:
+            producer.first = sequence
+            producer.positions.insert(0, position)
+
+    def _expired(self, producer_id: str, sequence: int) -> ProducerExpired:
+        newest = next(reversed(self._producers.values()), None)
+        return ProducerExpired(producer_id, sequence, max(self.forgotten_end, newest.last + 1 if newest is not None else 0))
+
+    def _begin_day(self, day: int, position: int) -> None:
+        self._days = [each for each in self._days if each[0] >= day - MAX_AGE_DAYS]
+        self._days.append((day, position))
+        self._forget_before(self._days[0][1])
+
+    def _forget_before(self, position: int) -> None:
+        """Forget who has no record at or behind the position."""
+        for producer_id in [producer_id for producer_id, each in self._producers.items() if each.last < position]:
+            self._forget(producer_id)
+
+    def _forget(self, producer_id: str) -> None:
+        self.forgotten_end = max(self.forgotten_end, self._producers.pop(producer_id).last + 1)
+
+    def _sort(self) -> None:
+        """The longest unused first again."""
+        self._producers = OrderedDict(sorted(self._producers.items(), key=lambda each: each[1].last))
 
 
 def from_bytes(payload: bytes) -> tuple[Producers, int]:
@@ -142,7 +205,10 @@ def from_bytes(payload: bytes) -> tuple[Producers, int]:
     at = _LENGTH.size + length
     head = json.loads(payload[_LENGTH.size : at])
     table = Producers()
-    table.forgotten = head["forgotten"]
+    if "days" not in head:  # by a version that did not count them: the log tells it all again
+        return table, 0
+    table.forgotten_end = head["forgotten"]
+    table._days = [(day, position) for day, position in head["days"]]  # noqa: SLF001 - its own module
     for producer_id, first, count in head["producers"]:
         positions = array("q", payload[at : at + 8 * count])
         at += 8 * count

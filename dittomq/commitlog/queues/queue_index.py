@@ -4,6 +4,9 @@
 max <= next. `min` is where a deleted topic begins anew, and may be ahead of `max`. One thread dispatches, any number read.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import name_of
 from dittomq.commitlog.disk.storage import Storage
@@ -64,6 +67,7 @@ class QueueIndex:
         """`begins_late`: the log's first segments are gone, so a queue begins with the first message of it that is found."""
         self.queues: dict[QueueKey, Queue] = {}
         self._leap = Leap()
+        self._begin = 0  # the first offset of a queue that is not known
         self.file_units = file_units
         self._storage = storage
         self._files = files
@@ -78,20 +82,29 @@ class QueueIndex:
         found = self.queues.get(key)
         if found is None:
             found = self.queues[key] = Queue(topic, queue, 0, 0)
+            found.next = found.raised = self._begin
         return found
 
     def leap(self, leap: Leap) -> None:
         """Let queues give no lower offsets any more, though no messages here may have them."""
-        self._leap = Leap({**self._leap.nexts, **leap.nexts}, [*self._leap.ranges, *leap.ranges])
-        for key, to in leap.nexts.items():
+        known = self._leap
+        self._leap = Leap({**known.nexts, **leap.nexts}, [*known.ranges, *leap.ranges], [*known.strange, *leap.strange])
+        self._begin = self._leap.begin
+        empty = {key: self._begin for key, queue in self.queues.items() if not queue.max and key not in self._leap.nexts}
+        for key, to in {**empty, **leap.nexts}.items():
             queue = self.queue(*key)
             if queue.next < to:
                 queue.next = queue.raised = to
 
+    def still_damaged(self, touches: Callable[[int, int], bool]) -> None:
+        """Of what was leapt over only ranges that damage touches hide queues that are not known."""
+        self._leap = replace(self._leap, strange=[each for each in self._leap.strange if touches(*each)])
+        self._begin = self._leap.begin
+
     def leapt(self, applied: int) -> Leap:
         """What of it neither a message shows that is dispatched, nor the checkpoint spares the next start: that one is at `applied`."""
         nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].max < to}
-        return Leap(nexts, [each for each in self._leap.ranges if each[1] > applied])
+        return Leap(nexts, [each for each in self._leap.ranges if each[1] > applied], self._leap.strange)
 
     def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""

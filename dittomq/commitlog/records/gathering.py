@@ -25,6 +25,7 @@ from dittomq.commitlog.records.format import (
     tags_code_of,
 )
 
+DAY_MS = 86_400_000
 # With fewer records a step for each is cheaper.
 FEW = 96
 _MOST = 4_096
@@ -66,11 +67,12 @@ class Named(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """Neighbouring sequences of a producer, and the positions where they lie."""
+    """Neighbouring sequences of a producer and the positions where they lie; all of one day (UTC), the first stored at `store_ms`."""
 
     producer_id: str
     first: int
     positions: "array[int]"
+    store_ms: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,6 +237,9 @@ def _sequences(columns: Columns, heads: NDArray[np.uint8], starts: Numbers) -> l
     joins = (
         (id_ends[1:] == id_ends[:-1]) & (id_ends[1:] > 0) & ((differs == 0) | (differs > id_ends[1:])) & (numbers[1:] == numbers[:-1] + 1)
     )
+    store_ms = columns.field("store_ms")[rows]
+    days = store_ms // DAY_MS
+    joins &= days[1:] == days[:-1]
     firsts = [0, *(np.flatnonzero(~joins) + 1).tolist()]
     unusual = dict(_properties(columns, rows[id_ends == 0].tolist()))
     positions = array("q", starts[rows].tobytes())
@@ -246,7 +251,7 @@ def _sequences(columns: Columns, heads: NDArray[np.uint8], starts: Numbers) -> l
         else:
             producer_id, first = sequence_of(unusual[int(rows[start])])
         if producer_id:
-            found.append(Sequences(producer_id, first, positions[start:stop]))
+            found.append(Sequences(producer_id, first, positions[start:stop], int(store_ms[start])))
     return found
 
 

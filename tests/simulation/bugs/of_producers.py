@@ -9,11 +9,12 @@ from dittomq.client.outcomes import Unknown
 from dittomq.client.producer import Producer
 from dittomq.client.unknowns import Unknowns
 from dittomq.commitlog import recovery
-from dittomq.commitlog.queues.queue_index import QueueIndex
+from dittomq.commitlog.queues.producers import Producers
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.store import Store
 from dittomq.errors import NotStored
 from dittomq.metadata.formats import TOPICS
+from services.master.node import MasterNode
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
@@ -28,6 +29,10 @@ def forget_sequences_at_restart(patches: Patches, _: Cluster) -> None:
         return recover
 
     patches.put(recovery, "recover", make)
+
+
+def a_forgotten_producer_taken_for_a_new_one(patches: Patches, _: Cluster) -> None:
+    patches.put(Producers, "known", lambda honest: lambda table, producer_id, first, count, _: honest(table, producer_id, first, count))
 
 
 def no_sequences_of_copied_records(patches: Patches, _: Cluster) -> None:
@@ -64,17 +69,17 @@ def sent_again_as_a_new_message(patches: Patches, _: Cluster) -> None:
 
 
 def a_queue_offset_skipped_at_restart(patches: Patches, _: Cluster) -> None:
+    """Whoever opens an epoch leaves one offset out in each queue; to all that only copy, what it stores is in its place."""
+
     def make(honest: Any) -> Any:
-        def recover(*args: object, **named: object) -> Any:
-            found = honest(*args, **named)
-            index: QueueIndex = found.derived.index
-            for queue in index.queues.values():
+        def make_term(master: MasterNode, opened: Any) -> Any:
+            for queue in master._parts.store._derived.index.queues.values():
                 queue.next += 1
-            return found
+            return honest(master, opened)
 
-        return recover
+        return make_term
 
-    patches.put(recovery, "recover", make)
+    patches.put(MasterNode, "_make_term", make)
 
 
 def table_written_in_two_steps(patches: Patches, _: Cluster) -> None:

@@ -1,5 +1,6 @@
 """Bugs between a master and a slave."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -84,12 +85,12 @@ def trust_equal_length(patches: Patches, _: Cluster) -> None:
     async def equal(stream: SlaveStream, digests: Any) -> DigestsCompared:
         return DigestsCompared(PhysicalOffset(0), None)
 
-    async def nothing(stream: SlaveStream, proven: int, flushed: int) -> None:
-        return None
+    async def nothing(stream: SlaveStream) -> None:
+        await asyncio.Event().wait()
 
     patches.put(master_session, "common_end", lambda _: shorter)
     patches.put(SlaveStream, "_compare", lambda _: equal)
-    patches.put(SlaveStream, "_digest_from", lambda _: nothing)
+    patches.put(SlaveStream, "_digest_steps", lambda _: nothing)
 
 
 def count_ack_of_unverified_hello(patches: Patches, _: Cluster) -> None:

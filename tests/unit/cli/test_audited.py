@@ -25,20 +25,21 @@ def kept(folder: Path, name: str, *findings: dict[str, Any], damaged: tuple[dict
     return folder / history.LINES
 
 
-def test_whole_records_of_that_node_are_named_and_neighbours_together(tmp_path: Path) -> None:
+def test_whole_records_of_that_node_or_of_nobody_are_named_and_neighbours_together(tmp_path: Path) -> None:
     found = (
         finding("a/1", 250, 260, (200, 300)),
         finding("a/1", 310, 320, (300, 400)),
         finding("a/2", 0, 9, None),
-        finding(None, 1, 2, None),
+        finding(None, 505, 506, (500, 600)),
     )
     path = kept(
         tmp_path, "2026-11-20T02-00-00.000Z", *found, damaged=({"node": "a/1", "start_offset": 700, "end_offset": 800, "problem": "torn"},)
     )
 
-    assert wrong_spans("a/1", "last", path) == [(200, 400), (700, 800)]
-    assert wrong_spans("a/2", "last", path) == [(0, 9)]
-    assert wrong_spans("a/0", "last", path) == []
+    assert wrong_spans("a/1", "last", path) == [(200, 400), (500, 600), (700, 800)]
+    assert wrong_spans("a/2", "last", path) == [(0, 9), (500, 600)]
+    assert wrong_spans("a/0", "last", path) == [(500, 600)]
+    assert wrong_spans("b/0", "last", path) == []
 
 
 def test_a_run_is_named_by_the_beginning_of_its_time_as_the_report_writes_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ after their stream has ended for the producer."""
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,40 +27,53 @@ from dittomq.client.outbox_events import (
     Ticked,
     TurnEnded,
 )
-from dittomq.errors import InvalidField, NotReady, OutOfReach, Refused, SequenceGap, TopicNotFound
+from dittomq.commitlog.queues.producers import Producers
+from dittomq.errors import InvalidField, NotReady, OutOfReach, Refused, TopicNotFound
 from dittomq.message import Message
 from tests.support.frame_receipts import receipt_for
 
 BROKEN = OutOfReach("a/0", "it broke")
 
 
+class Sent(NamedTuple):
+    """A frame as it was sent: what it says of its tries may be another thing when it is sent again."""
+
+    frame: Frame
+    since: int | None
+
+
 class ModelBroker:
-    """Stores a frame when its sequence is next, answers what it has, refuses gaps."""
+    """Stores a frame when its sequence is next, answers what it has, refuses gaps and what it does not remember."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
-        self.next: dict[str, int] = {}
+        self.table = Producers()
 
-    def take(self, frame: Frame, refusal: Refused | None, culprit: int | None = None) -> Event:
+    def take(self, sent: Sent, refusal: Refused | None, culprit: int | None = None) -> Event:
+        frame = sent.frame
         messages, _ = frame.content()
-        expected = self.next.get(frame.producer_id, 0)
-        if frame.first_sequence < expected:
-            assert frame.first_sequence + len(messages) <= expected, "a frame was cut differently when it was sent again"
+        known = self.table.known(frame.producer_id, frame.first_sequence, len(messages), sent.since)
+        if isinstance(known, list) and known:
+            assert len(known) == len(messages), "a frame was cut differently when it was sent again"
             return FrameStored(frame.frame_id, receipt_for(frame))
+        refusal = refusal or (known if isinstance(known, Refused) else None)
         if refusal is not None:
             return FrameRefused(frame.frame_id, refusal, None if culprit is None else culprit % len(messages))
-        if frame.first_sequence > expected:
-            return FrameRefused(frame.frame_id, SequenceGap(frame.producer_id, expected, frame.first_sequence), None)
+        positions = range(len(self.log), len(self.log) + len(messages))
         self.log += [message.body for message in messages]
-        self.next[frame.producer_id] = expected + len(messages)
+        self.table.note(frame.producer_id, frame.first_sequence, positions, 0)
         return FrameStored(frame.frame_id, receipt_for(frame))
+
+    def forget(self) -> None:
+        """Every producer, as others push them out."""
+        self.table.doubt(len(self.log))
 
 
 @dataclass
 class Wire:
     """One stream: frames on their way out, answers on their way back."""
 
-    out: deque[Frame] = field(default_factory=deque)
+    out: deque[Sent] = field(default_factory=deque)
     back: deque[Event] = field(default_factory=deque)
 
 
@@ -82,7 +96,7 @@ class Run:
             match command:
                 case SendFrame(frame):
                     assert self.stream is not None
-                    self.stream.out.append(frame)
+                    self.stream.out.append(Sent(frame, frame.sent_since))
                 case EndStream(problem):
                     self.break_stream(problem)
                 case SettleStored(batch, receipt, places):
@@ -111,7 +125,7 @@ class Run:
     def open(self) -> None:
         if self.stream is None and self.outbox.wants_stream:
             self.stream = Wire()
-            self.feed(StreamOpened())
+            self.feed(StreamOpened(len(self.broker.log)))
 
     def fail_to_open(self) -> None:
         if self.stream is None and self.outbox.wants_stream:
@@ -131,6 +145,9 @@ class Run:
         late = [wire for wire in self.ended if wire.out]
         if late:
             self.broker.take(late[which % len(late)].out.popleft(), None)
+
+    def forget(self) -> None:
+        self.broker.forget()
 
     def answer(self, which: int) -> None:
         if self.stream is not None and self.stream.back:
@@ -154,6 +171,7 @@ STEPS = st.one_of(
     st.tuples(st.just("answer"), st.integers(0, 3)),
     st.tuples(st.just("end_turn")),
     st.tuples(st.just("open")),
+    st.tuples(st.just("forget")),
     st.tuples(st.just("break_stream")),
     st.tuples(st.just("fail_to_open")),
     st.tuples(st.just("deliver_late"), st.integers(0, 3)),
@@ -186,8 +204,8 @@ def test_what_the_producer_is_told_is_true_and_nothing_is_stored_twice(steps: li
     play(run, steps)
     run.feed(Abandoned())
     for wire in [*run.ended, *([run.stream] if run.stream else [])]:
-        for frame in wire.out:
-            run.broker.take(frame, None)
+        for sent in wire.out:
+            run.broker.take(sent, None)
 
     assert len(set(run.broker.log)) == len(run.broker.log)
     assert set(run.stored) <= set(run.broker.log)
@@ -209,6 +227,44 @@ def test_once_the_broker_answers_again_everything_is_settled(steps: list[tuple[o
 
     assert not run.outbox.wants_stream
     assert len(run.stored) + len(run.absent) + len(run.unknown) == run.offered
+
+
+def test_what_was_stored_before_its_producer_was_forgotten_is_unknown_and_never_stored_again() -> None:
+    run = Run()
+
+    play(run, [("offer", 1, False), ("open",), ("deliver", None), ("break_stream",), ("forget",), ("open",), ("deliver", None)])
+    play(run, [("offer", 1, False), ("answer", 0), ("end_turn",), ("deliver", None), ("answer", 0)])
+
+    assert run.broker.log == [b"0", b"1"]
+    assert (run.unknown, run.stored) == ([b"0"], [b"1"])
+
+
+def test_what_never_arrived_is_stored_though_others_were_forgotten_before() -> None:
+    run = Run()
+    run.broker.log.append(b"of another producer")
+    run.broker.forget()
+
+    play(run, [("offer", 1, False), ("open",), ("break_stream",), ("open",), ("deliver", None), ("answer", 0)])
+
+    assert run.stored == [b"0"]
+
+
+def test_a_first_try_that_arrives_when_its_producer_is_forgotten_stores_nothing() -> None:
+    run = Run()
+
+    play(run, [("offer", 1, False), ("open",), ("break_stream",), ("open",), ("deliver", None), ("answer", 0), ("forget",)])
+    play(run, [("deliver_late", 0)])
+
+    assert run.stored == run.broker.log == [b"0"]
+
+
+def test_a_producer_that_was_forgotten_while_it_was_idle_goes_on_under_another_id() -> None:
+    run = Run()
+
+    play(run, [("offer", 1, False), ("open",), ("deliver", None), ("answer", 0), ("end_turn",), ("forget",)])
+    play(run, [("offer", 1, False), ("end_turn",), ("deliver", None), ("answer", 0), ("end_turn",), ("deliver", None), ("answer", 0)])
+
+    assert run.stored == run.broker.log == [b"0", b"1"]
 
 
 def test_who_is_refused_by_name_fails_alone_and_the_rest_keep_their_order_in_front_of_what_came_later() -> None:
@@ -245,7 +301,7 @@ def test_batches_that_are_offered_in_one_turn_leave_in_one_frame() -> None:
 
     play(run, [("offer", 1, False), ("offer", 1, False), ("end_turn",)])
 
-    assert [len(frame.content()[0]) for frame in run.stream.out] == [2]
+    assert [len(sent.frame.content()[0]) for sent in run.stream.out] == [2]
 
 
 def test_an_answer_lets_the_next_frame_go_and_not_before_the_turn_has_ended() -> None:
@@ -256,7 +312,7 @@ def test_an_answer_lets_the_next_frame_go_and_not_before_the_turn_has_ended() ->
 
     play(run, [("offer", 1, False), ("end_turn",)])
 
-    assert [len(frame.content()[0]) for frame in run.stream.out] == [2]
+    assert [len(sent.frame.content()[0]) for sent in run.stream.out] == [2]
 
 
 def test_a_frame_that_arrives_late_behind_a_refused_one_is_not_stored_beside_its_second_copy() -> None:

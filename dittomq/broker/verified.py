@@ -1,11 +1,13 @@
-"""Up to where this copy was proven equal to a master's, kept over restarts in `dittomq/verified-equal`."""
+"""Up to where this copy was proven equal to a master's, or to its successor's, kept over restarts in `dittomq/verified-equal`."""
 
 from dataclasses import dataclass
 
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.offsets import PhysicalOffset
 
-PATH = "dittomq/verified-equal"
+_NAME = "verified-equal"
+_PATH = f"{side_file.FOLDER}/{_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +20,17 @@ class Verified:
 
 def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
     """What was written down, at most the log's `end`; nothing when that is not legible: then everything is compared anew."""
-    if not storage.exists(PATH):
+    if not storage.exists(_PATH):
         return Verified()
-    number, _, master = read_file(storage, PATH).decode(errors="replace").partition(" ")
+    number, _, master = read_file(storage, _PATH).decode(errors="replace").partition(" ")
     return Verified(PhysicalOffset(min(int(number), end)), master) if number.isdecimal() and master else Verified()
 
 
 def save_verified(storage: Storage, verified: Verified) -> None:
     """Write it down, durably."""
-    replace_file(storage, PATH, f"{verified.end} {verified.master}".encode())
+    replace_file(storage, _PATH, f"{verified.end} {verified.master}".encode())
+
+
+def forget_verified(storage: Storage) -> None:
+    """Durably forget it, before a master may take over the tail of another log than the one that was compared."""
+    side_file.remove(storage, _NAME)

@@ -1,0 +1,40 @@
+"""④ What leaves this node for other replicas, within the limits of `[replication]`: streams and fetched ranges in the same turns."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from dittomq.broker.config import ReplicationTable
+from dittomq.doors.clock import Clock
+from dittomq.errors import InvalidField
+from dittomq.replication.events import RangePiece
+from dittomq.replication.pacing import Paces, SlavePace
+
+_MOST_NAME: Final = 128
+
+
+class Outflow:
+    """One node's. Whoever waits holds back nobody but itself."""
+
+    def __init__(self, table: ReplicationTable, clock: Clock) -> None:
+        self._clock = clock
+        self._paces = Paces(shared_bytes_per_s=table.max_bytes_per_s, own_bytes_per_s=table.max_bytes_per_s_per_slave)
+
+    def to(self, node: str) -> SlavePace:
+        """The turns of one stream to that node."""
+        return self._paces.of(node)
+
+    async def paced(self, node: str, pieces: AsyncGenerator[RangePiece, None]) -> AsyncGenerator[RangePiece, None]:
+        """The pieces for that node, "" when it does not say which it is, each when its time has come. One is kept at a time.
+
+        Raises InvalidField for a name of more than 128 characters.
+        """
+        if len(node) > _MOST_NAME:
+            raise InvalidField("node", f"{len(node):,} characters, the limit is {_MOST_NAME}")
+        pace = self._paces.of(node)
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                while (due := pace.due(len(piece.data), now := self._clock.monotonic())) > now:  # noqa: ASYNC110  # time is what it waits for
+                    await asyncio.sleep(due - now)
+                yield piece

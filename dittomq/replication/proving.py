@@ -1,0 +1,118 @@
+"""Which bytes of two copies are compared next, and how far they are proven equal. Pure: the driver digests and carries the answers.
+
+    hello ─▶ the newest bytes, and all that is not known to be confirmed ─▶ stream ─▶ the rest, a step at a time, the oldest first
+
+Nobody waits for old bytes to be read: a stream begins when its newest ones are equal. Each session compares anew, from its start on, the
+segment in which the proof of the one before ended. Only what was compared without a gap from where both begin counts as proven.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from dittomq.copies import LEAF_BYTES
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import RangeDigest
+
+Range = tuple[PhysicalOffset, PhysicalOffset]
+
+NEWEST_RANGES: Final = 63
+"""Each lies in one segment. One more range in a hello is one that was found to differ."""
+
+
+class Answer(Enum):
+    """What a slave's digest says."""
+
+    NOTHING = "it answers nothing that was asked"
+    EQUAL = "the copies digest alike"
+    DIFFERENT = "the copies differ"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A log as its hello tells of it; `proven` is where it was last proven equal to a master's."""
+
+    begin: PhysicalOffset
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+    proven: PhysicalOffset
+    segment_bytes: int
+
+
+def hello_ranges(log: Extent, step_bytes: int) -> list[Range]:
+    """What a hello digests, newest first: `step_bytes`, and what is not known to be confirmed; of many segments the newest."""
+    floor = max(log.begin, min(log.confirmed, log.end - step_bytes))
+    ranges: list[Range] = []
+    end = log.end
+    while end > floor and len(ranges) < NEWEST_RANGES:
+        start = PhysicalOffset(max(floor, _segment_start(end - 1, log.segment_bytes)))
+        ranges.append((start, end))
+        if start <= log.proven:
+            break
+        end = start
+    return ranges
+
+
+class Proof:
+    """What a master's session with one slave has compared. One range is under way at a time.
+
+    `proven`: from where both logs begin, they are equal up to there.
+    """
+
+    def __init__(self, *, begin: PhysicalOffset, proven: PhysicalOffset, segment_bytes: int, step_bytes: int) -> None:
+        """Both logs hold what lies between `begin` and `proven`, which was proven before."""
+        self.proven = proven
+        self.is_under_way = False
+        self._begin = begin
+        self._compared = PhysicalOffset(max(begin, _segment_start(proven, segment_bytes)))
+        self._segment_bytes = segment_bytes
+        self._step_bytes = step_bytes
+        self._in_vain = False
+        self._around = False
+        self._ours: RangeDigest | None = None
+
+    def has_more_than_a_step(self, flushed: PhysicalOffset) -> bool:
+        """Whether comparing is to go on before the next heartbeat is due: the slave answers, and has flushed more than is compared next."""
+        return not (self.is_under_way or self._in_vain) and self._step()[1] < flushed
+
+    def begin_step(self, flushed: PhysicalOffset) -> Range:
+        """What is compared next of what the slave has flushed; start == end when there is nothing.
+
+        Where one copy is damaged nothing can be compared: then the newest bytes take turns with that place, so that differences are found.
+        """
+        self._around, self._in_vain = self._in_vain and not self._around, True
+        self.is_under_way = True
+        start, end = self._step()
+        if self._around or start >= flushed:
+            reach = self._step_bytes if self._around else min(LEAF_BYTES, self._step_bytes)
+            start, end = max(self._begin, _segment_start(flushed - 1, self._segment_bytes), flushed - reach), flushed
+        end = min(end, flushed)
+        return PhysicalOffset(min(start, end)), PhysicalOffset(end)
+
+    def digested(self, ours: RangeDigest | None, begin: PhysicalOffset) -> None:
+        """Our digest of what is compared, None when it is not whole here, and where our log begins now."""
+        self.is_under_way, self._ours = False, ours
+        self._begin = max(self._begin, begin)
+        self._compared = max(self._compared, begin)
+        self.proven = max(self.proven, begin)
+
+    def answered(self, theirs: RangeDigest) -> Answer:
+        """What the slave's digest says of the range that was sent last."""
+        ours, self._ours = self._ours, None
+        if ours is None or (ours.start, ours.end) != (theirs.start, theirs.end):
+            return Answer.NOTHING
+        self._in_vain = False
+        if ours.digest != theirs.digest:
+            return Answer.DIFFERENT
+        if ours.start <= self._compared:
+            self._compared = max(self._compared, ours.end)
+            self.proven = max(self.proven, ours.end)
+        return Answer.EQUAL
+
+    def _step(self) -> tuple[int, int]:
+        start = self._compared
+        return start, min(start + self._step_bytes, _segment_start(start, self._segment_bytes) + self._segment_bytes)
+
+
+def _segment_start(position: int, segment_bytes: int) -> int:
+    return position - position % segment_bytes

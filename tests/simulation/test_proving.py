@@ -1,0 +1,182 @@
+"""A slave whose old bytes were never compared with its master's: it streams at once, and they are compared beside the stream."""
+
+import asyncio
+
+import pytest
+from zlib_ng.zlib_ng import crc32
+
+from dittomq.client import AsyncClient
+from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, sealed_crc
+from dittomq.errors import DittoError
+from dittomq.ha_status import NodeView
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.group import Group, play
+from tests.simulation.parser import parse_log
+from tests.simulation.shapes import Shape
+from tests.simulation.world import Power
+
+SEGMENT = 16_384
+STEP = 4_096
+SHAPE = Shape(
+    1,
+    ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, proof_bytes_per_s=STEP),
+    FlushMode.SYNC_FLUSH,
+    SEGMENT,
+)
+MESSAGES = 150
+KEPT = "dittomq/verified-equal"
+
+
+def body(number: int) -> bytes:
+    return b"%05d" % number * 150
+
+
+async def publish(mq: AsyncClient) -> None:
+    await mq.admin.create_topic("orders", queues=1)
+    async with mq.producer() as producer:
+        for number in range(MESSAGES):
+            await producer.publish("orders", body(number), queue=0)
+
+
+async def goes_away(group: Group) -> None:
+    """The slave stops; what it knew of an equal copy is gone, as when another one leads."""
+    await group.node("a1").stop()
+    group.node("a1").disk.names.files.pop(KEPT, None)
+
+
+def rewrite(group: Group, number: int) -> int:
+    """Durably put another message into the place of one, of the same length and with checksums that hold; returns where it begins."""
+    disk = group.node("a1").disk
+    found = next(each for each in parse_log(group.cluster.files("a1")).records if each.body == body(number))
+    base = found.physical_offset - found.physical_offset % SEGMENT
+    inode = disk.names.files[f"commitlog/{base:020d}"]
+    record = inode.read(found.size, found.physical_offset - base)
+    other = body(number)[::-1]
+    changed = record.replace(body(number), other)
+    changed = changed[:8] + (crc32(other) & CRC_MASK).to_bytes(4, "big") + changed[12:-CRC_BYTES]
+    inode.write(memoryview(changed + sealed_crc(crc32(changed))), found.physical_offset - base, disk.chance)
+    inode.sync()
+    return found.physical_offset
+
+
+async def view(mq: AsyncClient) -> NodeView | None:
+    """The slave as its master sees it."""
+    try:
+        seen = await mq.admin.ha_status("a/0")
+    except DittoError:
+        return None
+    return next((each for each in seen.nodes if each.node == "a/1"), None)
+
+
+async def is_in_sync(mq: AsyncClient) -> float:
+    """Wait until the slave is; how far it is proven equal then."""
+    while (seen := await view(mq)) is None or seen.state != "in sync":  # noqa: ASYNC110  # over the wire
+        await asyncio.sleep(0.1)
+    return seen.proven_equal or 0
+
+
+async def is_proven(mq: AsyncClient, end: int) -> None:
+    """Wait until the slave is proven equal up to there."""
+    while (seen := await view(mq)) is None or (seen.proven_equal or 0) < end:  # noqa: ASYNC110  # over the wire
+        await asyncio.sleep(0.1)
+
+
+async def is_found_to_differ(mq: AsyncClient) -> int:
+    """Wait until the master has dropped the slave for it; the most that was called proven before."""
+    most = 0
+    while (seen := await view(mq)) is None or "differ by content" not in seen.last_drop_reason:  # over the wire
+        most = max(most, (seen.proven_equal or 0) if seen is not None and seen.state == "in sync" else 0)
+        await asyncio.sleep(0.02)
+    return most
+
+
+def copies_are_equal(group: Group) -> None:
+    logs = [parse_log(group.cluster.files(machine)).content for machine in ("a0", "a1")]
+    assert logs[0] == logs[1]
+
+
+def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        end = (await mq.admin.ha_status("a/0")).end
+        assert end > 5 * SEGMENT
+        await goes_away(group)
+
+        group.node("a1").start()
+        began = group.now
+        assert await is_in_sync(mq) < STEP
+        assert group.now - began < 5
+        await is_proven(mq, end)
+
+        steps = -(-end // STEP)
+        assert steps * 0.9 <= group.now - began <= steps + 20, "one a second"
+
+    play(story, SHAPE)
+
+
+@pytest.mark.parametrize("number", [2, 75])
+def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away_though_lengths_and_checksums_are_right(number: int) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        end = (await mq.admin.ha_status("a/0")).end
+        await goes_away(group)
+        differs = rewrite(group, number)
+
+        group.node("a1").start()
+        await is_in_sync(mq)
+        assert await is_found_to_differ(mq) <= differs
+
+        await is_proven(mq, end)
+        copies_are_equal(group)
+
+    play(story, SHAPE)
+
+
+def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_hello() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        end = (await mq.admin.ha_status("a/0")).end
+        await goes_away(group)
+        rewrite(group, 60)
+
+        group.node("a1").start()
+        await is_found_to_differ(mq)
+        group.node("a1").crash(Power.KILL)
+        await group.world.buried()
+        group.node("a1").start()
+
+        await is_proven(mq, end)
+        copies_are_equal(group)
+
+    play(story, SHAPE)
+
+
+def test_what_a_master_has_proven_of_its_successor_is_not_forgotten_when_they_change_places() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        end = (await mq.admin.ha_status("a/0")).end
+        await is_proven(mq, end)
+
+        await mq.admin.change_role("a/1")
+        await group.in_sync(mq, "a/1")
+
+        seen = await mq.admin.ha_status("a/1")
+        assert [each.proven_equal for each in seen.nodes if each.node == "a/0"] == [end]
+
+    play(story, SHAPE)
+
+
+def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
+        await asyncio.sleep(2)
+        assert KEPT in group.node("a1").disk.names.files
+
+        await mq.admin.change_role("a/1")
+        await group.in_sync(mq, "a/1")
+
+        assert KEPT not in group.node("a1").disk.names.files, "its log may be cut and taken over from another one now"
+
+    play(story, SHAPE)

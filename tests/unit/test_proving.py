@@ -1,0 +1,108 @@
+"""How far two copies are proven equal: nothing counts that was not compared, and all that both hold is compared in the end."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import RangeDigest
+from dittomq.replication.proving import NEWEST_RANGES, Answer, Extent, Proof, hello_ranges
+
+SEGMENT = 100
+SEEDS = st.integers(0, 2**32)
+
+
+def extent(begin: int, end: int, confirmed: int, proven: int) -> Extent:
+    return Extent(PhysicalOffset(begin), PhysicalOffset(end), PhysicalOffset(confirmed), PhysicalOffset(proven), SEGMENT)
+
+
+def digest(start: int, end: int, log: bytes) -> RangeDigest:
+    return RangeDigest(PhysicalOffset(start), PhysicalOffset(end), log[start:end])
+
+
+@given(SEEDS)
+def test_a_hello_digests_the_newest_bytes_and_all_that_is_not_known_to_be_confirmed(seed: int) -> None:
+    chance = random.Random(seed)
+    begin = SEGMENT * chance.randrange(3)
+    end = begin + chance.randrange(1, 9 * SEGMENT)
+    confirmed, proven, step = chance.randint(0, end + 50), chance.randint(0, end), chance.randint(1, 4 * SEGMENT)
+
+    ranges = hello_ranges(extent(begin, end, confirmed, proven), step)
+
+    assert [start for start, _ in ranges[:-1]] == [end for _, end in ranges[1:]], "without gaps, newest first"
+    assert ranges[0][1] == end
+    assert all(begin <= start < stop and start // SEGMENT == (stop - 1) // SEGMENT for start, stop in ranges)
+    compared_from = ranges[-1][0]
+    assert compared_from <= proven or compared_from <= min(confirmed, end - step) or compared_from == begin
+    assert sum(stop - start for start, stop in ranges) <= max(step, end - confirmed)
+
+
+def test_a_hello_of_a_log_of_which_nothing_is_known_digests_so_many_segments_and_no_more() -> None:
+    end = 200 * SEGMENT
+
+    ranges = hello_ranges(extent(0, end, confirmed=0, proven=0), step_bytes=1)
+
+    assert ranges == [(end - (number + 1) * SEGMENT, end - number * SEGMENT) for number in range(NEWEST_RANGES)]
+
+
+def test_a_log_that_holds_nothing_has_nothing_to_digest() -> None:
+    assert hello_ranges(extent(0, 0, 0, 0), 64) == []
+
+
+@given(SEEDS)
+def test_nothing_is_called_equal_that_was_not_compared_and_in_the_end_all_is_or_the_difference_is_found(seed: int) -> None:
+    """Copies of a log that grows, of which parts are damaged now and then, and which may differ in one byte somewhere."""
+    chance = random.Random(seed)
+    begin = SEGMENT * chance.randrange(3)
+    log = chance.randbytes(begin + chance.randrange(1, 8 * SEGMENT))
+    differs = chance.choice((None, chance.randrange(begin, len(log))))
+    other = log if differs is None else log[:differs] + bytes([log[differs] ^ 1]) + log[differs + 1 :]
+    verified = begin if differs is None else chance.randint(begin, differs)
+    proof = Proof(begin=at(begin), proven=at(verified), segment_bytes=SEGMENT, step_bytes=chance.randint(1, 2 * SEGMENT))
+    flushed, found = begin, False
+    for _ in range(3_000):
+        flushed = min(len(log), flushed + chance.randrange(20))
+        damaged = chance.randrange(len(log)) if flushed < len(log) else -1  # in the end all is whole
+        start, end = proof.begin_step(at(flushed))
+        assert begin <= start <= end <= flushed
+        assert start == end or start // SEGMENT == (end - 1) // SEGMENT
+        here = None if start == end or start <= damaged < end else digest(start, end, log)
+        proof.digested(here, at(begin))
+        if here is not None and chance.random() < 0.9 and not start <= damaged - 7 < end:
+            found = proof.answered(digest(start, end, other)) is Answer.DIFFERENT
+        assert proof.proven <= (len(log) if differs is None else differs)
+        if found or (differs is None and proof.proven == len(log)):
+            return
+    pytest.fail(f"proven up to {proof.proven} of {len(log)}, and they differ at {differs}")
+
+
+def test_an_answer_to_another_question_proves_nothing() -> None:
+    proof = Proof(begin=at(0), proven=at(0), segment_bytes=SEGMENT, step_bytes=50)
+    log = bytes(SEGMENT)
+    proof.begin_step(at(80))
+    proof.digested(digest(0, 50, log), at(0))
+
+    assert proof.answered(digest(0, 40, log)) is Answer.NOTHING
+    assert proof.answered(digest(0, 50, log)) is Answer.NOTHING, "an answer counts once, and the first one was wrong"
+    assert proof.proven == 0
+
+
+def test_between_heartbeats_it_goes_on_only_while_the_slave_answers_and_more_is_left_than_a_step() -> None:
+    proof = Proof(begin=at(0), proven=at(0), segment_bytes=SEGMENT, step_bytes=50)
+    log = bytes(SEGMENT)
+    assert proof.has_more_than_a_step(at(51))
+    assert not proof.has_more_than_a_step(at(50))
+
+    start, end = proof.begin_step(at(80))
+    assert not proof.has_more_than_a_step(at(80)), "one range is under way at a time"
+    proof.digested(digest(start, end, log), at(0))
+    assert not proof.has_more_than_a_step(at(80)), "the slave has not answered"
+    proof.answered(digest(start, end, log))
+    assert proof.has_more_than_a_step(at(101))
+    assert not proof.has_more_than_a_step(at(80))
+
+
+def at(offset: int) -> PhysicalOffset:
+    return PhysicalOffset(offset)
