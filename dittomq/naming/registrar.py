@@ -201,7 +201,7 @@ class Registrar:
                 desk.stale = True
                 desk.refusal = "" if isinstance(error, OutOfReach) else str(error)
                 failures += 1
-                pause_s = self._retry_s(failures)
+                pause_s = self._retry_s(failures, registration)
             desk.reported = desk.described
             desk.round_over.set()
             self._tell()
@@ -307,8 +307,10 @@ class Registrar:
             return period_s
         return min(period_s, _EAGER_PERIOD_S)
 
-    def _retry_s(self, failures: int) -> float:
-        ceiling = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures, 10))
+    def _retry_s(self, failures: int, registration: Registration) -> float:
+        """Never longer than a period: a nameserver that comes back hears of this node within one."""
+        most_s = min(_MAX_RETRY_S, registration.registration_period_ms / 1_000)
+        ceiling = min(most_s, _FIRST_RETRY_S * 2.0 ** min(failures, 10))
         return ceiling * (0.5 + self._chance.random() / 2)
 
 

@@ -64,6 +64,24 @@ def test_a_nameserver_that_comes_back_empty_is_healed_within_a_period(world: Wor
     play(world, story)
 
 
+def test_a_nameserver_that_was_away_for_long_is_healed_within_a_short_period_too(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.broker(replace(master(), registration_period_ms=1_000))
+        await asyncio.sleep(5)
+        world.nodes["n0"].crash(Power.KILL)
+        for away_s in range(20, 60):
+            await asyncio.sleep(away_s)
+            world.nodes["n0"].start()
+
+            await asyncio.sleep(1 + 2.5)  # a period, and what a lost connection waits between two tries
+
+            assert [node.name for node in await town.routes().brokers()] == ["a/0"]
+            world.nodes["n0"].crash(Power.KILL)
+
+    play(world, story)
+
+
 def test_a_living_broker_is_never_forgotten(world: World) -> None:
     async def story(town: Town) -> None:
         town.nameserver()
