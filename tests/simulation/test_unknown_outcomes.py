@@ -1,10 +1,11 @@
 """Messages whose answer was lost: what `resolve` may say of them, and sending them again."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown
+from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import Log, Reply
 
@@ -13,25 +14,20 @@ def messages(count: int) -> list[Message]:
     return [Message("orders", b"%d" % at) for at in range(count)]
 
 
-def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it() -> None:
-    async def story(town: ClientTown, mq: AsyncClient) -> None:
-        async with mq.producer() as orders:
-            await orders.publish("orders", b"warm", queue=1)
-            town.master.script.append(Reply.STORE_SILENTLY)
-            town.world.loop.call_later(1, town.kill, "a-0")
-            with pytest.raises(OutcomeUnknown) as raised:
-                await orders.publish("orders", b"where", queue=1)
-            town.master.epoch = 2
-            town.restart("a-0")
+async def lost_answer(
+    town: ClientTown, orders: Producer, body: bytes, then: Callable[[ClientTown], None], *, after_s: float = 1, queue: int | None = None
+) -> OutcomeHandle:
+    """Publish what the master stores and never answers, with what becomes of the master `then`; the handle of the unknown outcome."""
+    town.master.script.append(Reply.STORE_SILENTLY)
+    town.world.loop.call_later(after_s, then, town)
+    with pytest.raises(OutcomeUnknown) as raised:
+        await orders.publish("orders", body, queue=queue)
+    return raised.value.handle
 
-            receipt = await orders.resolve(raised.value.handle)
-            after = await orders.publish("orders", b"after", queue=1)
 
-        assert (receipt.queue_offset, receipt.duplicate) == (1, True)
-        assert after.queue_offset == 2
-        assert town.log.bodies() == [b"warm", b"where", b"after"]
-
-    ClientTown().play(story)
+def die(town: ClientTown) -> None:
+    """The master dies; its disk stays."""
+    town.kill("a-0")
 
 
 def lose(town: ClientTown) -> None:
@@ -51,18 +47,33 @@ def lose_last(town: ClientTown) -> None:
     town.log.by_sequence = {key: one for key, one in town.log.by_sequence.items() if one is not gone}
 
 
+def test_a_master_that_dies_with_the_answer_leaves_the_outcome_unknown_and_resolve_finds_it() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm", queue=1)
+            handle = await lost_answer(town, orders, b"where", die, queue=1)
+            town.master.epoch = 2
+            town.restart("a-0")
+
+            receipt = await orders.resolve(handle)
+            after = await orders.publish("orders", b"after", queue=1)
+
+        assert (receipt.queue_offset, receipt.duplicate) == (1, True)
+        assert after.queue_offset == 2
+        assert town.log.bodies() == [b"warm", b"where", b"after"]
+
+    ClientTown().play(story)
+
+
 def test_not_in_the_log_of_a_new_epoch_is_not_stored() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
-            town.master.script.append(Reply.STORE_SILENTLY)
-            town.world.loop.call_later(1, lose, town)
-            with pytest.raises(OutcomeUnknown) as raised:
-                await orders.publish("orders", b"gone")
+            handle = await lost_answer(town, orders, b"gone", lose)
             town.master.epoch = 2
             town.restart("a-0")
 
             with pytest.raises(NotStored):
-                await orders.resolve(raised.value.handle)
+                await orders.resolve(handle)
 
     ClientTown().play(story)
 
@@ -70,16 +81,13 @@ def test_not_in_the_log_of_a_new_epoch_is_not_stored() -> None:
 def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
-            town.master.script.append(Reply.STORE_SILENTLY)
-            town.world.loop.call_later(1, lose, town)
-            with pytest.raises(OutcomeUnknown) as raised:
-                await orders.publish("orders", b"again", queue=3)
+            handle = await lost_answer(town, orders, b"again", lose, queue=3)
             town.restart("a-0")
 
             with pytest.raises(OutcomeUnknown):
-                await orders.resolve(raised.value.handle)
-            first = await orders.send_again(raised.value.handle, Message("orders", b"again"))
-            second = await orders.send_again(raised.value.handle, Message("orders", b"again"))
+                await orders.resolve(handle)
+            first = await orders.send_again(handle, Message("orders", b"again"))
+            second = await orders.send_again(handle, Message("orders", b"again"))
 
         assert (first.queue, first.duplicate) == (3, False)
         assert second.duplicate
@@ -113,17 +121,14 @@ def test_what_was_lost_behind_all_that_is_forgotten_is_not_stored_or_can_be_sent
         async with mq.producer(timeout_s=1, retry_s=0.5) as warm, mq.producer(timeout_s=1, retry_s=0.5) as orders:
             await warm.publish("orders", b"warm")
             town.log.forget()
-            town.master.script.append(Reply.STORE_SILENTLY)
-            town.world.loop.call_later(0.5, lose_last, town)
-            with pytest.raises(OutcomeUnknown) as raised:
-                await orders.publish("orders", b"gone")
+            handle = await lost_answer(town, orders, b"gone", lose_last, after_s=0.5)
             town.master.epoch = 2
             town.restart("a-0")
             await asyncio.sleep(1)
 
             with pytest.raises(NotStored):
-                await orders.resolve(raised.value.handle)
-            await orders.send_again(raised.value.handle, Message("orders", b"gone"))
+                await orders.resolve(handle)
+            await orders.send_again(handle, Message("orders", b"gone"))
 
         assert town.log.bodies() == [b"warm", b"gone"]
 
@@ -134,16 +139,13 @@ def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_thi
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as warm, mq.producer() as orders:
             await warm.publish_many(messages(3))
-            town.master.script.append(Reply.STORE_SILENTLY)
-            town.world.loop.call_later(1, lose, town)
-            with pytest.raises(OutcomeUnknown) as raised:
-                await orders.publish("orders", b"once")
+            handle = await lost_answer(town, orders, b"once", lose)
             town.restart("a-0")
-            await orders.send_again(raised.value.handle, Message("orders", b"once"))
+            await orders.send_again(handle, Message("orders", b"once"))
             town.log.forget()
 
             with pytest.raises(OutcomeUnknown, match="no longer remembered"):
-                await orders.send_again(raised.value.handle, Message("orders", b"once"))
+                await orders.send_again(handle, Message("orders", b"once"))
 
         assert town.log.bodies() == [b"once"]
 
@@ -153,20 +155,17 @@ def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_thi
 def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
-            town.master.script.append(Reply.STORE_SILENTLY)
-            town.world.loop.call_later(1, lose, town)
-            with pytest.raises(OutcomeUnknown) as raised:
-                await orders.publish("orders", b"slow")
+            handle = await lost_answer(town, orders, b"slow", lose)
             town.master.epoch = 2
             town.restart("a-0")
             await asyncio.sleep(1)
             town.master.gate = asyncio.Event()
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(2):
-                    await orders.send_again(raised.value.handle, Message("orders", b"slow"))
+                    await orders.send_again(handle, Message("orders", b"slow"))
 
             with pytest.raises(OutcomeUnknown, match="may still arrive"):
-                await orders.resolve(raised.value.handle)
+                await orders.resolve(handle)
 
     ClientTown().play(story)
 
