@@ -121,7 +121,7 @@ class Heir:
                     heard[standing.node], self._address_of[standing.node] = standing, address
 
         async with asyncio.TaskGroup() as tasks:
-            for address in addresses - {""}:
+            for address in sorted(addresses - {""}):
                 tasks.create_task(hear(address))
         return heard
 

@@ -25,13 +25,14 @@ def test_no_seed_breaks_a_promise_and_everything_that_must_happen_did() -> None:
     assert not missing, f"never in {_SEEDS} seeds: {', '.join(each.value for each in missing)}"
 
 
-def test_a_whole_run_has_one_transcript_under_any_hash_seed() -> None:
+@pytest.mark.parametrize("seed", ["1", "144"], ids=["no operator", "an operator who promotes"])
+def test_a_whole_run_has_one_transcript_under_any_hash_seed(seed: str) -> None:
     def in_a_process(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "tests.simulation.run", "--seed", "1"]
+        command = [sys.executable, "-m", "tests.simulation.run", "--seed", seed]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         return subprocess.run(command, env=environment, check=False, capture_output=True, text=True).stdout
 
     story = in_a_process("1")
 
     assert "transcript" in story.splitlines()[-1]
-    assert story == in_a_process("2")
+    assert story == in_a_process("2") == in_a_process("3")
