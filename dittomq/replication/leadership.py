@@ -12,7 +12,8 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
                                         only empty ones: hear all S
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
-than this log's: then this node is that one's slave. Only all slaves, or a nameserver that has heard all living brokers, can deny it; a
+than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard):
+then this node is that one's slave. Only all slaves, or a nameserver that has heard all living brokers, can deny it; a
 node that was just granted its epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
@@ -82,6 +83,17 @@ class OwnLog:
     def known_epoch(self) -> Epoch:
         """The newest epoch that another node may have opened as far as this one was ever told."""
         return Epoch(self.granted - 1) if self.granted and self.is_freshly_granted else newest_epoch(self.lineage)
+
+    @property
+    def held_epoch(self) -> Epoch:
+        """The epoch that another node's must exceed to be followed.
+
+        One that holds no bytes was perhaps opened by a node that died over it, so that nobody heard of it and another one was granted the
+        same number. Then it gives way, unless it was granted too.
+        """
+        if self.is_freshly_granted or not self.lineage or self.lineage[-1].start < self.end or self.granted == self.lineage[-1].epoch:
+            return self.known_epoch
+        return newest_epoch(self.lineage[:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +179,7 @@ class Leadership:
         self._heard[hello.node] = hello
         self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
         self._learn(hello.newest)
-        if hello.newest.opener_id is not None or hello.newest.epoch <= self._own.known_epoch:  # else another node may lead
+        if hello.newest.opener_id is not None or hello.newest.epoch <= self._own.held_epoch:  # else another node may lead
             self._answered.add(hello.node)
 
     def slave_gone(self, node: str) -> None:
@@ -243,7 +255,7 @@ class Leadership:
             self._newest = opening
 
     def _is_newer_elsewhere(self) -> bool:
-        return self._newest.opener_id not in (None, self._own.node_id) and self._newest.epoch > self._own.known_epoch
+        return self._newest.opener_id not in (None, self._own.node_id) and self._newest.epoch > self._own.held_epoch
 
     def _asks(self) -> str:
         """Who is still to deny that another node leads; empty when nobody is."""

@@ -303,6 +303,27 @@ def test_a_promoted_node_that_opened_its_epoch_asks_like_any_other_when_it_start
     assert told(Leadership(RULES, again, 0.0), Opening(Epoch(6), 2)).decide(0.0) == Follow(Epoch(6), 2)
 
 
+def test_an_epoch_without_bytes_gives_way_to_one_of_the_same_number_that_another_node_opened() -> None:
+    died_over_it = OwnLog("a/0", Stopped.EMPTY, PhysicalOffset(0), ONE)
+    later = OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO)
+
+    assert told(Leadership(RULES, died_over_it, 0.0), Opening(Epoch(1), 1)).decide(0.0) == Follow(Epoch(1), 1)
+    assert told(Leadership(RULES, later, 0.0), Opening(Epoch(2), 1)).decide(0.0) == Follow(Epoch(2), 1)
+
+
+def test_an_epoch_that_holds_bytes_or_was_granted_gives_way_to_newer_ones_alone() -> None:
+    with_bytes = OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(501), TWO)
+    granted = OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO, granted=Epoch(2))
+
+    for log in (with_bytes, granted):
+        assert told(Leadership(RULES, log, 0.0), Opening(Epoch(2), 1), settled=True).decide(0.0) == Lead(Epoch(3), "")
+        assert told(Leadership(RULES, log, 0.0), Opening(Epoch(3), 1)).decide(0.0) == Follow(Epoch(3), 1)
+
+
+def test_an_epoch_without_bytes_is_not_opened_again() -> None:
+    assert asked(RULES, OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO), 0.0).decide(0.0) == Lead(Epoch(3), "")
+
+
 def test_while_another_replica_holds_its_id_a_master_opens_no_epoch() -> None:
     leadership = asked(RULES, own(Stopped.WHOLE), 0.0)
     leadership.nameservers_say(NO_OPENING, settled=True, id_taken="a/0 is held by another")
