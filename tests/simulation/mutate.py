@@ -1,4 +1,4 @@
-"""Hunts deliberate bugs from the command line and prints the table: `python -m tests.simulation.mutate --seeds 40`."""
+"""Hunts deliberate bugs from the command line and prints the table: `python -m tests.simulation.mutate --seeds 100`."""
 
 import argparse
 import multiprocessing
@@ -13,9 +13,9 @@ _BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
 def main() -> int:
-    """Print one row for each bug. 1 when one that is known to be found survives."""
+    """Print one row for each bug. 1 when one survives."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutate", description="Let the checkers hunt deliberate bugs.")
-    parser.add_argument("--seeds", type=int, default=40, help="how many seeds to try for each bug (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to try for each bug (default %(default)s)")
     parser.add_argument("--only", help="this bug alone")
     arguments = parser.parse_args()
     names = [arguments.only] if arguments.only else list(_BY_NAME)
@@ -26,7 +26,7 @@ def main() -> int:
         tries = f"{killed.tries:,}" if killed else f">{arguments.seeds:,}"
         by = ", ".join(sorted({each.invariant.name for each in killed.broken}, key=_number)) if killed else "survives"
         print(f"{name:<20} {tries:>5}  {by:<22} {mutant.what}", flush=True)
-        escaped += killed is None and mutant.seed is not None
+        escaped += killed is None
     return 1 if escaped else 0
 
 

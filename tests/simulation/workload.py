@@ -19,7 +19,9 @@ TOPICS = ("orders", "bills")
 QUEUES = 2
 
 _LEVELS = (Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_FLUSHED, Ack.REPLICA_RECEIVED, Ack.MASTER_FLUSHED, Ack.MASTER_RECEIVED)
-_MOST_MESSAGES = 400
+_FIRST_MESSAGES = 60
+_MESSAGES_A_SECOND = 4
+_MOST_MESSAGES = 300
 
 
 class Phases:
@@ -71,11 +73,15 @@ class Publisher:
                 producer = self._chance.choice(producers)
                 if self._unknown and self._chance.random() < 0.3:
                     await self._settle_first()
-                elif self._number < _MOST_MESSAGES:
+                elif self._number < self._allowed():
                     await self._publish(producer)
                 await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3, 1.5)))
             await self._settle_all(producers[0])
         self.settled.set()
+
+    def _allowed(self) -> float:
+        """How many messages it may have sent by now: what a run costs goes with them, and faults are to meet writes to the last."""
+        return min(_MOST_MESSAGES, _FIRST_MESSAGES + _MESSAGES_A_SECOND * self._phases.now())
 
     async def _create_topics(self, mq: AsyncClient) -> None:
         for topic in TOPICS:
