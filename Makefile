@@ -64,6 +64,7 @@ clean: ## remove what was built here, the environment included
 # The project itself, with its generated code. Its build tools are locked too, so nothing is resolved here.
 .venv/ready: .venv/locked pyproject.toml hatch_build.py tools/genproto.py $(shell find proto -name '*.proto')
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(RUN) -m compileall -q dittomq services spark
 	@touch $@
 
 # Build tools first: packages that come as source are then built with them, and with nothing that is not locked.

@@ -22,7 +22,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
 from services.disk_watch import disk_watched
-from services.process import Node, main
+from services.process import Node, hurry, main
 
 B = TypeVar("B", bound=BrokerConfig)
 
@@ -34,6 +34,7 @@ def lives(service: BrokerService) -> NoReturn:
 
     Every life runs the code that the process was started with: what is on the disk may be a newer version when the role changes.
     """
+    hurry()
     importing = threading.Timer(_IMPORTS_AFTER_S, lambda: [life_as(each) for each in BrokerService])
     importing.daemon = True
     importing.start()
