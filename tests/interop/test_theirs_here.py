@@ -70,6 +70,7 @@ def test_a_group_goes_on_with_it_and_the_slave_gets_its_whole_history(theirs: Vi
     with cluster, Client(cluster.nameserver) as mq:
         with mq.producer() as producer:
             receipt = producer.publish(TOPIC, b"ours", queue=0)
+        assert mq.reader(TOPIC, 0, node=SLAVE).pull(receipt.queue_offset, at_least=receipt.token, wait_s=10).messages, "it has it all"
         # Queues that its log holds: the topic's table may still be on its way.
         held = sorted({each.queue for each in theirs.messages if each.topic == TOPIC})
         read = [message for queue in held for message in mq.reader(TOPIC, queue, node=SLAVE).messages(until_end=True)]
