@@ -61,7 +61,11 @@ class QueueChooser:
 
     def elsewhere(self, route: Route, broker: str) -> Target | None:
         """A queue of another group with a master that serves, for a message bound to none; None when there is no such group."""
-        others = tuple(pair for pair in self._answering(self._plan(route).led) if pair[0] != broker)
+        try:
+            led = self._plan(route).led
+        except NotPermitted:  # no group takes writes now
+            return None
+        others = tuple(pair for pair in self._answering(led) if pair[0] != broker)
         return self._in_turn(others, route.topic) if others else None
 
     def avoid(self, broker: str) -> None:

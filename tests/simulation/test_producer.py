@@ -160,6 +160,22 @@ def test_nothing_sent_to_a_dead_master_is_not_stored_and_never_unknown() -> None
     ClientTown().play(story)
 
 
+def test_what_waits_for_a_master_is_not_stored_in_the_end_though_its_topic_takes_no_writes_meanwhile() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer(retry_s=5) as orders:
+            await orders.publish("orders", b"stored")
+            town.kill("a-0")
+            await asyncio.sleep(1)
+            town.world.loop.call_later(1, town.nameserver.queues["orders"].__setitem__, "a", 0)
+            with pytest.raises(NotStored):
+                async with asyncio.timeout(20):
+                    await orders.publish("orders", b"waits")
+
+        assert town.log.bodies() == [b"stored"]
+
+    ClientTown().play(story)
+
+
 def test_what_follows_a_long_outage_fails_without_the_full_wait() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         town.kill("a-0")

@@ -191,3 +191,4 @@ def test_a_queue_that_does_not_exist_and_a_topic_that_takes_no_writes_are_refuse
     with pytest.raises(NotPermitted):
         chooser.target(route(permission=4), Message("t", b""))
     assert chooser.elsewhere(route(masters="a"), "a") is None
+    assert chooser.elsewhere(route(permission=4), "a") is None
