@@ -177,6 +177,7 @@ class Leadership:
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
         self._heard[hello.node] = hello
+        self._known_epoch = max(self._known_epoch, newest_epoch(hello.lineage))  # opened, be it by this node that lost the bytes
         self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
         self._learn(hello.newest)
         if hello.newest.opener_id is not None or hello.newest.epoch <= self._own.held_epoch:  # else another node may lead

@@ -365,6 +365,19 @@ def test_a_slave_that_heard_of_this_grant_from_a_nameserver_raises_no_epoch() ->
     assert leadership.decide(0.0) == Lead(Epoch(3), "")
 
 
+def test_a_granted_epoch_that_was_opened_and_lost_with_its_bytes_is_not_opened_again() -> None:
+    lost = OwnLog("a/0", Stopped.POWER_LOSS, PhysicalOffset(500), ONE, granted=Epoch(3))
+    opened = (*ONE, LineageEntry(Epoch(3), 0, 33, PhysicalOffset(500)))
+    leadership = Leadership(replace(RULES, replicas_expected=1), lost, 0.0)
+    leadership.slave_heard(hello(1, end=900, lineage=opened))
+
+    decision = leadership.decide(0.0)
+    assert isinstance(decision, TakeOver)
+    leadership.took_over(replace(lost, end=decision.end, lineage=decision.lineage))
+
+    assert leadership.decide(0.0) == Lead(Epoch(4), "")
+
+
 def test_a_slave_that_heard_of_a_newer_epoch_and_not_whose_it_is_denies_nothing() -> None:
     rules = replace(RULES, replicas_expected=1)
     unknown, of_another, of_this = (Leadership(rules, own(Stopped.WHOLE), 0.0) for _ in range(3))
