@@ -68,6 +68,7 @@ class MasterLog:
     end: PhysicalOffset
     confirmed: PhysicalOffset
     lineage: Lineage
+    node: str
     replica_uuid: str
     loss_accepted: bool = False
     """Whether the operator let this master lead without what is missing here: then slaves that have it are cut too."""
@@ -170,7 +171,8 @@ class MasterSession:
         if hello.confirmed > common and not self._log.loss_accepted:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
             return self._stop(
-                f"{known}; empty this node's data_dir to copy its slaves, or give these up: dittomq role lead NODE --accept-loss"
+                f"{known}; empty the data_dir of {self._log.node} to copy its slaves, or give these up: "
+                f"dittomq role lead {self._log.node} --accept-loss"
             )
         if common < begin:
             self.state = State.CUTTING

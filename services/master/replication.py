@@ -149,6 +149,7 @@ class Replication:
             end=term.written,
             confirmed=term.confirm.confirmed,
             lineage=term.opened.lineage,
+            node=self._config.name,
             replica_uuid=self._store.replica_uuid,
             loss_accepted=term.opened.loss_accepted,
             degraded=term.degraded.told,

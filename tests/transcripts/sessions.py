@@ -55,7 +55,9 @@ class Master:
     ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
-        log = MasterLog("c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"], "u0")
+        log = MasterLog(
+            "c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"], "a/0", "u0"
+        )
         log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False), degraded=given.get("degraded", ()))
         limits = SessionLimits(given.get("window_bytes", 16 * 1024 * 1024), proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)

@@ -22,7 +22,7 @@ class Line:
     """A master's session and a slave, with as many chunks between them as the session lets go."""
 
     def __init__(self) -> None:
-        log = MasterLog("c", "a", 1 << 20, at(0), at(0), at(0), LINEAGE, "u0")
+        log = MasterLog("c", "a", 1 << 20, at(0), at(0), at(0), LINEAGE, "a/0", "u0")
         self.session = MasterSession(log, SessionLimits(window_bytes=WINDOW), 0.0)
         self.end = self.confirmed = 0
         self.asked: SendChunk | None = None

@@ -18,7 +18,7 @@ from dittomq.replication.slave_session import SlaveSession
 from tools.statedoc import TABLES
 
 LINEAGE = (LineageEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
-LOG = MasterLog("c", "a", 65_536, PhysicalOffset(0), PhysicalOffset(900), PhysicalOffset(0), LINEAGE, "u0")
+LOG = MasterLog("c", "a", 65_536, PhysicalOffset(0), PhysicalOffset(900), PhysicalOffset(0), LINEAGE, "a/0", "u0")
 MOVES = [moves for moves, _ in TABLES]
 
 
