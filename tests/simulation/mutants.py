@@ -65,7 +65,7 @@ def _product_noticed(run: Run) -> bool:
     return any("AssertionError" in failure for failure in run.failures)
 
 
-_LOST_TAILS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_WHEN_TOLD)
+_LEFT_BEHIND = (FaultKind.LEFT_BEHIND,)
 _HANGS = (FaultKind.HANG,)
 _STALLS = (FaultKind.STALL, FaultKind.KILL)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant("lineage-unsynced", "an epoch's bytes are written before its lineage is durable", of_disks.lineage_not_fsynced, 0),
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 0, _CUTS),
     Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 0, _CUTS),
-    Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 0, _STALLS),
-    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 71, _LOST_TAILS),
+    Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
+    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 460, _LEFT_BEHIND),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 1, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),

@@ -10,6 +10,7 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
+from dittomq.routes import Role
 from tests.simulation.faults import Fault
 from tests.simulation.shapes import NAMESERVER, name_of
 from tests.simulation.world import Node, Power, World
@@ -86,7 +87,7 @@ class Operator:
             if any(view is not None and view.writable for view in views):
                 alone_since = self._group.world.loop.time()
             for name, view in zip(self._group.brokers, views, strict=True):
-                if may_lose and not patient and view is not None and "operator" in view.waiting_for:
+                if may_lose and not patient and view is not None and _waits_for_an_operator(view):
                     self._group.accept_loss(name)
                     await _ordered(mq, name, accept_loss=True)
             if self._has_changed_roles and self._group.world.loop.time() - alone_since > _PATIENCE_S:
@@ -129,6 +130,11 @@ async def _ordered(mq: AsyncClient, name: str, *, accept_loss: bool = False, old
     except DittoError as refused:
         return refused
     return None
+
+
+def _waits_for_an_operator(view: HaStatus) -> bool:
+    """Whether this node itself is to lead with what it has; a slave, which repeats what its master waits for, is not."""
+    return view.role != Role.SLAVE and any(words in view.waiting_for for words in ("operator", "--accept-loss"))
 
 
 async def look_at(mq: AsyncClient, name: str) -> HaStatus | None:

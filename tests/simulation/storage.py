@@ -12,6 +12,8 @@ from tests.simulation.life import Life, Phase
 _SYNC_S = (0.000_05, 0.000_4)
 _BYTES_PER_S = 400e6
 _LONGEST_S = 30.0
+_LOG, _WATERMARK = "commitlog/", "dittomq/watermark"
+_KNOW_OF_THE_LOG = ("dittomq/tmp-dittomq-checkpoint", "dittomq/tmp-dittomq-producers", "dittomq/tmp-dittomq-watermark")
 
 
 def _nobody(*_: object) -> None:
@@ -57,6 +59,7 @@ class SimulatedStorage:
         self._syncs_take_time = syncs_take_time
         self._unfinished: Callable[[], None] | None = None
         self._under_way: dict[Callable[[], None], str] = {}
+        self._behind: dict[Callable[[], None], Callable[[], None]] = {}  # by the sync of the log, the watermark's after it
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         self.begin()
@@ -180,11 +183,25 @@ class SimulatedStorage:
             self.faults.failing_syncs -= 1
             self.faults.sync_failed()
             raise StoreFailed(operation, path, "[Errno 5] Input/output error")
-        if not self.faults.skips_syncs:
+        if not self.faults.skips_syncs and not self._waits_for_the_log(path, effect):
             self._unfinished = effect
             self._under_way[effect] = path
         if not self._syncs_take_time:
             self.finish()
+
+    def _waits_for_the_log(self, path: str, effect: Callable[[], None]) -> bool:
+        """A step is never interrupted: in the memory of its process the log is flushed as soon as its sync begins, and not when it ends.
+
+        So the watermark, which others write meanwhile, is on the disk when that sync is over; its writer would have known of less. Who
+        replaces a file that tells of the log would have waited for its end: it has ended by then.
+        """
+        syncs = [each for each, synced in self._under_way.items() if synced.startswith(_LOG)]
+        if syncs and path == _WATERMARK:
+            self._behind[syncs[-1]] = effect
+            return True
+        for each in syncs if path in _KNOW_OF_THE_LOG else ():
+            self._had(each)
+        return False
 
     def finish(self) -> None:
         """The time of the last operation has passed."""
@@ -199,6 +216,7 @@ class SimulatedStorage:
         """A sync has ended."""
         if self._under_way.pop(effect, None) is not None and self.life.phase is Phase.RUNNING:
             effect()
+            self._behind.pop(effect, _nobody)()
 
     def spend(self, seconds: float) -> None:
         """Let the lane wait for the disk."""
