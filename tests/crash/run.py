@@ -1,16 +1,14 @@
 """Sweeps from the command line: `python -m tests.crash.run` strikes every call of every script; `--point NAME` repeats one run."""
 
 import argparse
-import multiprocessing
-import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.crash.scripts import SCRIPTS
 from tests.crash.sweep import Point, Verdict, points, strike
+from tests.support.cores import on_all_cores
 
 _AT_ONCE = 50
 
@@ -45,9 +43,8 @@ def _many(scripts: list[str], seeds: range) -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     runs = [point for seed in seeds for script in scripts for point in points(script, seed)]
     failed = 0
-    context = multiprocessing.get_context("spawn")
     with (
-        ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool,
+        on_all_cores() as pool,
         Progress(*columns, console=console) as progress,
     ):
         bar = progress.add_task("striking", total=len(runs))

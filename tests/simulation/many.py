@@ -1,15 +1,13 @@
 """Many seeds, side by side on all cores, each told in a few lines."""
 
 import gc
-import multiprocessing
-import os
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from tests.simulation.happened import Happened
 from tests.simulation.simulate import Run, simulate
+from tests.support.cores import on_all_cores
 
 _MOST_PROBLEMS = 10
 _AT_ONCE = 4
@@ -38,8 +36,7 @@ def report(run: Run) -> Iterator[str]:
 
 def run_seeds(seeds: Iterable[int]) -> Iterator[Told]:
     """Run all of them, in their order, as many at a time as there are cores."""
-    context = multiprocessing.get_context("spawn")  # forking a process that has threads is no way to begin
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context, initializer=_keep_imports) as pool:
+    with on_all_cores(_keep_imports) as pool:
         yield from pool.map(_tell, seeds, chunksize=_AT_ONCE)
 
 

@@ -1,13 +1,11 @@
 """Hunts deliberate bugs from the command line and prints the table: `python -m tests.simulation.mutate --seeds 100`."""
 
 import argparse
-import multiprocessing
-import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.mutants import MUTANTS, Killed, hunt
+from tests.support.cores import on_all_cores
 
 _BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
@@ -38,8 +36,7 @@ def main() -> int:
 
 
 def _hunt_all(names: list[str], seeds: int) -> Iterator[tuple[str, Killed | None]]:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
+    with on_all_cores() as pool:
         found = [pool.submit(_hunt, name, seeds) for name in names]
         for name, future in zip(names, found, strict=True):
             yield name, future.result()
