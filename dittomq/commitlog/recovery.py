@@ -12,8 +12,8 @@ from dittomq.commitlog import anew, dropping
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import WINDOW_BYTES, LegiblePages, scan_at, scan_singly, skip_damage
-from dittomq.commitlog.disk.segment import FOLDER, check_sizes, starts_of
-from dittomq.commitlog.disk.segment import path_of as segment_path
+from dittomq.commitlog.disk.segment import check_sizes, without_unmade
+from dittomq.commitlog.disk.segment_files import sizes_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage
@@ -137,15 +137,9 @@ def open_log(layout: Layout) -> Log:
     """The segments that are there, as an empty log; what is left of dropped ones goes. Raises UnreadableStore."""
     begin = dropping.load(layout.storage).min_offset
     dropping.unlink(layout.storage, layout.files, dropping.segments_below(layout.storage, begin))
-    starts = starts_of(layout.name, layout.storage.list_folder(FOLDER))
-    sizes = {}
-    for start in starts:
-        with contextlib.closing(layout.storage.open(segment_path(start), readonly=True)) as file:
-            sizes[start] = file.size()
-    if starts and sizes[starts[-1]] == 0:  # RocketMQ was killed while it made the segment
-        del sizes[starts.pop()]
+    sizes = without_unmade(sizes_of(layout.storage, layout.name))
     check_sizes(layout.name, sizes, layout.maker.segment_bytes)
-    return Log(layout.maker, layout.files, starts, begin)
+    return Log(layout.maker, layout.files, list(sizes), begin)
 
 
 def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:

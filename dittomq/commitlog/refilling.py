@@ -12,7 +12,8 @@ from dittomq.commitlog import dropping
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at
-from dittomq.commitlog.disk.segment import FOLDER, path_of, starts_of
+from dittomq.commitlog.disk.segment import FOLDER, path_of
+from dittomq.commitlog.disk.segment_files import sizes_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage
@@ -58,12 +59,8 @@ class Refilling:
 
     def _sizes(self) -> dict[int, int]:
         """Of the segments that are there and count."""
-        begin, sizes = dropping.load(self._storage).min_offset, {}
-        for start in starts_of(self._name, self._storage.list_folder(FOLDER)):
-            if start >= begin:
-                with contextlib.closing(self._storage.open(path_of(start), readonly=True)) as file:
-                    sizes[start] = file.size()
-        return sizes
+        begin = dropping.load(self._storage).min_offset
+        return {start: size for start, size in sizes_of(self._storage, self._name).items() if start >= begin}
 
     def _flushed(self) -> int:
         """How far the log was durable, as far as anybody knows."""

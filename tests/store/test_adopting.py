@@ -59,6 +59,22 @@ def test_a_store_that_rocketmq_closed_is_opened_whole(machine: Machine) -> None:
     assert store.find_sequence("p", 3) is None, "a sequence that RocketMQ copied is not believed"
 
 
+def test_a_segment_that_rocketmq_was_killed_while_making_is_no_hindrance(machine: Machine) -> None:
+    kill_rocketmq(machine, newest_ms=0)
+    put_file(machine, f"commitlog/{-(-len(LOG) // SEGMENT) * SEGMENT:020d}", b"")
+    store = machine.open()
+    open_epoch(store)
+    while store.end <= (len(LOG) // SEGMENT + 1) * SEGMENT:  # into the segment of that name
+        store.append([frame(b"ours" * 200, queue=1)], 99)
+    store.stamp_boot()
+    machine.kill()
+
+    again = machine.open()
+
+    assert bodies(again)[: len(DRAFTS)] == [each.body for each in DRAFTS]
+    assert bodies(again)[-1] == b"ours" * 200
+
+
 def test_our_first_epoch_begins_where_rocketmqs_bytes_end(machine: Machine) -> None:
     store = machine.open()
     open_epoch(store)

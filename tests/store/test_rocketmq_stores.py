@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import Kind, Report, verify
@@ -58,6 +59,32 @@ def test_queues_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
 
     with pytest.raises(UnreadableStore, match="batch queues"):
         Store.open(OsStorage(folder), StoreOptions(), chance=os_chance(), wall_ms=0)
+
+
+@pytest.mark.parametrize("command", ["dump", "verify", "stats", "digest"])
+def test_a_segment_that_rocketmq_was_killed_while_making_changes_nothing(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, digest = vectors.unpack("plain-4.9.7", tmp_path) / "master", tmp_path / "digest"
+    arguments = ["log", command, str(folder), "--json", *(["-o", str(digest)] if command == "digest" else [])]
+
+    def said() -> tuple[str, bytes]:
+        assert run(arguments) == 0
+        return capsys.readouterr().out, digest.read_bytes() if digest.exists() else b""
+
+    before = said()
+    last = max((folder / "commitlog").iterdir())
+    (folder / "commitlog" / f"{int(last.name) + last.stat().st_size:020d}").touch()
+
+    assert said() == before
+
+
+def test_a_store_whose_only_segment_is_one_that_was_never_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").touch()
+
+    with pytest.raises(UnreadableStore, match="holds no segment with bytes"):
+        open_on_disk(OsStorage(tmp_path), "it")
 
 
 def report_of(variant: str, role: str, tmp_path: Path) -> Report:

@@ -26,6 +26,12 @@ def starts_of(store: str, names: Sequence[str]) -> list[int]:
     return sorted(int(name) for name in names)
 
 
+def without_unmade(sizes: Mapping[int, int]) -> dict[int, int]:
+    """Leave out a last segment of no bytes: RocketMQ was killed while it made it. `sizes` by start, in order."""
+    last = max(sizes, default=None)
+    return {start: size for start, size in sizes.items() if size or start != last}
+
+
 def check_sizes(store: str, sizes: Mapping[int, int], segment_bytes: int) -> None:
     """Refuse segments of another size than configured, and a hole between them. `sizes` by start, in order."""
     expected = min(sizes, default=0)

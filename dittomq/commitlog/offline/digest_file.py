@@ -16,12 +16,13 @@ import xxhash
 
 from dittomq.commitlog.disk import segment
 from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.offline.segments import segments_of
 from dittomq.commitlog.records.digest import leaf_digest
 from dittomq.commitlog.records.format import MARK_BYTES
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
 from dittomq.commitlog.state import identity
 from dittomq.copies import DIGEST_BYTES, LEAF_BYTES
-from dittomq.errors import InvalidField, StartError, UnreadableStore
+from dittomq.errors import InvalidField, StartError
 
 VERSION = 1
 FINE_LEAF_BYTES = 4 * 1024
@@ -97,12 +98,9 @@ Progress = Callable[[int, int], None]
 def digest_store(storage: Storage, name: str, asked: Range | None = None, progress: Progress | None = None) -> StoreDigest:
     """Digest a store that may be in use; `name` is what a person calls it. Raises UnreadableStore, InvalidField."""
     identity.refuse_newer(storage, name)
-    starts = segment.starts_of(name, storage.list_folder(segment.FOLDER))
-    if not starts:
-        raise UnreadableStore(name, f"it has no {segment.FOLDER} folder with segments; name the folder that holds {segment.FOLDER}/")
+    starts, segment_bytes = segments_of(storage, name)
     if asked is not None and not 0 < asked.end - asked.start <= MAX_FINE_RANGE_BYTES:
         raise InvalidField("--bytes", f"takes 1 to {MAX_FINE_RANGE_BYTES:,} bytes, not {asked.end - asked.start:,}")
-    segment_bytes = _segment_bytes(storage, name, starts)
     reading = _Reading(storage, segment_bytes, asked)
     for done, start in enumerate(starts, 1):
         reading.take(start)
@@ -242,18 +240,6 @@ class _Reading:
             if not problem_of(view, span, sealed=False):
                 return span.end
         return content.tail[0].start
-
-
-def _segment_bytes(storage: Storage, name: str, starts: list[int]) -> int:
-    sizes = {}
-    for start in starts:
-        with closing(storage.open(segment.path_of(start), readonly=True)) as file:
-            sizes[start] = file.size()
-    found = set(sizes.values())
-    if len(found) != 1 or 0 in found:
-        listed = ", ".join(f"{size:,}" for size in sorted(found))
-        raise UnreadableStore(name, f"its segments have different or no sizes ({listed} bytes); it was cut short or is being copied")
-    return found.pop()
 
 
 def _content(file: File, start: int, stop: int, asked: Range | None) -> _Content:

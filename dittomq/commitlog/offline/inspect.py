@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dittomq.commitlog import swap
-from dittomq.commitlog.disk.segment import FOLDER, path_of, starts_of
+from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.offline.proving import Prover, Run
+from dittomq.commitlog.offline.segments import segments_of
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.foreign import by_another_hand, carries_seal
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, start_problem
@@ -64,13 +65,7 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
     identity.refuse_newer(storage, name)
     if swap.is_halfway(storage):
         raise UnreadableStore(name, "a new copy is taking its place; start its node, which finishes that")
-    starts = starts_of(name, storage.list_folder(FOLDER))
-    if not starts:
-        raise UnreadableStore(name, f"{FOLDER}/ holds no segment; name the folder that holds {FOLDER}/")
-    sizes = {start: _size(storage, path_of(start)) for start in starts}
-    if len(set(sizes.values())) > 1 or 0 in sizes.values():
-        listed = ", ".join(f"{size:,}" for size in sorted(set(sizes.values())))
-        raise UnreadableStore(name, f"its segments have different or no sizes ({listed} bytes); it was cut short or is being copied")
+    segments = segments_of(storage, name)
     try:
         ours = identity.load(storage) is not None
         lineage = lineage_file.load(storage)
@@ -82,7 +77,7 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
     seals = Seals(lineage)
     if mark.closed:
         seals.end_at(mark.flushed)
-    return StoreOnDisk(storage, name, ours, tuple(starts), sizes[starts[0]], seals, mark.flushed)
+    return StoreOnDisk(storage, name, ours, *segments, seals, mark.flushed)
 
 
 def items(store: StoreOnDisk, progress: Progress | None = None) -> Iterator[Item]:
@@ -207,8 +202,3 @@ def _last_set_byte(store: StoreOnDisk, start: int) -> int:
                 found = at + len(data.rstrip(b"\0")) if any_set(memoryview(data)) else found
                 at += len(data)
     return found
-
-
-def _size(storage: Storage, path: str) -> int:
-    with contextlib.closing(storage.open(path, readonly=True)) as file:
-        return file.size()
