@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NoReturn, TypeVar, cast
+from typing import Final, NoReturn, Protocol, TypeVar, cast
 
 from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
@@ -23,6 +23,15 @@ from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
 from services.disk_watch import disk_watched
 from services.process import Node, hurry, main
+
+
+class Life(Protocol):
+    """One life of a process."""
+
+    def __call__(self, *, is_first: bool) -> int:
+        """The status to exit with; raises ComeBack."""
+        ...
+
 
 B = TypeVar("B", bound=BrokerConfig)
 
@@ -38,22 +47,23 @@ def lives(service: BrokerService) -> NoReturn:
     importing = threading.Timer(_IMPORTS_AFTER_S, lambda: [life_as(each) for each in BrokerService])
     importing.daemon = True
     importing.start()
+    is_first = True
     while True:
         try:
-            sys.exit(life_as(service)())
+            sys.exit(life_as(service)(is_first=is_first))
         except ComeBack as back:
-            service = back.service
+            service, is_first = back.service, False
 
 
-def life_as(service: BrokerService) -> Callable[[], int]:
+def life_as(service: BrokerService) -> Life:
     """One life as that service; found by name, because services meet on the wire and do not import each other.
 
     The first call imports the service's modules, some 0.1 s of work: it is made when a start is over, or before anybody waits for a change.
     """
-    return cast("Callable[[], int]", importlib.import_module(f"services.{service}.life").life)
+    return cast("Life", importlib.import_module(f"services.{service}.life").life)
 
 
-def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], BrokerDoors], Node]) -> int:
+def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], BrokerDoors], Node], *, is_first: bool) -> int:
     """One life on real doors: the status to exit with, when what its threads began on the disk has run to its end; or raises ComeBack."""
     with contextlib.ExitStack() as doors_open:
 
@@ -65,4 +75,4 @@ def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], Brok
             doors_open.callback(workers.close)
             return compose(loaded, doors)
 
-        return main(program, config_class, composed)
+        return main(program, config_class, composed, is_first=is_first)

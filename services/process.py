@@ -73,11 +73,12 @@ class Node(Protocol):
 C = TypeVar("C", bound=ServiceConfig)
 
 
-def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node]) -> int:
+def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node], *, is_first: bool = True) -> int:
     """Run a service until SIGTERM or SIGINT; returns the exit status.
 
-    0 after a clean drain, 1 when the start was refused, 6 after a clean drain because another replica took this node's place: starting
-    it again does not help, 64 for wrong flags or configuration, 128 when something broke. Raises ComeBack, unless it was asked to end.
+    0 after a clean drain, 1 when the start was refused, 6 when another replica took this node's place: starting it again does not help;
+    a later life of the process may find that out at its start. 64 for wrong flags or configuration, 128 when something broke. Raises
+    ComeBack, unless it was asked to end.
     """
     environment = os.environ  # noqa: TID251  # every service's composition root passes here
     asked_to_end = asyncio.Event()
@@ -90,7 +91,7 @@ def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Nod
     except Exception as raised:  # noqa: BLE001  # the last stop before the exit status
         root = _root(raised)
         if not isinstance(root, ComeBack):
-            return _exit_status(program, raised)
+            return _exit_status(program, raised, is_first=is_first)
         log.info("comes_back", service=root.service, why=root.why)
         if not asked_to_end.is_set():
             raise root from None
@@ -135,11 +136,13 @@ async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:
         await node.run(stop)
 
 
-def _exit_status(program: str, raised: BaseException) -> int:
+def _exit_status(program: str, raised: BaseException, *, is_first: bool) -> int:
     """Say in one sentence why the process ends. What is not ours is a defect: its traceback is logged."""
     if not isinstance(_root(raised), DittoError):
         log.error("broke", exc_info=raised)
     error = _reason(raised)
+    if isinstance(error, NodeIdTaken) and not is_first:  # it was this process's
+        error = Superseded(error.node)
     sys.stderr.write(f"{program}: {str(error) or type(error).__name__}\n")
     match error:
         case ConfigError():

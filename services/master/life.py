@@ -5,6 +5,6 @@ from services.master.config import MasterConfig
 from services.master.wiring import Master
 
 
-def life() -> int:
+def life(*, is_first: bool) -> int:
     """The status to exit with; raises ComeBack when the process is to live on."""
-    return live("dittomq serve master", MasterConfig, Master)
+    return live("dittomq serve master", MasterConfig, Master, is_first=is_first)

@@ -5,6 +5,6 @@ from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
 
 
-def life() -> int:
+def life(*, is_first: bool) -> int:
     """The status to exit with; raises ComeBack when the process is to live on."""
-    return live("dittomq serve slave", SlaveConfig, Slave)
+    return live("dittomq serve slave", SlaveConfig, Slave, is_first=is_first)
