@@ -27,8 +27,8 @@ mutants: .venv/ready ## let the simulator hunt deliberate bugs and print the tab
 transcripts: .venv/ready ## write down in tests/transcripts/*.txt what the deciders answer now; read the diff
 	@$(RUN) -m tests.transcripts.rewrite
 
-sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many
-	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))
+sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many, STRESS=any with many faults of few kinds
+	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(STRESS),--stress $(STRESS))
 
 crash: .venv/ready ## stop or fail the disk at every call of the store, restart and check: SCRIPT=cut only that, SEEDS=5 more chances, POINT=... one run again
 	@$(RUN) -m tests.crash.run $(if $(POINT),--point $(POINT)) $(if $(SCRIPT),--script $(SCRIPT)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))

@@ -35,6 +35,11 @@ class FaultKind(Enum):
     STALL = "slow disks everywhere, then power loss of all"
     HANG = "a disk that hangs for seconds"
 
+    @property
+    def word(self) -> str:
+        """How a command line says it."""
+        return self.name.lower().replace("_", "-")
+
 
 _OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
 _SPECIAL = (*_OF_OPERATORS, FaultKind.LEFT_FAR_BEHIND, FaultKind.ROT, FaultKind.STALL, FaultKind.HANG)
@@ -43,6 +48,7 @@ _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_
 _USUAL = 0.5
 _MANY = 12
 _ONCE = (FaultKind.DISK_LOSS,)
+_EXCLUDE_DISK_LOSS = (*_OF_OPERATORS, FaultKind.ROT)  # the disk may hold the only copy that is whole, or the only one of the group
 _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultKind.SLOW_LINK)
 
 
@@ -98,6 +104,14 @@ def stressed(chance: random.Random, machines: Machines, duration_s: float, kinds
     first = [kind for kind in kinds if kind in _ONCE]
     drawn = [*first, *(chance.choice(often) for _ in range(_MANY - len(first)))]
     return in_order(_fault(kind, chance, machines, duration_s) for kind in drawn)
+
+
+def any_kinds(chance: random.Random) -> tuple[FaultKind, ...]:
+    """Two or three kinds that may come together."""
+    drawn = chance.sample([kind for kind in FaultKind if kind is not FaultKind.LEFT_FAR_BEHIND], chance.choice((2, 3)))
+    if any(kind in _EXCLUDE_DISK_LOSS for kind in drawn):
+        drawn = [kind for kind in drawn if kind is not FaultKind.DISK_LOSS]
+    return tuple(drawn)
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:

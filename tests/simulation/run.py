@@ -1,15 +1,22 @@
-"""Runs seeds from the command line: `python -m tests.simulation.run --seed 7`, or `--seeds 1000 --from 0` for many."""
+"""Runs seeds from the command line: `python -m tests.simulation.run --seed 7`, or `--seeds 1000 --from 0 --stress any` for many."""
 
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tests.simulation.faults import FaultKind
 from tests.simulation.happened import Happened
-from tests.simulation.many import report, run_seeds
+from tests.simulation.many import report, run_seeds, stress_of
 from tests.simulation.simulate import simulate
+
+_KINDS = {kind.word: kind for kind in FaultKind}
+
+Stress = Callable[[int], Sequence[FaultKind]]
+"""The kinds of fault that a seed is to have many of; none: its own plan."""
 
 
 def main() -> int:
@@ -18,14 +25,32 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one and print its transcript")
     parser.add_argument("--seeds", type=int, default=100, help="how many to run (default %(default)s)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them (default %(default)s)")
+    parser.add_argument(
+        "--stress",
+        type=_stress,
+        default="",
+        metavar="KINDS",
+        help=f"many faults of a few kinds: `any`, which draws two or three for each seed, or some of {', '.join(_KINDS)}",
+    )
     arguments = parser.parse_args()
+    stress = arguments.stress
     if arguments.seed is not None:
-        return _one(arguments.seed)
-    return _many(range(arguments.first, arguments.first + arguments.seeds))
+        return _one(arguments.seed, stress(arguments.seed))
+    return _many(range(arguments.first, arguments.first + arguments.seeds), stress)
 
 
-def _one(seed: int) -> int:
-    run = simulate(seed)
+def _stress(text: str) -> Stress:
+    if text == "any":
+        return stress_of
+    words = text.split(",") if text else []
+    if unknown := [word for word in words if word not in _KINDS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]} is no kind of fault; take some of {', '.join(_KINDS)}, or any")
+    kinds = tuple(_KINDS[word] for word in words)
+    return lambda _: kinds
+
+
+def _one(seed: int, stress: Sequence[FaultKind]) -> int:
+    run = simulate(seed, stress=stress)
     print(*run.transcript, sep="\n")
     if run.problems:
         print(*report(run), sep="\n")
@@ -34,7 +59,7 @@ def _one(seed: int) -> int:
     return 1 if run.problems else 0
 
 
-def _many(seeds: range) -> int:
+def _many(seeds: range, stress: Stress) -> int:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed: list[int] = []
@@ -42,7 +67,7 @@ def _many(seeds: range) -> int:
     messages, costs = 0, []
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("simulating", total=len(seeds))
-        for told in run_seeds(seeds):
+        for told in run_seeds(seeds, stress):
             messages += told.publishes
             costs.append(told.cpu_s)
             happened.update(told.happened)

@@ -45,6 +45,7 @@ class Run:
     broken: tuple[Broken, ...]
     failures: tuple[str, ...]
     happened: tuple[Happened, ...]
+    stress: tuple[FaultKind, ...]
     plan: tuple[Fault, ...]
     shape: Shape
     hash: str
@@ -75,6 +76,7 @@ def simulate(seed: int, sabotage: Callable[[Cluster], AbstractContextManager[Non
         broken=tuple(cluster.problems),
         failures=tuple(world.findings),
         happened=tuple(cluster.witness.seen),
+        stress=tuple(stress),
         plan=tuple(faults),
         shape=wanted,
         hash=world.transcript.hash(),

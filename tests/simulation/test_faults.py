@@ -1,6 +1,6 @@
 import random
 
-from tests.simulation.faults import FaultKind, Machines, absences, changes, plan, rots, stalls, stressed
+from tests.simulation.faults import FaultKind, Machines, absences, any_kinds, changes, plan, rots, stalls, stressed
 
 MACHINES = Machines(("a0", "a1", "a2"), "ns", ("p0", "p1", "r0"))
 
@@ -33,6 +33,15 @@ def test_at_most_one_disk_is_lost_and_faults_come_in_order() -> None:
 def test_bits_flip_on_one_disk_of_a_run_only() -> None:
     for seed in range(50):
         assert len({fault.machine for fault in rots(random.Random(seed), MACHINES, 60)}) == 1
+
+
+def test_kinds_that_come_together_under_stress_leave_one_copy_whole() -> None:
+    drawn = [any_kinds(random.Random(seed)) for seed in range(2_000)]
+
+    assert {kind for kinds in drawn for kind in kinds} == set(FaultKind) - {FaultKind.LEFT_FAR_BEHIND}
+    for kinds in drawn:
+        assert 1 <= len(set(kinds)) == len(kinds) <= 3
+        assert FaultKind.DISK_LOSS not in kinds or not {FaultKind.ROT, FaultKind.PROMOTION, FaultKind.CHANGE_OF_PLACES} & set(kinds)
 
 
 def test_a_run_under_stress_has_the_asked_kinds_alone() -> None:

@@ -1,4 +1,7 @@
-"""Whole clusters under faults: nothing that was acknowledged is lost, in any of the seeds. More: `make sim SEEDS=1000 FROM=300`."""
+"""Whole clusters under faults: nothing that was acknowledged is lost, in any of the seeds.
+
+More of them: `make sim SEEDS=1000 FROM=300`, and with STRESS=any.
+"""
 
 import os
 import subprocess
@@ -7,9 +10,9 @@ import sys
 import pytest
 
 from tests.simulation.happened import Happened
-from tests.simulation.many import run_seeds
+from tests.simulation.many import run_seeds, stress_of
 
-_SEEDS = 300
+_SEEDS, _UNDER_STRESS = 300, 100
 
 
 @pytest.mark.timeout(2_400)
@@ -23,6 +26,13 @@ def test_no_seed_breaks_a_promise_and_everything_that_must_happen_did() -> None:
 
     assert not failed, "\n\n".join(failed)
     assert not missing, f"never in {_SEEDS} seeds: {', '.join(each.value for each in missing)}"
+
+
+@pytest.mark.timeout(1_200)
+def test_no_seed_with_many_faults_of_few_kinds_breaks_a_promise() -> None:
+    failed = ["\n".join(told.report) for told in run_seeds(range(_UNDER_STRESS), stress_of) if told.report]
+
+    assert not failed, "\n\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", ["1", "144"], ids=["no operator", "an operator who promotes"])
