@@ -35,7 +35,7 @@ class Life(Protocol):
 
 B = TypeVar("B", bound=BrokerConfig)
 
-_IMPORTS_AFTER_S: Final = 2.0
+_IMPORTS_AFTER_S: Final = 20.0
 
 
 def lives(service: BrokerService) -> NoReturn:

@@ -7,7 +7,8 @@ from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueI
 from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.bodies import CannotInflate, MissingPackage
 from dittomq.commitlog.records.decoding import message_of
-from dittomq.commitlog.records.format import MARK_BYTES, START, intact, problem_of, whole_end
+from dittomq.commitlog.records.format import MARK_BYTES, START, intact, problem_of
+from dittomq.commitlog.records.gathering import whole_end
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, View, span_at
 from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused

@@ -28,6 +28,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Found: TypeAlias = "Handler | None"
 Decoder: TypeAlias = Callable[[bytes], object]
+Encoder: TypeAlias = Callable[[Any], bytes]
 
 
 class Observer(Protocol):
@@ -79,7 +80,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return handler
         name = method.lstrip("/")
         assert handler.request_deserializer is not None, "generated code decodes"
-        decode, encode = _refusing(handler.request_deserializer), handler.response_serializer
+        assert handler.response_serializer is not None, "generated code encodes"
+        decode, encode = _refusing(handler.request_deserializer), _unless_encoded(handler.response_serializer)
         if handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._one_answer(name, handler.unary_unary), _returning(decode), encode)
         if handler.unary_stream is not None:
@@ -195,6 +197,15 @@ def _refusing(decode: Decoder) -> Decoder:
             raise InvalidField("request", "its bytes are no message of this call; encode it as its .proto file says") from error
 
     return refusing
+
+
+def _unless_encoded(encode: Encoder) -> Encoder:
+    """An answer that its handler has encoded goes out as it is."""
+
+    def encoded(answer: object) -> bytes:
+        return answer if isinstance(answer, bytes) else encode(answer)
+
+    return encoded
 
 
 def _returning(decode: Decoder) -> Decoder:

@@ -28,6 +28,10 @@ MAX_LINEAGE_ENTRIES = 10_000
 MAX_HELLO_DIGESTS = 64
 LEAF_DIGEST_BYTES = 16
 
+_LENGTH_DELIMITED = 2
+_CHUNK_TAG = bytes([pb.ReplicateResponse.CHUNK_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])
+_CHUNK_DATA_TAG = bytes([pb.Chunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])
+
 _ACTION_TO_PB = {
     VerdictAction.STREAM: pb.VERDICT_ACTION_STREAM,
     VerdictAction.TRUNCATE: pb.VERDICT_ACTION_TRUNCATE,
@@ -154,11 +158,15 @@ def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
             return leaves_to_pb(message)
 
 
-def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges, wall_ms: int) -> pb.ReplicateResponse:
-    """What a master says, as a frame."""
+def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges, wall_ms: int) -> bytes:
+    """What a master says: a ReplicateResponse, encoded."""
+    if isinstance(message, Chunk):
+        return chunk_frame(message)
+    return _master_pb(message, wall_ms).SerializeToString()
+
+
+def _master_pb(message: Verdict | Hole | Heartbeat | LeafProbe | DegradedRanges, wall_ms: int) -> pb.ReplicateResponse:
     match message:
-        case Chunk():
-            return chunk_to_pb(message)
         case Heartbeat():
             return heartbeat_to_pb(message, wall_ms)
         case Verdict():
@@ -233,18 +241,23 @@ def verdict_to_pb(verdict: Verdict) -> pb.ReplicateResponse:
     )
 
 
-def chunk_to_pb(chunk: Chunk) -> pb.ReplicateResponse:
-    """As it is."""
-    return pb.ReplicateResponse(
-        chunk=pb.Chunk(
-            epoch=chunk.epoch,
-            offset=chunk.offset,
-            crc=chunk.crc,
-            data=chunk.data,
-            confirmed_offset=chunk.confirmed,
-            end_offset=chunk.end,
-        )
-    )
+def chunk_frame(chunk: Chunk) -> bytes:
+    """A ReplicateResponse, encoded. Protobuf copies a megabyte eight times on that way, this once; fields may stand in any order.
+
+    Source: https://protobuf.dev/programming-guides/encoding/, length-delimited fields.
+    """
+    head = pb.Chunk(
+        epoch=chunk.epoch, offset=chunk.offset, crc=chunk.crc, confirmed_offset=chunk.confirmed, end_offset=chunk.end
+    ).SerializeToString()
+    data_head = _CHUNK_DATA_TAG + _varint(len(chunk.data))
+    size = len(head) + len(data_head) + len(chunk.data)
+    return b"".join((_CHUNK_TAG, _varint(size), head, data_head, chunk.data))
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    groups = [number >> shift & 0x7F for shift in range(0, max(1, number.bit_length()), 7)]
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
 
 
 def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:

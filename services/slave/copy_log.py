@@ -17,14 +17,18 @@ QUEUE_BYTES = 32 * 1024 * 1024
 class CopyLog:
     """Takes a session's writes. `flushed` is what survives power loss; both ends are ends of whole records."""
 
-    def __init__(self, store: Store, lane: Lane, *, sync_each_group: bool) -> None:
+    def __init__(self, store: Store, lane: Lane, sync_lane: Lane, *, sync_each_group: bool) -> None:
+        """`lane` is the only one that writes the log; `sync_lane` syncs it meanwhile."""
         self._store = store
         self._lane = lane
+        self._sync_lane = sync_lane
         self._sync_each_group = sync_each_group
         self._waiting: deque[WriteChunk | LeaveHole | AdoptLineage] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
+        self._must_sync = asyncio.Event()
+        self._syncing = False
         self.received = store.end
         self.flushed = store.flushed
 
@@ -44,7 +48,10 @@ class CopyLog:
         self._arrived.set()
 
     async def run(self, moved: Callable[[], None]) -> None:
-        """Write and sync until cancelled; `moved` is called after each step. Raises CorruptRecord, StoreFailed."""
+        """Write until cancelled, and sync what nothing waits behind; `moved` is called after each step.
+
+        Raises CorruptRecord, StoreFailed.
+        """
 
         def received(end: PhysicalOffset) -> None:
             self.received = end
@@ -61,6 +68,21 @@ class CopyLog:
             if flushed is not None:
                 self.flushed = flushed
                 moved()
+            elif self._sync_each_group:
+                self._must_sync.set()
+
+    async def sync_behind(self, moved: Callable[[], None]) -> None:
+        """Sync, beside what is being written, what was not synced where it was written; until cancelled. Raises StoreFailed."""
+        while True:
+            await self._must_sync.wait()
+            self._must_sync.clear()
+            self._syncing = True
+            try:
+                await self._sync_lane.call(self._store.sync)
+            finally:
+                self._syncing = False
+            self.flushed = min(self._store.flushed, self.received)  # of what is written only just now nobody has been told
+            moved()
 
     async def flush(self) -> None:
         """Sync what is written."""
@@ -101,4 +123,5 @@ class CopyLog:
             else:
                 self._store.write_chunk(write.offset, write.data)
         yield self._store.end
-        return self._store.sync() if self._sync_each_group else None
+        elsewhere = self._syncing or self._waiting
+        return self._store.sync() if self._sync_each_group and not elsewhere else None

@@ -33,6 +33,7 @@ class ReplicaParts:
     storage: Storage
     store: Store
     store_lane: Lane
+    sync_lane: Lane
     reads: Lane
     files: Lane
     dispatcher: Dispatcher
@@ -44,7 +45,7 @@ class Replica:
     def __init__(self, parts: ReplicaParts) -> None:
         self.parts = parts
         self.store = parts.store
-        self.copy = CopyLog(parts.store, parts.store_lane, sync_each_group=not self.flushes_late)
+        self.copy = CopyLog(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = self._verified_kept = Verified()
         self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven

@@ -213,7 +213,7 @@ class Resync:
         store = await self._life.enter_async_context(open_store(doors, options, lanes.store))
         await lanes.store.call(store.stamp_boot)
         replica = Replica(
-            ReplicaParts(config, doors.storage, store, lanes.store, lanes.reads, lanes.files, Dispatcher(store, lanes.dispatch))
+            ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, Dispatcher(store, lanes.dispatch))
         )
         await replica.load()
         self.replica = replica

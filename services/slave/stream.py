@@ -119,6 +119,7 @@ class MasterStream:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
                 tasks.create_task(self._parts.log.run(self._moved), name="write")
+                tasks.create_task(self._parts.log.sync_behind(self._moved), name="sync")
                 tasks.create_task(self._acknowledge(), name="acknowledge")
                 tasks.create_task(self._tick(), name="tick")
                 tasks.create_task(self._digest_asked(), name="digest")

@@ -163,7 +163,7 @@ class Slave:
 
     def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, callers: Callers) -> Follower:
         doors, config, store = self._doors, self._config, parts.store
-        own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.reads, lanes.files, parts.dispatcher))
+        own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, parts.dispatcher))
         return Follower(FollowerParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance), callers)
 
     def _heir(self, node: SlaveNode, bound: "_Bound", channels: Channels, place: Place) -> Heir:

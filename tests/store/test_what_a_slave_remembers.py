@@ -26,7 +26,7 @@ from services.slave.resync import ResyncParts
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.scripted_master import ScriptedMaster
-from tests.support.stores import SMALL, Machine, filled
+from tests.support.stores import SMALL, Machine, chain_digest, filled
 
 MASTERS = filled(Machine(random.Random(1)))
 CONFIG = SlaveConfig(
@@ -60,7 +60,7 @@ async def following(machine: Machine, config: SlaveConfig = CONFIG) -> AsyncIter
     storage = machine.storage()
     store = Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000)
     lane = InlineLane()
-    own = Replica(ReplicaParts(config, storage, store, lane, lane, lane, Dispatcher(store, lane)))
+    own = Replica(ReplicaParts(config, storage, store, lane, lane, lane, lane, Dispatcher(store, lane)))
     doors = BrokerDoors(GrpcTransport(), storage, LoopClock(), machine.chance, ThreadWorkers())
     resync = ResyncParts(config, doors, Lanes(*[lane] * len(fields(Lanes))), store)
     callers = Callers(lambda: "a-0:10912", lambda _: None, lambda _: None)
@@ -144,7 +144,7 @@ def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log(
             for segments in ((0, 1), (0,)):
                 for segment in segments:
                     start, end = segment * size, (segment + 1) * size
-                    digest = RangeDigest(at(start), at(end), MASTERS.chain_digest(start, end))
+                    digest = RangeDigest(at(start), at(end), chain_digest(MASTERS, start, end))
                     master.say(Heartbeat(Epoch(1), at(2 * size), at(0), digest, None))
                     await digested(master)
                 master.leave()
@@ -158,7 +158,7 @@ def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log(
 
 def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equal_after_all() -> None:
     def compare(master: ScriptedMaster, start: int, end: int, *, as_here: bool = True) -> None:
-        ours = MASTERS.chain_digest(start, end) if as_here else b"another"
+        ours = chain_digest(MASTERS, start, end) if as_here else b"another"
         master.say(Heartbeat(Epoch(1), at(2 * size), at(0), RangeDigest(at(start), at(end), ours), None))
 
     async def story() -> list[tuple[int, list[tuple[int, int]]]]:

@@ -33,7 +33,7 @@ class ScriptedMaster(Channels):
     def say(self, *messages: Verdict | Chunk | Heartbeat | LeafProbe) -> None:
         """Say all of it on the stream that is open."""
         for message in messages:
-            self._frames.put_nowait(wire.master_frame(message, 0))
+            self._frames.put_nowait(pb.ReplicateResponse.FromString(wire.master_frame(message, 0)))
 
     def leave(self) -> None:
         """End the stream."""

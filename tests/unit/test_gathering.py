@@ -6,8 +6,9 @@ import pytest
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.disk.scanning import scan_bytes
+from dittomq.commitlog.records import format as plain
 from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Entry, Host, encode, scan, sealed_crc
-from dittomq.commitlog.records.gathering import FEW, Batch, gather
+from dittomq.commitlog.records.gathering import FEW, Batch, gather, whole_end
 from dittomq.message import Draft
 from tests.support.stretches import IPV6, changed, stretch
 
@@ -37,6 +38,7 @@ def check(data: bytes, base: int, segment_end: int) -> int:
     gathered = [entry for batch in batches for entry in entries_of(batch)]
 
     assert (gathered + entries, end, problem) == tuple(scan(data, base, segment_end))
+    assert whole_end(data, base, segment_end) == plain.whole_end(data, base, segment_end)
     return len(gathered)
 
 

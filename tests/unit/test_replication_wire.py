@@ -1,6 +1,7 @@
 """What replicas tell each other beside the log's bytes: it crosses the wire unchanged, and what cannot be right is refused."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
@@ -11,7 +12,7 @@ from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
-from dittomq.replication.events import DegradedRanges
+from dittomq.replication.events import Chunk, DegradedRanges
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
 from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
@@ -75,7 +76,14 @@ def test_degraded_ranges_cross_the_wire_unchanged() -> None:
     known = (DegradedRange(at(0), at(10), None, 0), DegradedRange(at(10), at(20), 0, None), DegradedRange(at(2**40), None, 2**41, None))
     frame = wire.master_frame(DegradedRanges(Epoch(7), known), 0)
 
-    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(frame.SerializeToString())) == DegradedRanges(Epoch(7), known)
+    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(frame)) == DegradedRanges(Epoch(7), known)
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 2**20, 2**21])
+def test_a_chunk_crosses_the_wire_unchanged(size: int) -> None:
+    chunk = Chunk(Epoch(3), at(2**40), 2**32 - 1, random.Random(size).randbytes(size), at(2**40 - 1), at(2**41))
+
+    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(chunk, 0))) == chunk
 
 
 @pytest.mark.parametrize(

@@ -194,10 +194,9 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
     return _scan_slowly(data, at, Scan(entries, base, ""), segment_end)
 
 
-def whole_end(data: bytes, base: int, segment_end: int) -> tuple[int, str]:
-    """Like `scan`, where only the end and the problem matter."""
+def whole_end(data: bytes, base: int, segment_end: int, at: int = 0) -> tuple[int, str]:
+    """Like `scan`, where only the end and the problem matter; what comes before index `at` is known to be whole."""
     view, length, unpack = memoryview(data), len(data), _SCANNED.unpack_from
-    at = 0
     while length - at >= _SCANNED.size:
         size, _, _, _, position, _, _, _ = unpack(data, at)
         stop = at + size
@@ -207,7 +206,7 @@ def whole_end(data: bytes, base: int, segment_end: int) -> tuple[int, str]:
         if data[tail:stop] != b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(view[at:tail]) & CRC_MASK))[::-1]:
             break
         at = stop
-    rest = scan(data[at:], base + at, segment_end)
+    rest = scan(data, base, segment_end, at)
     return rest.end, rest.problem
 
 

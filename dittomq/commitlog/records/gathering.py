@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dittomq.commitlog.records import format as plain
 from dittomq.commitlog.records.columns import UNITS, Columns, Numbers, Truths, columns_of, follow, record_crcs_hold, windows
 from dittomq.commitlog.records.format import (
     CRC_BYTES,
@@ -112,6 +113,18 @@ def gather(data: bytes, base: int, segment_end: int) -> tuple[list[Batch], int]:
         if len(batch) < len(starts):
             break
     return batches, at
+
+
+def whole_end(data: bytes, base: int, segment_end: int) -> tuple[int, str]:
+    """Like `dittomq.commitlog.records.format.whole_end`, ordinary records many at once."""
+    at = 0
+    while len(data) - at >= FEW * FIXED_BYTES and len(starts := follow(data, at, _MOST)) >= FEW:
+        columns = columns_of(data, base, np.array(starts, np.int64), segment_end)
+        count = _leading(record_crcs_hold(columns))
+        at = int(columns.ends[count - 1]) if count else at
+        if count < len(starts):
+            break
+    return plain.whole_end(data, base, segment_end, at)
 
 
 def _batch(columns: Columns, base: int) -> Batch | None:
