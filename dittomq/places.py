@@ -1,6 +1,8 @@
 """Where messages of a frame lie, once they are stored."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple, Self
 
 from dittomq.offsets import PhysicalOffset, QueueOffset
@@ -36,6 +38,18 @@ class PlacedRun(NamedTuple):
         for queue_offset, size in enumerate(self.sizes, self.queue_offset):
             yield self._replace(queue_offset=QueueOffset(queue_offset), physical_offset=position, sizes=[size])
             position = PhysicalOffset(position + size)
+
+
+def parted(runs: Iterable[PlacedRun], borders: Sequence[PhysicalOffset]) -> list[PlacedRun]:
+    """The same messages in runs that cross none of these positions, at which records begin; in ascending order."""
+    found: list[PlacedRun] = []
+    for run in runs:
+        if bisect_right(borders, run.physical_offset) == bisect_left(borders, run.end):
+            found.append(run)
+            continue
+        for _, part in groupby(run.each(), key=lambda one: bisect_right(borders, one.physical_offset)):
+            found += joined(part)
+    return found
 
 
 def joined(runs: Iterable[PlacedRun]) -> list[PlacedRun]:

@@ -13,7 +13,10 @@ from dittomq.tokens import encode_token
 
 
 class ReceiptRun(NamedTuple):
-    """Neighbouring messages of one queue. `ends[i]` is where record i begins, `ends[i + 1]` where it ends, from the run's first byte."""
+    """Neighbouring messages of one queue. `ends[i]` is where record i begins, `ends[i + 1]` where it ends, from the run's first byte.
+
+    `epoch` is that of the master which stored them; `duplicate`: an earlier try did.
+    """
 
     first_index: int
     topic: str
@@ -22,6 +25,8 @@ class ReceiptRun(NamedTuple):
     first_physical_offset: PhysicalOffset
     ends: "array[int]"
     store_ms: int
+    epoch: Epoch
+    duplicate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +37,8 @@ class FrameReceipt:
     asked: Ack
     levels_reached: frozenset[Ack]
     copies: tuple[Copy, ...]
-    epoch: Epoch
     broker: str
     runs: tuple[ReceiptRun, ...]
-    duplicate: bool
 
     def __len__(self) -> int:
         """Messages in the frame."""
@@ -53,7 +56,7 @@ class FrameReceipt:
             asked=self.asked,
             levels_reached=self.levels_reached,
             copies=self.copies,
-            epoch=self.epoch,
+            epoch=run.epoch,
             broker=self.broker,
             topic=run.topic,
             queue=run.queue,
@@ -61,8 +64,8 @@ class FrameReceipt:
             physical_offset=PhysicalOffset(run.first_physical_offset + start),
             record_bytes=end - start,
             store_ms=run.store_ms,
-            token=encode_token(self.broker, self.epoch, PhysicalOffset(run.first_physical_offset + end)),
-            duplicate=self.duplicate,
+            token=encode_token(self.broker, run.epoch, PhysicalOffset(run.first_physical_offset + end)),
+            duplicate=run.duplicate,
         )
 
 

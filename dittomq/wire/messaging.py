@@ -139,14 +139,12 @@ def _frame_receipt(stored: pb.FrameStored) -> FrameReceipt:
         asked=_asked(stored.asked),
         levels_reached=_levels(stored.levels_reached),
         copies=_copies(stored.copies),
-        epoch=Epoch(stored.epoch),
         broker=stored.broker,
-        runs=tuple(_run(run) for run in stored.runs),
-        duplicate=stored.duplicate,
+        runs=tuple(_run(run, stored) for run in stored.runs),
     )
 
 
-def _run(run: pb.ReceiptRun) -> ReceiptRun:
+def _run(run: pb.ReceiptRun, stored: pb.FrameStored) -> ReceiptRun:
     return ReceiptRun(
         first_index=run.first_index,
         topic=run.topic,
@@ -155,6 +153,8 @@ def _run(run: pb.ReceiptRun) -> ReceiptRun:
         first_physical_offset=PhysicalOffset(run.first_physical_offset),
         ends=record_ends(run.record_bytes),
         store_ms=run.store_ms,
+        epoch=Epoch(run.epoch if run.HasField("epoch") else stored.epoch),
+        duplicate=run.duplicate or stored.duplicate,
     )
 
 

@@ -72,13 +72,13 @@ class ResentOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoredFrame:
-    """A frame that is in the log."""
+    """A frame that is in the log. `epochs[i]` is that of the master which stored the run `placed[i]`."""
 
     status: PutStatus
     asked: Ack
     levels_reached: tuple[Ack, ...]
     copies: tuple[Copy, ...]
-    epoch: int
+    epochs: Sequence[Epoch]
     broker: str
     placed: Sequence[PlacedRun]
     duplicate: bool
@@ -280,17 +280,17 @@ def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamRes
             asked=_ACK_TO_PB[frame.asked],
             levels_reached=[_ACK_TO_PB[level] for level in frame.levels_reached],
             copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
-            epoch=frame.epoch,
+            epoch=frame.epochs[-1],
             broker=frame.broker,
-            runs=_runs(frame.placed),
+            runs=_runs(frame),
             duplicate=frame.duplicate,
         ),
     )
 
 
-def _runs(placed: Sequence[PlacedRun]) -> Iterator[pb.ReceiptRun]:
-    index = 0
-    for topic, queue, queue_offset, physical_offset, sizes, store_ms, _ in placed:
+def _runs(frame: StoredFrame) -> Iterator[pb.ReceiptRun]:
+    index, last = 0, frame.epochs[-1]
+    for (topic, queue, queue_offset, physical_offset, sizes, store_ms, duplicate), epoch in zip(frame.placed, frame.epochs, strict=True):
         yield pb.ReceiptRun(
             first_index=index,
             topic=topic,
@@ -299,6 +299,8 @@ def _runs(placed: Sequence[PlacedRun]) -> Iterator[pb.ReceiptRun]:
             first_physical_offset=physical_offset,
             record_bytes=sizes,
             store_ms=store_ms,
+            epoch=None if epoch == last else epoch,
+            duplicate=duplicate,
         )
         index += len(sizes)
 
@@ -323,20 +325,20 @@ def stored_message_to_pb(frame: StoredFrame) -> pb.PublishResponse:
 
 
 def _receipt(frame: StoredFrame) -> pb.Receipt:
-    message = frame.placed[0]
+    message, epoch = frame.placed[0], frame.epochs[0]
     receipt = pb.Receipt(
         status=_STATUS_TO_PB[frame.status],
         asked=_ACK_TO_PB[frame.asked],
         levels_reached=[_ACK_TO_PB[level] for level in frame.levels_reached],
         copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
-        epoch=frame.epoch,
+        epoch=epoch,
         topic=message.topic,
         broker=frame.broker,
         queue=message.queue,
         queue_offset=message.queue_offset,
         physical_offset=message.physical_offset,
         record_bytes=message.size,
-        token=encode_token(frame.broker, Epoch(frame.epoch), message.end),
+        token=encode_token(frame.broker, epoch, message.end),
         duplicate=frame.duplicate,
     )
     receipt.store_time.FromMilliseconds(message.store_ms)

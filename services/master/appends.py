@@ -10,7 +10,7 @@ from dittomq.errors import NeedsOperator, NotReady, TooFewCopies
 from dittomq.lineage import epoch_at
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.places import PlacedRun
+from dittomq.places import PlacedRun, parted
 from dittomq.wire.publishing import OutcomeOrder, PublishOrder, ResentOrder, StoredFrame
 from services.master.config import ReplicationTable
 from services.master.term import Term
@@ -91,7 +91,11 @@ class Appends:
         return term
 
     def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
-        end = reached.end
+        end, epoch, lineage = reached.end, term.opened.epoch, term.opened.lineage
+        epochs = [epoch] * len(placed)
+        if min(run.physical_offset for run in placed) < term.opened.start:  # an earlier try may have been stored earlier
+            placed = parted(placed, [entry.start for entry in lineage])
+            epochs = [epoch_at(lineage, run.physical_offset) for run in placed]
         own = CopyState.FLUSHED if term.flushed >= end else CopyState.RECEIVED
         slaves = [Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in term.confirm.copies(end)]
         return StoredFrame(
@@ -99,7 +103,7 @@ class Appends:
             asked=reached.asked,
             levels_reached=tuple(level for level in Ack if term.confirm.level_end(level) >= end),
             copies=(Copy(self._group.node, own), *slaves),
-            epoch=epoch_at(term.opened.lineage, PhysicalOffset(placed[-1].end - 1)),  # an earlier try may have been stored earlier
+            epochs=epochs,
             broker=self._group.broker,
             placed=placed,
             duplicate=all(run.duplicate for run in placed),

@@ -16,7 +16,15 @@ def receipt_for(frame: Frame, status: PutStatus = PutStatus.PUT_OK) -> FrameRece
         places = list(group)
         runs.append(
             ReceiptRun(
-                places[0], topic, queue, QueueOffset(places[0]), PhysicalOffset(100 * places[0]), record_ends([100] * len(places)), 7
+                places[0],
+                topic,
+                queue,
+                QueueOffset(places[0]),
+                PhysicalOffset(100 * places[0]),
+                record_ends([100] * len(places)),
+                7,
+                Epoch(1),
+                duplicate=False,
             )
         )
     return FrameReceipt(
@@ -24,8 +32,6 @@ def receipt_for(frame: Frame, status: PutStatus = PutStatus.PUT_OK) -> FrameRece
         asked=Ack.MASTER_FLUSHED,
         levels_reached=frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}),
         copies=(Copy("a/0", CopyState.FLUSHED),),
-        epoch=Epoch(1),
         broker="a",
         runs=tuple(runs),
-        duplicate=False,
     )
