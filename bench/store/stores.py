@@ -15,7 +15,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers
-from dittomq.lineage import LineageEntry, newest_epoch
+from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
 
@@ -58,7 +58,7 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> Store:
 def lead(store: Store) -> None:
     """Open the next epoch, as a starting master does."""
     epoch = Epoch(newest_epoch(store.lineage) + 1)
-    store.begin_epoch(LineageEntry(epoch, 0, epoch, store.end))
+    store.adopt_lineage((*cut_lineage(store.lineage, store.end), LineageEntry(epoch, 0, epoch, store.end)))
     store.stamp_boot()
 
 

@@ -248,10 +248,6 @@ class Mending(ABC):
         """Digests of the range's leaves, counted from `start`."""
 
     @abstractmethod
-    def chain_digest(self, start: int, end: int, salt: int = 0) -> bytes:
-        """One digest over those of the leaves."""
-
-    @abstractmethod
     def checkpoint(self) -> None:
         """Durably remember queues and producers as they are."""
 

@@ -1,6 +1,6 @@
 """② One replica's store: the commit log, its queues, and what is known of both, under one lock on its data directory.
 
-Every call blocks. Writers (append, write_chunk, cut, begin_epoch …) wait for each other; `sync`, `dispatch` and the side files may
+Every call blocks. Writers (append, write_chunk, cut, adopt_lineage …) wait for each other; `sync`, `dispatch` and the side files may
 run beside them, each one at a time; reads run beside everything. Positions are published as plain numbers after their bytes
 are there: applied ≤ end, flushed ≤ end, and `end` is always the end of a record.
 
@@ -38,7 +38,7 @@ from dittomq.commitlog.state.damaged import Register
 from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
-from dittomq.lineage import Lineage, LineageEntry, cut_lineage, grows, newest_epoch
+from dittomq.lineage import Lineage, grows
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.places import PlacedRun
 
@@ -57,6 +57,7 @@ class Store(Front, Mending):
 
     def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock) -> None:
         self.stopped = StopKind.EMPTY
+        self._recovered = False
         # What recovery noticed, in sentences; the tail that it cut.
         self.notes: list[str] = []
         self.recovery_cut: CutReport | None = None
@@ -96,7 +97,10 @@ class Store(Front, Mending):
         return store
 
     def close(self, clean: bool) -> None:
-        """Release the store. `clean`: sync and checkpoint all and say so on disk for the next start; if that fails, StoreFailed."""
+        """Release the store. `clean`: sync and checkpoint all and say so on disk for the next start; if that fails, StoreFailed.
+
+        A store whose recovery has not ended is left as it was found: the next start has the same to hear.
+        """
         try:
             if clean:
                 with confessed(self.clear_boot_stamp), self._gate.guard("close"):
@@ -104,7 +108,7 @@ class Store(Front, Mending):
                     self.checkpoint()
                     self._save_mark(self.end, self._mark.confirmed, self._mark.in_sync, closed=True)
                     checkpoint.clear_abort(self._storage)
-                    boot.write_stamp(self._storage, clean=True)
+                    boot.end_cleanly(self._storage, recovered=self._recovered)
         finally:
             self._maker.close()
             self._files.close()
@@ -215,20 +219,8 @@ class Store(Front, Mending):
             raise OffsetOutOfRange("byte", end if start >= self.min_offset else start, self.min_offset, self.end)
         return list(digest.leaves_of(self.read, start, end, salt, leaf_bytes))
 
-    def chain_digest(self, start: int, end: int, salt: int = 0) -> bytes:
-        """One digest over those of the leaves."""
-        return digest.root_digest(self.leaf_digests(start, end, salt), salt)
-
-    def begin_epoch(self, entry: LineageEntry) -> None:
-        """Durably open an epoch at the end of the log; one that holds no bytes is replaced."""
-        self.sync()
-        with self._gate.writing("begin_epoch"):
-            assert entry.start == self.end == self.flushed == self.written_raw, "an epoch begins at a durable end"
-            assert entry.epoch > newest_epoch(self.lineage), "epochs grow"
-            self._save_lineage((*cut_lineage(self.lineage, entry.start), entry))
-
     def adopt_lineage(self, lineage: Lineage) -> None:
-        """Durably take the master's lineage for ours, before bytes of its newest epoch are written."""
+        """Durably take this lineage for ours, before bytes of its newest epoch are written."""
         with self._gate.writing("adopt_lineage"):
             if not grows(lineage):
                 raise InvalidField("lineage", "epochs and starts must grow")
@@ -287,6 +279,13 @@ class Store(Front, Mending):
         """Durably say that this boot uses the store: called when the node's recovery has ended."""
         with self._gate.filing, self._gate.guard("stamp_boot"):
             boot.write_stamp(self._storage, clean=False)
+            self._recovered = True
+
+    def mark_incomplete(self) -> None:
+        """Durably say that the disk is about to hold a part only of what another copy has; `stamp_boot` takes it back."""
+        with self._gate.filing, self._gate.guard("mark_incomplete"):
+            boot.mark_incomplete(self._storage)
+            self._recovered = False
 
     def clear_boot_stamp(self) -> None:
         """Durably take that back after a failed write or sync: the next start is told so. Raises StoreFailed."""
@@ -336,6 +335,7 @@ class Store(Front, Mending):
         if tail_end > self._log.end:
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
+        self._recovered = stopped in {StopKind.CLEAN, StopKind.KILLED}
         self._sync_all()
         self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
         self.in_sync_at_start = self._mark.in_sync

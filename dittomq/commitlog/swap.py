@@ -42,6 +42,7 @@ _FILES = (
             "verified-equal",
             "cut-intent",
             "boot",
+            "incomplete",
         )
     ),
 )

@@ -10,6 +10,8 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
     both with q = 1                     wait `recover_wait_s`
     empty store                         a slave with data: hear S - q + 2 slaves (q = 1: all), then wait for the others as above;
                                         only empty ones: hear all S
+    incomplete copy                     it was to get another copy's log and holds a part: like an empty store, but when only empty
+                                        slaves are heard, an operator must decide
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
 than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard):
@@ -45,6 +47,12 @@ class Stopped(StrEnum):
     POWER_LOSS = "power loss"
     FAILED_SYNC = "failed fsync"
     EMPTY = "empty"
+    INCOMPLETE = "incomplete"
+
+    @property
+    def lacks_most(self) -> bool:
+        """Whether the disk cannot be expected to hold anything that was confirmed."""
+        return self in {Stopped.EMPTY, Stopped.INCOMPLETE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +180,7 @@ class Leadership:
     @property
     def must_hear_slaves(self) -> bool:
         """Whether this start cannot lead alone, however long it waits, unless an operator accepts the loss."""
-        return self._rules.replicas_expected > 0 and self._own.stopped is Stopped.EMPTY
+        return self._rules.replicas_expected > 0 and self._own.stopped.lacks_most
 
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
@@ -272,9 +280,12 @@ class Leadership:
         if rules.replicas_expected == 0 or stopped is Stopped.WHOLE or (stopped is Stopped.EMPTY and self._own.is_freshly_granted):
             return ""
         needed = min(rules.replicas_expected, rules.replicas_expected - rules.in_sync_replicas + 2)  # with q = 1 there are only so many
-        if stopped is Stopped.EMPTY:
+        if stopped.lacks_most:
+            holds = "is empty" if stopped is Stopped.EMPTY else "holds a part only of a log that it was copying,"
             if any(hello.end > hello.min_offset for hello in self._heard.values()):
-                return self._hear(needed, "this store is empty and a slave has data") or self._others(now)
+                return self._hear(needed, f"this store {holds} and a slave has data") or self._others(now)
+            if stopped is Stopped.INCOMPLETE:
+                return f"a slave that has data: this store {holds} and so far no slave has any"
             return self._hear(rules.replicas_expected, "this store is empty; the group is new only when every slave is empty too")
         if rules.in_sync_replicas >= 2 and (stopped is Stopped.FAILED_SYNC or not rules.sync_flush):
             return self._hear(needed, f"confirmed data may be missing here after a {stopped}") or self._others(now)

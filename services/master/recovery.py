@@ -97,7 +97,7 @@ class Recovery:
             decision = self._leadership.decide(self._clock.monotonic())
             match decision:
                 case Lead():
-                    if self._own.stopped is Stopped.EMPTY:
+                    if self._own.stopped.lacks_most:
                         await self.when_there_is_room(lambda: self._take_tables(peers))
                     self.waiting_for = ""
                     return decision
@@ -156,6 +156,7 @@ class Recovery:
         source = peers.ranges(plan.address)
         try:
             await peers.take_tables(plan.address)
+            await self._say_incomplete(plan)
             if plan.start != self._store.end:
                 plan = await self._start(plan, source)
             for start, end in _by_epoch(plan):
@@ -164,6 +165,8 @@ class Recovery:
             await self._hold_what_came()
         except (OutOfReach, CorruptRecord, OffsetOutOfRange) as problem:
             log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
+            await self._hold_what_came()
+            self._leadership.took_a_part(self._own)
             self.slave_gone(plan.source)
             return
         except DiskFull as full:
@@ -174,10 +177,20 @@ class Recovery:
         self.confirmed = max(self.confirmed, self._confirmed_of[plan.source])
         self._leadership.took_over(self._own)
 
+    async def _say_incomplete(self, plan: TakeOver) -> None:
+        """Durably, where the disk is to hold less than it must, for a while: an empty log gets its first bytes, or one is cut."""
+        if self._own.stopped is not Stopped.EMPTY and plan.start == self._store.end:
+            return
+        await self._lane.call(self._store.mark_incomplete)
+        self._own = replace(self._own, stopped=Stopped.INCOMPLETE)
+        self._leadership.took_a_part(self._own)
+
     async def _hold_what_came(self) -> None:
         """Make it durable: the own log reaches as far as that."""
-        await self._lane.call(self._store.sync)
-        self._own = replace(self._own, end=self._store.end, lineage=self._store.lineage)
+        store = self._store
+        await self._lane.call(store.sync)
+        stopped = Stopped.EMPTY if store.end == store.min_offset else self._own.stopped
+        self._own = replace(self._own, stopped=stopped, end=store.end, lineage=store.lineage)
 
     async def _start(self, plan: TakeOver, source: LogSource) -> TakeOver:
         """Cut the own log, durably; one that holds nothing begins where the slave's does now, with its queues."""

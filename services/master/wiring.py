@@ -72,6 +72,7 @@ _STOPPED: Final = {
     StopKind.POWER_LOSS: Stopped.POWER_LOSS,
     StopKind.FAILED_SYNC: Stopped.FAILED_SYNC,
     StopKind.EMPTY: Stopped.EMPTY,
+    StopKind.INCOMPLETE: Stopped.INCOMPLETE,
 }
 
 log = structlog.get_logger()

@@ -19,7 +19,7 @@ from dittomq.routes import DataVersion
 from tests.crash.promises import Copy, Cut, Promises
 from tests.simulation.disk import SECTOR
 from tests.support.failing_storage import CrashingStorage, Harm
-from tests.support.stores import SMALL, Machine, draft, queues_of
+from tests.support.stores import SMALL, Machine, begin_epoch, draft, queues_of
 
 BODY_BYTES = 700
 _COPY_BYTES = SMALL.segment_bytes // 4
@@ -92,7 +92,7 @@ class Actor:
         epoch = Epoch(newest_epoch(store.lineage) + 1)
         entry = LineageEntry(epoch, 0, 7_000 + epoch, store.end)
         promises.lineages.append((*(each for each in store.lineage if each.start < entry.start), entry))
-        store.begin_epoch(entry)
+        begin_epoch(store, entry)
         promises.flushed = len(promises.log)
         promises.lineages = promises.lineages[-1:]
 

@@ -27,7 +27,7 @@ from tests.crash.promises import Cut, Promises
 from tests.crash.queue_files import QueueKey, differences, properties_of, unit_in, unit_of
 from tests.simulation.parser import ParsedLog, ParsedRecord, parse_log, record_at
 from tests.support.failing_storage import Crashed, CrashingStorage
-from tests.support.stores import SMALL, Machine, draft, queues_of
+from tests.support.stores import SMALL, Machine, begin_epoch, draft, queues_of
 
 # RocketMQ's checkpoint: store times up to which all is durable in the log, the queues and the key index.
 _TIMES = struct.Struct(">qqq")
@@ -307,7 +307,7 @@ class Judge:
         """The store takes new messages, which then survive the worst as well, with what follows from them if it was closed cleanly."""
         self._machine.kill()
         store = self._open()
-        store.begin_epoch(LineageEntry(Epoch(newest_epoch(store.lineage) + 1), 0, 9, PhysicalOffset(store.end)))
+        begin_epoch(store, LineageEntry(Epoch(newest_epoch(store.lineage) + 1), 0, 9, PhysicalOffset(store.end)))
         store.append([Frame([draft("orders", 0, b"afterwards"), draft("orders", 9, b"afterwards")])], 1_000)
         store.sync()
         begins = {key: store.queue_range(*key)[0] for key in store.queues()}

@@ -32,6 +32,7 @@ from spark.audit.run import Settings, World, audit
 from spark.audit.session import CHECKOUT, SparkRunner
 from spark.audit.words import headline, text
 from tests.support.audited_cluster import AuditedCluster, BytesStore, ServedCopy, served, with_new_epoch
+from tests.support.stores import begin_epoch
 from tests.support.synthetic_log import SyntheticLog
 
 SEGMENT = 4 * 1024 * 1024
@@ -61,7 +62,7 @@ def real_stores(folder: Path) -> list[Store]:
     options = StoreOptions(segment_bytes=SEGMENT, reserve_bytes=0)
     opened = [Store.open(OsStorage(folder / name), options, chance=random.Random(1), wall_ms=1_700_000_000_000) for name in "012"]
     master, *slaves = opened
-    master.begin_epoch(LineageEntry(Epoch(1), 0, 99, PhysicalOffset(0)))
+    begin_epoch(master, LineageEntry(Epoch(1), 0, 99, PhysicalOffset(0)))
     for slave in slaves:
         slave.adopt_lineage(master.lineage)
     chance = random.Random(9)

@@ -7,7 +7,7 @@ from dittomq.errors import CorruptRecord, OffsetOutOfRange, StoreFailed, Unreada
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.simulation.disk import Inode
-from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, begin_epoch, dies, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT_0 = "commitlog/00000000000000000000"
 
@@ -52,6 +52,42 @@ def test_a_clean_stop_is_believed_after_a_reboot_too(machine: Machine) -> None:
     machine.lose_power()
 
     assert machine.open().stopped is StopKind.CLEAN
+
+
+def test_a_clean_stop_of_a_store_that_was_not_stamped_leaves_it_as_it_was_found(machine: Machine) -> None:
+    filled(machine)
+    machine.lose_power()
+    machine.open().close(clean=True)
+    assert machine.open().stopped is StopKind.POWER_LOSS
+    machine.kill()
+    store = machine.open()
+    store.clear_boot_stamp()
+    store.close(clean=True)
+
+    assert machine.open().stopped is StopKind.FAILED_SYNC
+
+
+def test_a_whole_store_stays_whole_when_it_is_stopped_before_it_was_stamped(machine: Machine) -> None:
+    filled(machine).close(clean=True)
+    machine.open().close(clean=True)
+
+    assert machine.open().stopped is StopKind.CLEAN
+
+
+def test_a_part_of_a_copy_is_told_of_until_the_store_is_stamped_however_it_ends(machine: Machine) -> None:
+    filled(machine).mark_incomplete()
+    machine.lose_power()
+    machine.open().close(clean=True)
+    failed = machine.open()
+    failed.clear_boot_stamp()
+    machine.kill()
+    again = machine.open()
+    assert again.stopped is StopKind.INCOMPLETE
+
+    again.stamp_boot()
+    machine.kill()
+
+    assert machine.open().stopped is StopKind.KILLED
 
 
 def test_a_start_after_a_failed_sync_is_told_until_the_store_is_stamped_again(machine: Machine) -> None:
@@ -278,7 +314,7 @@ def test_a_topic_deleted_and_made_again_goes_on_behind_its_highest_offset(machin
 def test_an_epoch_is_durable_before_its_first_byte_and_replaced_while_it_has_none(machine: Machine) -> None:
     store = machine.open()
     for epoch in (1, 2):
-        store.begin_epoch(LineageEntry(Epoch(epoch), 0, epoch, PhysicalOffset(0)))
+        begin_epoch(store, LineageEntry(Epoch(epoch), 0, epoch, PhysicalOffset(0)))
     machine.lose_power()
 
     again = machine.open()

@@ -84,6 +84,7 @@ def test_files_have_their_full_size_from_the_start_and_rocketmqs_tools_find_thei
     store.append([frame(b"m", topic="orders")], 1)
     store.dispatch(store.end)
     assert (tmp_path / "abort").exists()
+    store.stamp_boot()
     store.close(clean=True)
 
     assert (tmp_path / "commitlog" / f"{0:020d}").stat().st_size == OPTIONS.segment_bytes

@@ -34,6 +34,7 @@ def machine() -> Machine:
     for at in range(SMALL.segment_bytes, len(log), SMALL.segment_bytes):
         copy.write_chunk(at, log[at : at + SMALL.segment_bytes])
     copy.dispatch(copy.end)
+    copy.stamp_boot()
     copy.close(clean=True)
     store.close(clean=True)
     return machine

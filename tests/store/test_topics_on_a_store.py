@@ -17,13 +17,14 @@ from dittomq.metadata.topics import QueueStatus, TopicConfig
 from dittomq.offsets import Epoch
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import MetadataNode, run
+from tests.support.stores import begin_epoch
 
 
 def open_store(folder: Path) -> Store:
     options = StoreOptions(segment_bytes=1 << 20, reserve_bytes=0)
     store = Store.open(OsStorage(folder), options, chance=random.Random(1), wall_ms=1_700_000_000_000)
     if not store.lineage:
-        store.begin_epoch(LineageEntry(Epoch(1), 0, 77, store.end))
+        begin_epoch(store, LineageEntry(Epoch(1), 0, 77, store.end))
     return store
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.key_format import KeySizes
+from dittomq.commitlog.records.digest import root_digest
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Frame, Store
 from dittomq.errors import Refused
-from dittomq.lineage import LineageEntry, newest_epoch
+from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
 from dittomq.message import Draft
 from dittomq.offsets import Epoch
 from dittomq.places import PlacedRun
@@ -42,10 +43,21 @@ def places(answer: list[PlacedRun] | Refused) -> list[PlacedRun]:
     return [one for run in answer for one in run.each()]
 
 
+def begin_epoch(store: Store, entry: LineageEntry) -> None:
+    """Open this one at the end of the log, as a starting master does; one that holds no bytes is replaced."""
+    store.sync()
+    store.adopt_lineage((*cut_lineage(store.lineage, store.end), entry))
+
+
+def chain_digest(store: Store, start: int, end: int, salt: int = 0) -> bytes:
+    """One digest over those of the range's leaves."""
+    return root_digest(store.leaf_digests(start, end, salt), salt)
+
+
 def open_epoch(store: Store, opener: int = 0) -> None:
     """Open the next epoch at the end of the log, as a starting master does."""
     epoch = Epoch(newest_epoch(store.lineage) + 1)
-    store.begin_epoch(LineageEntry(epoch, opener, 7_000 + epoch, store.end))
+    begin_epoch(store, LineageEntry(epoch, opener, 7_000 + epoch, store.end))
 
 
 @dataclass(slots=True)

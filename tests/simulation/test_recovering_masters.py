@@ -1,0 +1,108 @@
+"""A master that is stopped, or loses power, before its recovery has ended: it has not become whole by that."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dittomq.client import Ack, AsyncClient
+from dittomq.errors import OutOfReach
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.group import Group, play
+from tests.simulation.shapes import Shape
+from tests.simulation.world import Power
+
+ONE_COPY = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=1, min_in_sync_replicas=1)
+LATE_FLUSH = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, flush_mode=FlushMode.ASYNC_FLUSH)
+LONG_S = 60.0  # much longer than recover_wait_ms
+COUNT = 40
+
+
+async def stop_cleanly(group: Group) -> None:
+    await group.node("a0").stop()
+
+
+async def lose_power(group: Group) -> None:
+    group.node("a0").crash(Power.LOSS)
+    await group.world.buried()
+
+
+async def kill(group: Group) -> None:
+    await group.kill("a0")
+
+
+async def store_messages(mq: AsyncClient) -> None:
+    """Confirmed on both copies."""
+    [created] = await mq.admin.create_topic("orders", 1)
+    assert created.error is None
+    async with mq.producer(Ack.REPLICA_FLUSHED, on_weak="return") as producer:
+        for number in range(COUNT):
+            await producer.publish("orders", b"%d:" % number + bytes(20_000), queue=0)
+    await asyncio.sleep(11)  # the slave hears what is confirmed
+
+
+async def holds_a_part(mq: AsyncClient) -> None:
+    while True:
+        with contextlib.suppress(OutOfReach):
+            if (await mq.admin.ha_status("a0:10911")).end > 0:
+                return
+        await asyncio.sleep(0.1)
+
+
+async def waits_for_a_slave(group: Group, mq: AsyncClient, seconds: float) -> None:
+    """The master leads at no moment of that time."""
+    until = group.now + seconds
+    while group.now < until:
+        with contextlib.suppress(OutOfReach):
+            assert not (await mq.admin.ha_status("a0:10911")).writable
+        await asyncio.sleep(0.5)
+
+
+async def all_is_there(group: Group, mq: AsyncClient) -> None:
+    await group.in_sync(mq)
+    await asyncio.sleep(11)
+    for node in ("a/0", "a/1"):
+        found = [message.body.split(b":")[0] async for message in mq.reader("orders", queue=0, node=node).messages(until_end=True)]
+        assert found == [b"%d" % number for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("end", [stop_cleanly, kill, lose_power])
+def test_an_empty_master_that_holds_a_part_of_its_slaves_log_leads_only_when_it_has_all(end: Callable[[Group], Awaitable[None]]) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await store_messages(mq)
+        group.world.network.link("a1", "a0").slowness = 300.0
+        await group.replace_disk("a0")
+        await holds_a_part(mq)
+        await end(group)
+        group.world.network.cut("a0", "a1")
+        group.node("a0").start()
+
+        await waits_for_a_slave(group, mq, LONG_S)
+        group.world.network.heal("a0", "a1")
+
+        await all_is_there(group, mq)
+
+    play(story, Shape(1, ONE_COPY, FlushMode.SYNC_FLUSH))
+
+
+@pytest.mark.parametrize("end", [stop_cleanly, kill, lose_power])
+def test_a_master_whose_disk_may_lack_what_is_confirmed_does_not_lead_because_it_was_stopped_meanwhile(
+    end: Callable[[Group], Awaitable[None]],
+) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await store_messages(mq)
+        group.world.network.cut("a0", "a1")
+        await lose_power(group)
+        group.node("a0").start()
+        await waits_for_a_slave(group, mq, 10.0)
+        await end(group)
+        group.node("a0").start()
+
+        await waits_for_a_slave(group, mq, LONG_S)
+        group.world.network.heal("a0", "a1")
+
+        await all_is_there(group, mq)
+
+    play(story, Shape(1, LATE_FLUSH, FlushMode.SYNC_FLUSH))
