@@ -106,3 +106,21 @@ def test_a_master_whose_disk_may_lack_what_is_confirmed_does_not_lead_because_it
         await all_is_there(group, mq)
 
     play(story, Shape(1, LATE_FLUSH, FlushMode.SYNC_FLUSH))
+
+
+def test_a_copy_that_breaks_off_goes_on_where_it_stopped() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await store_messages(mq)
+        group.world.network.link("a1", "a0").slowness = 300.0
+        await group.replace_disk("a0")
+        await holds_a_part(mq)
+        group.world.network.cut("a0", "a1")
+        await asyncio.sleep(5.0)
+        group.world.network.heal("a0", "a1")
+
+        await all_is_there(group, mq)
+
+        begun = [line for line in group.world.transcript.lines if "tail_taken_over" in line]
+        assert ["start=0 " in line for line in begun] == [True, False]
+
+    play(story, Shape(1, ONE_COPY, FlushMode.SYNC_FLUSH))
