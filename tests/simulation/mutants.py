@@ -73,6 +73,7 @@ _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
 _SLOW_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.SLOW_LINK, FaultKind.SLOW_DISK)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
+_LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
 _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
@@ -86,6 +87,7 @@ MUTANTS = (
     Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 0, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 460, _LEFT_BEHIND),
+    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 128, _LOST_AND_LEFT),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 1, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
@@ -97,7 +99,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        69,
+        402,
         _SLOW_PROMOTIONS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
