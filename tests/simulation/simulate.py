@@ -17,12 +17,13 @@ from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, plan, rots, stalls, stressed
 from tests.simulation.happened import Happened
+from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.loop import Deadlock, Livelock, SimulatedLoop
 from tests.simulation.operating import as_client, leading, repair
 from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import Shape, name_of, shape
-from tests.simulation.workload import read_everything
+from tests.simulation.workload import make_topics, read_everything
 from tests.simulation.world import World
 
 _FAULTS_S = 60.0
@@ -166,6 +167,8 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
         cluster.heal()
         cluster.phases.calm.set()
         operator = background.create_task(_operate(cluster))
+        if cluster.history.has_seen(Harm.DISK_LOST):
+            await as_client(cluster.world, "clerk", lambda mq: _make_topics_again(cluster, mq))
         if await _settled(cluster) and await _mended(cluster) and await _equal(cluster):
             await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
             await _read_all(cluster)
@@ -183,6 +186,15 @@ async def _operate(cluster: Cluster) -> None:
         await cluster.operator.tend(mq, may_lose=not cluster.shape.needs_no_operator)
 
     await as_client(cluster.world, "operator", tend)
+
+
+async def _make_topics_again(cluster: Cluster, mq: AsyncClient) -> None:
+    """A topic that was made in the second in which the master's disk was lost may be lost with it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_S):
+            while await leading(mq, cluster.brokers) is None:  # noqa: ASYNC110  # nobody tells when somebody leads
+                await asyncio.sleep(1.0)
+            await make_topics(mq)
 
 
 async def _settled(cluster: Cluster) -> bool:
@@ -245,7 +257,8 @@ async def _read_all(cluster: Cluster) -> None:
 
     async def read(mq: AsyncClient) -> None:
         for node in map(name_of, cluster.brokers):
-            cluster.history.final_reads[node] = await read_everything(mq, node)
+            lost = cluster.history.has_seen(Harm.DISK_LOST)
+            cluster.history.final_reads[node] = await read_everything(mq, node, missing_queues=lost)
 
     try:
         async with asyncio.timeout(_EQUAL_S):

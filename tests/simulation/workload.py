@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer, Reader
-from dittomq.errors import CorruptRecord, DittoError, OffsetOutOfRange, OutcomeHandle, ProducerExpired, SequenceGap
+from dittomq.errors import CorruptRecord, DittoError, OffsetOutOfRange, OutcomeHandle, ProducerExpired, QueueNotFound, SequenceGap
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
 from tests.simulation.shapes import NAMESERVER
@@ -236,13 +236,23 @@ def reads_of(page: Page, asked_at: float) -> list[Read]:
     ]
 
 
-async def read_everything(mq: AsyncClient, node: str) -> list[Read]:
-    """All messages of all queues as one node serves them, up to one that it cannot."""
-    reads = []
+async def make_topics(mq: AsyncClient) -> None:
+    """Those that are not there."""
+    for topic in TOPICS:
+        with contextlib.suppress(DittoError):
+            await mq.admin.create_topic(topic, QUEUES)
+
+
+async def read_everything(mq: AsyncClient, node: str, *, missing_queues: bool = False) -> list[Read]:
+    """All messages of all queues as one node serves them, up to one that it cannot.
+
+    `missing_queues`: a topic may have come back from the log alone, with the queues that hold something.
+    """
+    reads, may_fail = [], (CorruptRecord, QueueNotFound) if missing_queues else (CorruptRecord,)
     for topic, queue in itertools.product(TOPICS, range(QUEUES)):
         reader = mq.reader(topic, queue, broker="a", node=node, max_messages=500)
         offset = 0
-        with contextlib.suppress(CorruptRecord):
+        with contextlib.suppress(*may_fail):
             while (page := await _page(reader, offset)).messages:
                 reads += reads_of(page, 0.0)
                 offset = page.next_offset
