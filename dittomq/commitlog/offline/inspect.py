@@ -100,7 +100,7 @@ def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None 
                 lost = lost._replace(end=tail.end)
                 continue
             if lost is not None:
-                yield lost
+                yield from _look_again(store, lost, prover)
             lost = tail
             if tail is None:
                 yield piece
@@ -115,9 +115,30 @@ def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None 
             yield lost._replace(end=end, problem=CUT_OFF)
 
 
-def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None) -> Iterator[Item | Run]:
+def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterator[Item | Run]:
+    """What was the log's end, and has something behind it: damage, or a broker has written on since, into the next segment by now."""
+    before: Item | None = None  # damage, which may go on in the next segment
+    for start in store.starts:
+        if start + store.segment_bytes <= lost.start or lost.end <= start:
+            continue
+        for piece in _segment_pieces(store, start, prover, max(start, lost.start)):
+            damage = piece if isinstance(piece, Item) and piece.sort is Sort.DAMAGED else None
+            if before is not None and damage is not None and damage.start == before.end == start:
+                before = before._replace(end=damage.end)
+                continue
+            if before is not None:
+                yield before
+            before = damage
+            if damage is None:
+                yield piece
+    if before is not None:
+        yield before
+
+
+def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: int | None = None) -> Iterator[Item | Run]:
+    """From position `at` on, where a record began or the log seemed to end; None: from the segment's start on."""
     with contextlib.closing(_open_segment(store, start)) as file:
-        for piece in _stretches(file, (start, start + store.segment_bytes), prover):
+        for piece in _stretches(file, (start, start + store.segment_bytes), prover, start if at is None else at):
             if isinstance(piece, Run):
                 yield piece
                 continue
@@ -149,10 +170,10 @@ def _begins_anothers(view: View, span: Span) -> bool:
     return by_another_hand(record) or not carries_seal(record)
 
 
-def _stretches(file: File, segment: tuple[int, int], prover: Prover | None) -> Iterator[Run | tuple[Span, View]]:
-    """Every stretch of a segment, with bytes in which it lies whole, unless it is damaged; what the prover takes, in runs."""
+def _stretches(file: File, segment: tuple[int, int], prover: Prover | None, at: int) -> Iterator[Run | tuple[Span, View]]:
+    """Every stretch of a segment from `at` on, with bytes in which it lies whole, unless it is damaged; what the prover takes, in runs."""
     start, stop = segment
-    at, lost = start, None
+    lost = None
     view = View(b"", start, stop)
     while at < stop:
         base = at
