@@ -161,7 +161,7 @@ def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
 def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges, wall_ms: int) -> bytes:
     """What a master says: a ReplicateResponse, encoded."""
     if isinstance(message, Chunk):
-        return chunk_frame(message)
+        return _chunk_frame(message)
     return _master_pb(message, wall_ms).SerializeToString()
 
 
@@ -241,7 +241,7 @@ def verdict_to_pb(verdict: Verdict) -> pb.ReplicateResponse:
     )
 
 
-def chunk_frame(chunk: Chunk) -> bytes:
+def _chunk_frame(chunk: Chunk) -> bytes:
     """A ReplicateResponse, encoded. Protobuf copies a megabyte eight times on that way, this once; fields may stand in any order.
 
     Source: https://protobuf.dev/programming-guides/encoding/, length-delimited fields.

@@ -93,7 +93,7 @@ def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None 
     lost: Item | None = None
     low, total, heard = store.starts[0], store.stop - store.starts[0], store.starts[0]
     for start in store.starts:
-        for piece in _segment_pieces(store, start, prover):
+        for piece in _segment_pieces(store, start, prover, start):
             # The log's end, if nothing comes behind it.
             tail = piece if isinstance(piece, Item) and piece.sort is Sort.DAMAGED and piece.end == start + store.segment_bytes else None
             if lost is not None and tail is not None and tail.start == start:
@@ -135,10 +135,10 @@ def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterat
         yield before
 
 
-def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: int | None = None) -> Iterator[Item | Run]:
-    """From position `at` on, where a record began or the log seemed to end; None: from the segment's start on."""
+def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: int) -> Iterator[Item | Run]:
+    """Of the segment that begins at `start`, from position `at` on."""
     with contextlib.closing(_open_segment(store, start)) as file:
-        for piece in _stretches(file, (start, start + store.segment_bytes), prover, start if at is None else at):
+        for piece in _stretches(file, (start, start + store.segment_bytes), prover, at):
             if isinstance(piece, Run):
                 yield piece
                 continue
