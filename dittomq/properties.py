@@ -18,6 +18,7 @@ SEQUENCE = "SEQ"
 RECORD_CRC = "__CRC32#"
 OURS = frozenset({KEYS, TAGS, PRODUCER_ID, SEQUENCE, RECORD_CRC})
 KEY_SEPARATOR = " "
+_REMEMBERED_CHARACTERS = 128
 
 
 def check_property(name: str, value: str) -> None:
@@ -45,10 +46,9 @@ def encode_properties(keys: Sequence[str], tag: str, extra: Mapping[str, str]) -
     return "".join(parts).encode()
 
 
-@lru_cache(maxsize=1_024)
 def tags_code(tag: str) -> int:
-    """What consume queues keep of a tag: its hash; 0 for none."""
-    return java_hash(tag)
+    """What consume queues keep of a tag: its hash; 0 for none. Takes 70 ns a character, and keeps short tags only."""
+    return _remembered_hash(tag) if len(tag) <= _REMEMBERED_CHARACTERS else java_hash(tag)
 
 
 def java_hash(text: str, before: int = 0) -> int:
@@ -57,6 +57,11 @@ def java_hash(text: str, before: int = 0) -> int:
     for unit in text.encode() if text.isascii() else _utf16(text):
         code = (31 * code + unit) & 0xFFFFFFFF
     return code - (1 << 32) if code & 0x80000000 else code
+
+
+@lru_cache(maxsize=1_024)
+def _remembered_hash(tag: str) -> int:
+    return java_hash(tag)
 
 
 def _utf16(text: str) -> tuple[int, ...]:

@@ -1,9 +1,11 @@
 """What a reader asks of one queue and what a node answers."""
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from dittomq.message import StoredMessage
+from dittomq.message import MAX_PROPERTIES_BYTES, StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.tokens import Token
 
@@ -12,6 +14,8 @@ MAX_PULL_BYTES = 4 * 1024 * 1024
 DEFAULT_PULL_MESSAGES = 32
 DEFAULT_PULL_BYTES = 256 * 1024
 MAX_PULL_WAIT_S = 60.0
+MAX_PULL_TAGS = 256
+MAX_PULL_TAG_CHARACTERS = MAX_PROPERTIES_BYTES  # a tag that a message can have is never too long to be asked for
 
 
 class PullStatus(StrEnum):
@@ -21,6 +25,17 @@ class PullStatus(StrEnum):
     NO_NEW_MESSAGE = "NO_NEW_MESSAGE"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     BEHIND = "BEHIND"
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What may be read: records that end at or below `end`; those that end above `confirmed` may be undone."""
+
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+
+
+ALL: Final = Readable(PhysicalOffset(sys.maxsize), PhysicalOffset(sys.maxsize))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +57,8 @@ class PullOrder:
 class PullAnswer:
     """Messages of one queue in its order. The queue holds [min_offset, max_offset) here, `confirmed` is the log's confirmed end.
 
-    `may_be_undone_from`: from this queue offset on a new master may undo what was returned; None: nothing of it.
+    `may_be_undone_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put
+    other messages there; None: nothing of it.
     """
 
     status: PullStatus

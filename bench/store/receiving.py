@@ -24,7 +24,7 @@ from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.queues.producers import Producers
 from dittomq.commitlog.queues.queue_index import QueueIndex
 from dittomq.commitlog.receiving import Receiver
-from dittomq.commitlog.records.format import encode
+from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.seals import Seals
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
@@ -102,6 +102,6 @@ def _records(count: int) -> list[bytes]:
         batch, within = divmod(at, _BATCH)
         identity = b"PID\x015d1f6a0c7b3e4f7e8a9b0c1d2e3f4a5b\x02SEQ\x01%d\x02" % at
         draft = Draft("bench", batch % _QUEUES, 0, _BORN_MS, bodies[at % len(bodies)], identity, 0)
-        made.append(encode(draft, batch // _QUEUES * _BATCH + within, position, _BORN_MS, host))
+        made.append(encode_draft(draft, batch // _QUEUES * _BATCH + within, position, _BORN_MS, host))
         position += len(made[-1])
     return made

@@ -19,7 +19,8 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, LENGTH_16, MARK_BYTES, Host, encode, mark
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, LENGTH_16, MARK_BYTES, Host, mark
 from dittomq.commitlog.store import Frame
 
 _HEADER = struct.Struct(">iIIiiqqiq4siq4siiqi")
@@ -104,7 +105,7 @@ def _unsealed(segment_bytes: int, made: Sequence[Frame]) -> Iterator[tuple[int, 
     start, data, offsets = 0, bytearray(), dict[int, int]()
     for draft in (draft for frame in made for draft in frame.drafts):
         offset = offsets.get(draft.queue, 0)
-        record = bytearray(encode(draft, offset, start + len(data), BORN_MS, _HOST)[:-CRC_BYTES])
+        record = bytearray(encode_draft(draft, offset, start + len(data), BORN_MS, _HOST)[:-CRC_BYTES])
         remaining = segment_bytes - len(data)
         if len(record) + MARK_BYTES > remaining:
             yield start, bytes(data + mark(remaining))

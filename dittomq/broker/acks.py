@@ -56,7 +56,7 @@ class Acks:
         late = loop.call_later(timeout_s, self._expire, waiter, began + timeout_s)
         try:
             status = await waiter.done
-            return self._give_up(end, level, began) if status is None else status
+            return self._in_the_end(end, level, began) if status is None else status
         finally:
             late.cancel()
             waiter.done.cancel()
@@ -89,6 +89,12 @@ class Acks:
             asyncio.get_running_loop().call_later(_GRACE_S, _end, waiter)
         else:
             _end(waiter)
+
+    def _in_the_end(self, end: PhysicalOffset, level: Ack, began: float) -> PutStatus:
+        """Its time is up; what has come since, in the same turn of the loop, counts."""
+        if self._closed is not None:
+            raise self._closed
+        return self._settled(end, level) or self._give_up(end, level, began)
 
     def _settled(self, end: PhysicalOffset, level: Ack) -> PutStatus | None:
         if self._confirm.level_end(level) >= end:

@@ -64,7 +64,7 @@ class ConfigFiles:
             held = self._bytes(kind.path)
         except OSError as error:
             raise StoreFailed("reading", kind.path, str(error)) from error
-        if held is not None:
+        if held is not None and _is_whole(kind, held):  # one that has rotted must not take the .bak with it
             self._replace(_backup(kind), held)
             yield
         self._replace(kind.path, data)
@@ -91,6 +91,14 @@ class ConfigFiles:
             return read_file(self._storage, path)
         except FileNotFoundError:
             return None
+
+
+def _is_whole(kind: TableKind[R], data: bytes) -> bool:
+    try:
+        decode(kind, data)
+    except DamagedFile:
+        return False
+    return True
 
 
 def _backup(kind: TableKind[R]) -> str:

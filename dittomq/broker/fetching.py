@@ -1,5 +1,6 @@
 """Ranges of one node's log for another: verified where they are read, and again where they arrive."""
 
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
@@ -8,12 +9,13 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, WrongCluster
+from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueFull, WrongCluster
 from dittomq.lineage import entry_at, stretch_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import RangePiece
 
 PIECE_BYTES = 1024 * 1024
+MAX_FETCHES = 32
 Stores = Callable[[], Sequence[Store]]
 
 
@@ -46,6 +48,7 @@ class RangeServing:
         self._cluster = cluster
         self._broker = broker
         self._damaged = damaged
+        self._fetches = 0
 
     def check_caller(self, cluster: str, broker: str) -> None:
         """Refuse a replica of another group."""
@@ -55,7 +58,21 @@ class RangeServing:
             raise WrongCluster("broker", broker, self._broker)
 
     async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it, CorruptRecord where it is damaged."""
+        """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it, CorruptRecord where it is damaged.
+
+        Each that is under way keeps a piece in memory: with 32 of them, of whomever, the next one gets QueueFull.
+        """
+        if self._fetches >= MAX_FETCHES:
+            raise QueueFull("the number of ranges that are fetched", MAX_FETCHES)
+        self._fetches += 1
+        try:
+            async with contextlib.aclosing(self._pieces(start, end)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self._fetches -= 1
+
+    async def _pieces(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
         stores = self._stores()
         store = next((each for each in stores if each.min_offset <= start <= end <= each.end), None)
         if store is None:

@@ -11,19 +11,10 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, QueueFull, QueueNotFound, TopicNotFound
 from dittomq.metadata.topics import TopicConfig
-from dittomq.offsets import PhysicalOffset, QueueOffset
-from dittomq.reads import PullAnswer, PullOrder, PullStatus
+from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
 from dittomq.routes import PERMISSION_READ
 
 MAX_WAITING_PULLS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Readable:
-    """What may be read: records that end at or below `end`; those that end above `confirmed` may be undone."""
-
-    end: PhysicalOffset
-    confirmed: PhysicalOffset
 
 
 def _ignore(_: int) -> None:
@@ -110,29 +101,25 @@ class Reading:
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             return PullAnswer(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
         try:
-            found = await self._lane.call(lambda: self._read(order))
+            found = await self._lane.call(lambda: self._read(order, readable))
         except CorruptRecord as problem:
             self._rules.damaged(problem.position)
             raise
-        return self._answer(order, found, readable)
+        return _answer(order, found, readable)
 
-    def _read(self, order: PullOrder) -> QueueSlice:
+    def _read(self, order: PullOrder, readable: Readable) -> QueueSlice:
         low, high = self._store.queue_range(order.topic, order.queue)
         if order.offset > high and not self._rules.refuses_beyond_end:
             return QueueSlice([], order.offset, low, high)
-        return self._store.read_queue(order.topic, order.queue, order.offset, order.max_messages, order.max_bytes, order.tags)
+        limits = (order.max_messages, order.max_bytes)
+        return self._store.read_queue(order.topic, order.queue, order.offset, *limits, order.tags, readable)
 
-    def _answer(self, order: PullOrder, found: QueueSlice, readable: Readable) -> PullAnswer:
-        """Leave out what lies above the readable end; mark what may be undone."""
-        messages = tuple(message for message in found.messages if message.physical_offset + message.record_bytes <= readable.end)
-        next_offset, high = found.next_offset, found.max
-        if len(messages) < len(found.messages):
-            next_offset = high = found.messages[len(messages)].queue_offset
-        undone = next((each.queue_offset for each in messages if each.physical_offset + each.record_bytes > readable.confirmed), None)
-        if messages:
-            status = PullStatus.FOUND
-        elif next_offset > order.offset:
-            status = PullStatus.NO_MATCHED_MESSAGE
-        else:
-            status = PullStatus.NO_NEW_MESSAGE
-        return PullAnswer(status, messages, QueueOffset(next_offset), found.min, high, readable.confirmed, undone)
+
+def _answer(order: PullOrder, found: QueueSlice, readable: Readable) -> PullAnswer:
+    if found.messages:
+        status = PullStatus.FOUND
+    elif found.next_offset > order.offset:
+        status = PullStatus.NO_MATCHED_MESSAGE
+    else:
+        status = PullStatus.NO_NEW_MESSAGE
+    return PullAnswer(status, tuple(found.messages), found.next_offset, found.min, found.max, readable.confirmed, found.unconfirmed_from)

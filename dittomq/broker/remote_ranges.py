@@ -8,6 +8,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.broker.config import BrokerConfig
 from dittomq.copies import Beginning
+from dittomq.errors import OutOfReach, QueueFull
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from dittomq.rpc.channel import Channels, typed
@@ -29,14 +30,15 @@ class RemoteRanges:
         self._node = asking.name
 
     async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        """Whole records of [start, end) in order; the other side's typed error, or OutOfReach."""
+        """Whole records of [start, end) in order; the other side's typed error, or OutOfReach: also while it serves all that it may."""
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchRangeRequest(cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end, node=self._node)
         try:
             async for piece in stub.FetchRange(request, timeout=_DEADLINE_S):
                 yield wire.range_piece_from_pb(piece)
         except grpc.aio.AioRpcError as error:
-            raise typed(error, self._address) from error
+            problem = typed(error, self._address)
+            raise OutOfReach(self._address, str(problem)) if isinstance(problem, QueueFull) else problem from error
 
     async def beginning(self) -> Beginning:
         """Where its log and its queues begin; the other side's typed error, or OutOfReach, within 10 s."""

@@ -1,7 +1,8 @@
 """Topics of one broker group, as its nodes answer for them. A master changes them, a slave names the master."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from dittomq.broker.metadata import Metadata
@@ -61,6 +62,7 @@ class MasterTopics:
     """Creates and deletes the group's topics.
 
     `store_lane` is the one on which the store is written; `epoch` tells the one in which this master leads, or raises NotReady.
+    `caught_up` returns when all messages that were taken in before are written or refused.
     """
 
     node: str
@@ -69,6 +71,14 @@ class MasterTopics:
     store_lane: Lane
     clock: Clock
     epoch: Callable[[], int]
+    caught_up: Callable[[], Awaitable[None]]
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change after the other
+    _going: set[str] = field(default_factory=set)  # the topic that is being deleted
+
+    def writable(self) -> Mapping[str, TopicConfig]:
+        """The topics that messages are taken in for, by name: one that is being deleted is not among them any more."""
+        rows = self.metadata.table(TOPICS).rows
+        return {name: row for name, row in rows.items() if name not in self._going} if self._going else rows
 
     async def create(self, topic: TopicConfig, validate_only: bool) -> tuple[TopicConfig, bool]:
         """Create the topic, durably before returning; tells the topic as it is and whether it is new.
@@ -80,8 +90,9 @@ class MasterTopics:
         if validate_only:
             existing = _existing(self.metadata.table(TOPICS), topic)
             return existing or topic, existing is None
-        await self.store_lane.call(lambda: self.store.hide(self._minimums(topic.name)))  # a deletion may have been cut short
-        after = await self.metadata.change(TOPICS, lambda table: self._with(table, topic))
+        async with self._turn:
+            await self.store_lane.call(lambda: self.store.hide(self._minimums(topic.name)))  # a deletion may have been cut short
+            after = await self.metadata.change(TOPICS, lambda table: self._with(table, topic))
         stored = after.rows[topic.name]
         return stored, stored is topic  # a topic that was there is another object
 
@@ -89,16 +100,23 @@ class MasterTopics:
         """Delete the topic, durably before returning: its queues hold nothing any more, its records stay in the log.
 
         The table says from where on a topic of that name is another one; the store follows it, here and on every copy, now or at the
-        latest before the topic is there again. Made anew, it continues the queue offsets.
+        latest before the topic is there again. Made anew, it continues the queue offsets. What was taken in for it is written before
+        and goes with it: a message behind that place would bring the topic back when a master next looks what its log holds.
         """
         check_topic_name(name, "name")
         find_topic(self.metadata.table(TOPICS).rows, name, self.node)
         self.epoch()
         if validate_only:
             return
-        ends = await self.store_lane.call(lambda: self.store.next_offsets(name))
-        await self.metadata.change(TOPICS, lambda table: self._without(table, name, ends))
-        await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
+        async with self._turn:
+            self._going.add(name)
+            try:
+                await self.caught_up()
+                ends = await self.store_lane.call(lambda: self.store.next_offsets(name))
+                await self.metadata.change(TOPICS, lambda table: self._without(table, name, ends))
+            finally:
+                self._going.discard(name)
+            await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
 
     def _with(self, table: Table[TopicConfig], topic: TopicConfig) -> Table[TopicConfig]:
         if _existing(table, topic) is not None:
@@ -136,8 +154,8 @@ def _existing(table: Table[TopicConfig], asked: TopicConfig) -> TopicConfig | No
     existing = table.rows.get(asked.name)
     if existing is None:
         return None
-    for field in _ASKED_FIELDS:
-        has, wants = getattr(existing, field), getattr(asked, field)
+    for asked_field in _ASKED_FIELDS:
+        has, wants = getattr(existing, asked_field), getattr(asked, asked_field)
         if has != wants:
-            raise TopicExists(asked.name, field, str(has), str(wants))
+            raise TopicExists(asked.name, asked_field, str(has), str(wants))
     return existing

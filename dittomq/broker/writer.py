@@ -13,7 +13,7 @@ A StoreFailed ends the writer: every frame that is not answered becomes unknown,
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dittomq.commitlog.store import Frame, Group, Store
@@ -44,6 +44,7 @@ WrittenFrame = Sequence[PlacedRun]
 
 @dataclass(slots=True)
 class _Waiting:
+    number: int
     frame: Frame
     size: int
     done: "asyncio.Future[WrittenFrame]"
@@ -77,6 +78,9 @@ class Writer:
         self._sync_each_group = sync_each_group
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
+        self._calls = 0
+        self._open: dict[int, None] = {}  # the numbers of calls whose frames are neither written nor refused; the lowest comes first
+        self._went_on = asyncio.Event()
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -106,21 +110,27 @@ class Writer:
         that nobody knows.
         """
         size += _OVERHEAD_BYTES * len(frame.drafts)
-        await self._takes.wait()
-        while not self._has_room(size):
-            self._room.clear()
-            await self._room.wait()
-            await self._takes.wait()
-        if self._failed is not None:
-            raise self._failed
-        if self._refusal is not None:
-            raise self._refusal
-        waiting = _Waiting(frame, size, asyncio.get_running_loop().create_future())
+        number = self._calls
+        self._calls += 1
+        self._open[number] = None
+        try:
+            await self._admitted(size)
+        except BaseException:
+            self._close([number])
+            raise
+        waiting = _Waiting(number, frame, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._waiting_bytes += size
         self._arrived.set()
         self._idle.clear()
         return waiting.done
+
+    async def caught_up(self) -> None:
+        """Return when every frame that was handed over before this call is written or refused, also one that waits for room or a pause."""
+        calls = self._calls
+        while next(iter(self._open), calls) < calls:
+            self._went_on.clear()
+            await self._went_on.wait()
 
     async def run(self, events: WriterEvents) -> None:
         """Write until cancelled; raises StoreFailed, in a group, when the disk fails."""
@@ -144,12 +154,16 @@ class Writer:
     async def _write_groups(self, events: WriterEvents) -> None:
         while True:
             await self._arrived.wait()
-            batch = self._take()
-            with self._failing(batch):
-                await self._write(batch, events)
+            await self._write_group(events)
             if not self._waiting:
                 self._arrived.clear()
             self._rest()
+
+    async def _write_group(self, events: WriterEvents) -> None:
+        """A call of its own, so that nothing of the group is kept until the next one comes."""
+        batch = self._take()
+        with self._failing(batch):
+            await self._write(batch, events)
 
     async def _sync_behind(self, events: WriterEvents) -> None:
         """Sync, beside what is being written, the groups that were not synced where they were written."""
@@ -162,6 +176,23 @@ class Writer:
             self._syncing = False
             events.flushed(min(flushed, self._written))  # of a group that is written only just now nobody has been told
             self._rest()
+
+    async def _admitted(self, size: int) -> None:
+        """Return when the frame may be taken; raises why none is."""
+        await self._takes.wait()
+        while not self._has_room(size):
+            self._room.clear()
+            await self._room.wait()
+            await self._takes.wait()
+        if self._failed is not None:
+            raise self._failed
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _close(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._open.pop(number, None)
+        self._went_on.set()
 
     def _has_room(self, size: int) -> bool:
         return not self._waiting_bytes or self._waiting_bytes + size <= self._limits.queue_bytes
@@ -195,6 +226,7 @@ class Writer:
             return
         finally:
             self._writing = False
+            self._close(waiting.number for waiting in batch)
         if flushed is not None:
             events.flushed(flushed)
         elif self._sync_each_group:
@@ -217,6 +249,7 @@ class Writer:
             self._takes.set()
             for waiting in (*batch, *self._waiting):
                 _fail(waiting, failure)
+            self._close(waiting.number for waiting in self._waiting)
             raise
 
 

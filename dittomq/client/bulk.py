@@ -38,6 +38,10 @@ class Publisher(Protocol):
         """The outcome of a batch."""
         ...
 
+    def give_up(self, piece: "asyncio.Future[Outcome] | Outcome") -> None:
+        """Nobody waits for the outcome of a batch any more."""
+        ...
+
 
 class Tally(NamedTuple):
     """How many messages ended how; `weak` are stored too, and counted there alone."""
@@ -160,6 +164,12 @@ class Bulk:
             assert piece is not None  # all are sent
             outcomes.append(await self._publisher.hear(piece) if isinstance(piece, asyncio.Future) else piece)
         return Outcomes(outcomes, self._where, weak_fails=self._weak_fails)
+
+    def give_up(self) -> None:
+        """The caller hears nothing of what it has added. What of that was handed over and is not stored, the producer tells at its end."""
+        for piece in self._pieces:
+            if piece is not None:
+                self._publisher.give_up(piece)
 
     async def _route(self, topic: str) -> Route | DittoError:
         """The route, or why there is none: asked for once for all messages that come within a second."""

@@ -1,5 +1,7 @@
 """Limits that are checked before anything is sent: what fails here is surely not stored."""
 
+from operator import index
+
 from dittomq.errors import InvalidField, MessageTooLarge
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Message
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties
@@ -10,6 +12,7 @@ MESSAGE_OVERHEAD_BYTES = 64
 _MAX_BYTES = MAX_PROPERTIES_BYTES - 256  # the producer's identity and the record's checksum are properties too
 _MAX_UTF8_BYTES = 4  # of one character
 _SEPARATORS = 2
+_FLAG_BITS, _QUEUE_BITS, _TIME_BITS = 32, 32, 64  # of what the wire carries
 
 
 def checked_size(message: Message) -> int:
@@ -20,9 +23,34 @@ def checked_size(message: Message) -> int:
     size = len(body)
     if size > MAX_BODY_BYTES:
         raise MessageTooLarge("the body", size, MAX_BODY_BYTES)
+    if not (message.topic.isascii() and message.order_key.isascii()):
+        encoded("topic", message.topic)
+        encoded("order_key", message.order_key)
+    if message.queue is not None:
+        _check_number("queue", message.queue, _QUEUE_BITS)
+    if message.flag or message.born_ms:
+        _check_number("flag", message.flag, _FLAG_BITS)
+        _check_number("born_ms", message.born_ms, _TIME_BITS)
     if message.keys or message.tag or message.properties:
         size += _properties_size(message)
     return size + len(message.order_key) + MESSAGE_OVERHEAD_BYTES
+
+
+def encoded(field: str, text: str) -> bytes:
+    """The text in UTF-8; raises InvalidField for half of a surrogate pair, which has none."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidField(field, f"{text[error.start : error.end]!r} is half of a surrogate pair and cannot be sent") from error
+
+
+def _check_number(field: str, number: int, bits: int) -> None:
+    try:
+        fits = -(1 << bits - 1) <= index(number) < 1 << bits - 1
+    except TypeError as error:
+        raise InvalidField(field, f"is {type(number).__name__}, not int") from error
+    if not fits:
+        raise InvalidField(field, f"{number} is no signed number of {bits} bits")
 
 
 def _properties_size(message: Message) -> int:
@@ -35,10 +63,16 @@ def _properties_size(message: Message) -> int:
             raise InvalidField("keys", f"{key[:40]!r} is empty or holds a space; keys are separated by spaces")
         if NAME_END in key or PROPERTY_END in key:
             raise InvalidField("keys", "0x01 and 0x02 separate properties and cannot be part of a key")
+        if not key.isascii():
+            encoded("keys", key)
         characters += len(key) + _SEPARATORS
     for name, value in message.properties.items():
+        if not (name.isascii() and value.isascii()):
+            encoded("properties", name + value)
         check_property(name, value)
         characters += len(name) + len(value) + _SEPARATORS
+    if not message.tag.isascii():
+        encoded("tag", message.tag)
     if NAME_END in message.tag or PROPERTY_END in message.tag:
         raise InvalidField("tag", "0x01 and 0x02 separate properties and cannot be part of a tag")
     if characters * _MAX_UTF8_BYTES <= _MAX_BYTES:

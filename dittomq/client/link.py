@@ -184,18 +184,24 @@ class GroupLink:
         raise await self._ending
 
     async def _open(self, stream: Stream, who: str) -> None:
-        """The server's headers show that it has taken the stream: before them, nothing is sent."""
+        """The server's headers show that it takes messages: before them, nothing is sent.
+
+        Without its log's end among them it takes none, and the end of the stream says why. One that begins to lead just then may not
+        end it; but the epoch that it has named is not the one in which it would write, so it gets nothing on this stream either.
+        """
+        headers: dict[str, Any] = {}
         try:
             async with asyncio.timeout(_OPEN_DEADLINE_S):
-                headers: dict[str, Any] = dict(await stream.initial_metadata() or ())
-                if EPOCH_HEADER not in headers:
+                headers = dict(await stream.initial_metadata() or ())
+                self._epoch, self._log_end = int(headers.get(EPOCH_HEADER, 0)), int(headers.get(LOG_END_HEADER, 0))
+                if LOG_END_HEADER not in headers:
                     await stream.read()
-                    raise OutOfReach(who, "it is no dittomq broker")
-                self._epoch, self._log_end = int(headers[EPOCH_HEADER]), int(headers.get(LOG_END_HEADER, 0))
+                    raise OutOfReach(who, "it ended the stream" if EPOCH_HEADER in headers else "it is no dittomq broker")
         except grpc.aio.AioRpcError as error:
             raise typed(error, who) from error
         except TimeoutError as late:
-            raise OutOfReach(who, f"it did not take a stream within {_OPEN_DEADLINE_S:g} s") from late
+            silent = f"named no {LOG_END_HEADER}, so it takes no messages, nor said why" if headers else "did not take a stream"
+            raise OutOfReach(who, f"it {silent} within {_OPEN_DEADLINE_S:g} s") from late
 
     async def _read(self, stream: Stream, who: str) -> None:
         while True:

@@ -119,7 +119,7 @@ class Outbox:
     @property
     def wants_turn(self) -> bool:
         """A frame may leave when `TurnEnded` says that nobody else is about to join it; asked after an offer or an answer."""
-        return self._stream is _Stream.OPEN and bool(self._waiting) and (self._slot_freed or not self._frames)
+        return bool(self._waiting) and self._has_slot()
 
     @property
     def unanswered(self) -> set[str]:
@@ -127,13 +127,15 @@ class Outbox:
         return {frame.producer_id for frame in self._frames if frame.state is FrameState.SENT}
 
     def next_due(self) -> float | None:
-        """When `Ticked` is due, on the monotonic clock; None: not at all."""
-        due = [frame.answer_due for frame in self._frames if frame.state is FrameState.SENT]
-        if self._stream is _Stream.CLOSED:
+        """When `Ticked` is due, on the monotonic clock; None: not at all. Once it was handled at that time, a later one is due."""
+        due: list[float] = []
+        if self._stream in (_Stream.OPEN, _Stream.DRAINING):
+            due += [frame.answer_due for frame in self._frames if frame.state is FrameState.SENT]
+        elif self._stream is _Stream.CLOSED:
             due += [frame.deadline for frame in self._frames]
         if self._waiting:
             due.append(self._send_by(self._waiting.first))
-            if self._lingers():
+            if self._lingers() and self._has_slot():
                 due.append(self._waiting.first.offered + self._options.linger_s)
         return min(due, default=None)
 
@@ -325,7 +327,13 @@ class Outbox:
         """
         if self._lingers() and self._waiting.first.offered + self._options.linger_s > now:
             return False
-        return self._waiting.full or (turn_ended and (self._slot_freed or not self._frames))
+        return self._waiting.full or (turn_ended and self._has_slot())
+
+    def _has_slot(self) -> bool:
+        """A new frame may leave at the end of a turn, full or not. Without one it waits for an answer or a stream, whatever the time."""
+        if self._stream is not _Stream.OPEN or (self._frames and self._session.sealed):
+            return False
+        return not self._frames or (self._slot_freed and len(self._frames) < self._options.max_frames)
 
     def _lingers(self) -> bool:
         return self._options.linger_s > 0 and not self._waiting.full

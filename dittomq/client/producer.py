@@ -23,7 +23,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client.bulk import Bulk, Outcomes
-from dittomq.client.checks import checked_size
+from dittomq.client.checks import checked_size, encoded
 from dittomq.client.frames import Batch
 from dittomq.client.link import GroupLink, LinkOwner, Settled
 from dittomq.client.outbox import MAY_PASS, Outbox, OutboxOptions
@@ -36,6 +36,7 @@ from dittomq.client.waiting_bytes import WaitingBytes
 from dittomq.doors.chance import hex_id
 from dittomq.errors import (
     DittoError,
+    InvalidField,
     LevelNotReached,
     NotStored,
     OutcomeHandle,
@@ -88,7 +89,7 @@ class Producer:
         self._links: dict[str, GroupLink] = {}
         self._unknowns: dict[str, Unknowns] = {}
         self._pending: dict[Batch, asyncio.Future[Outcome]] = {}
-        self._unheard: list[asyncio.Future[Outcome]] = []  # outcomes whose caller was cancelled; bounded by what waits
+        self._untold: NotStored | OutcomeUnknown | None = None  # the first failure that nobody waited for
         self._tasks = asyncio.TaskGroup()
         self._running: list[asyncio.Task[None]] = []
 
@@ -104,8 +105,8 @@ class Producer:
             for task in self._running:
                 task.cancel()
             await self._tasks.__aexit__(None, None, None)  # the caller's error stays as it is
-        if error is None:
-            self._raise_unheard()
+        if error is None and self._untold is not None:
+            raise self._untold
 
     async def publish(  # noqa: PLR0913  # a message has these parts
         self,
@@ -119,7 +120,10 @@ class Producer:
         properties: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Publish one message; raises NotStored, LevelNotReached or OutcomeUnknown."""
-        content = body.encode() if isinstance(body, str) else body
+        try:
+            content = encoded("body", body) if isinstance(body, str) else body
+        except InvalidField as cause:
+            raise NotStored(topic, cause) from cause
         return await self.publish_message(Message(topic, content, queue, tuple(keys), tag, order_key, properties or {}))
 
     async def publish_message(self, message: Message) -> Receipt:
@@ -146,20 +150,19 @@ class Producer:
         is raised. With "return", all are published, and a failure stands in the place of its receipt.
         """
         bulk = self.bulk(stop_at_failure=on_failure == "raise")
-        if isinstance(messages, AsyncIterable):
-            async for message in messages:
-                if not await bulk.add((message,)):
-                    break
-        else:
-            await bulk.add(messages)
-        outcomes = await bulk.finish()
+        try:
+            await _read(messages, bulk)
+            outcomes = await bulk.finish()
+        except BaseException:
+            bulk.give_up()
+            raise
         if on_failure == "return":
             return outcomes
         outcomes.raise_first_failure()
         return cast("Sequence[Receipt]", outcomes)
 
     def bulk(self, *, stop_at_failure: bool) -> Bulk:
-        """Publishing of many messages, piece by piece."""
+        """Publishing of many messages, piece by piece. Who does not come to its `finish` calls its `give_up`."""
         return Bulk(self, weak_fails=self._options.on_weak == "raise", stop_at_failure=stop_at_failure)
 
     async def resolve(self, handle: OutcomeHandle) -> Receipt:
@@ -220,8 +223,15 @@ class Producer:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            self._unheard.append(future)
+            self.give_up(future)
             raise
+
+    def give_up(self, piece: "asyncio.Future[Outcome] | Outcome") -> None:
+        """Nobody waits for this any more: when it is not stored, the end of the block tells. Only the first failure is kept for that."""
+        if isinstance(piece, asyncio.Future):
+            piece.add_done_callback(lambda settled: self.give_up(settled.result()))
+        elif not isinstance(piece, Stored):
+            self._untold = self._untold or failure_in(piece)
 
     def _judged(self, receipt: Receipt) -> Receipt:
         if receipt.status is not PutStatus.PUT_OK and self._options.on_weak == "raise":
@@ -264,12 +274,6 @@ class Producer:
         while self._pending:
             await asyncio.shield(next(iter(self._pending.values())))
 
-    def _raise_unheard(self) -> None:
-        for future in self._unheard:
-            outcome = future.result()
-            if not isinstance(outcome, Stored):
-                raise failure_in(outcome)
-
     async def _ask_master(self, handle: OutcomeHandle, method: str, request: _AboutSent) -> tuple[Any, int]:
         """The answer of the group's master and its epoch, asked for as long as a message is tried; raises OutcomeUnknown."""
         until = self._around.clock.monotonic() + self._options.retry_s
@@ -300,7 +304,7 @@ class Producer:
             headers: dict[str, Any] = dict(await answer.initial_metadata() or ())
         except grpc.aio.AioRpcError as error:
             problem = typed(error, f"{master.name} at {address}")
-            if method == "Publish" and isinstance(problem, OutOfReach):
+            if method == "Publish" and not isinstance(problem, Refused):
                 self._unknowns_of(handle).resent_in_vain(handle.producer_id)
             raise problem from error
         except asyncio.CancelledError:
@@ -329,3 +333,12 @@ class Producer:
 
     def _unknowns_of(self, handle: OutcomeHandle) -> Unknowns:
         return self._unknowns.setdefault(handle.broker, Unknowns())
+
+
+async def _read(messages: Messages, bulk: Bulk) -> None:
+    if not isinstance(messages, AsyncIterable):
+        await bulk.add(messages)
+        return
+    async for message in messages:
+        if not await bulk.add((message,)):
+            return

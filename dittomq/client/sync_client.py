@@ -145,10 +145,14 @@ class SyncProducer:
         """Publish in order, in bounded memory; see Producer. `messages` is read in the caller's thread."""
         bulk = self._producer.bulk(stop_at_failure=on_failure == "raise")
         source = iter(messages)
-        while piece := list(itertools.islice(source, MAX_FRAME_MESSAGES)):
-            if not self._thread.run(bulk.add(piece)):
-                break
-        outcomes = self._thread.run(bulk.finish())
+        try:
+            while piece := list(itertools.islice(source, MAX_FRAME_MESSAGES)):
+                if not self._thread.run(bulk.add(piece)):
+                    break
+            outcomes = self._thread.run(bulk.finish())
+        except BaseException:
+            self._thread.call_soon(bulk.give_up)
+            raise
         if on_failure == "return":
             return outcomes
         outcomes.raise_first_failure()

@@ -109,7 +109,7 @@ def _last_whole_end(log: Log) -> int:
         while at < stop:
             _, scan = scan_at(source, foreign, at, stop)
             found = max(found, scan.end)
-            at = scan.end if scan.end > at and not scan.problem else skip_damage(source, scan.end, stop)
+            at = scan.end if scan.end > at and not scan.problem else skip_damage(source, foreign, scan.end, stop)
         if found > start:
             return found
     return log.min_offset

@@ -121,7 +121,7 @@ def _cut_queues(storage: Storage, to: int) -> None:
         return
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
     keys = held.keys if held.end <= to else key_index.cut_mark(storage, held.keys, to)
-    checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys))
+    checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys, leap=held.leap.cut(to)))
     surplus.clear(storage, ends, held.file_units)  # only now: from units that were cleared, or half of one, nobody finds the ends again
 
 

@@ -1,4 +1,7 @@
-"""Where a store begins: its log, when old segments are dropped or an empty log starts late; its queues, when topics are deleted."""
+"""Where a store begins: its log, when old segments are dropped or an empty log starts late; its queues, when topics are deleted.
+
+And which queues it has.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,7 +18,7 @@ from dittomq.commitlog.retention import DiskUse, Segment
 from dittomq.commitlog.state.watermark import Watermark
 from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import PhysicalOffset, QueueOffset
 
 
 class Front(ABC):
@@ -76,6 +79,21 @@ class Front(ABC):
             with gate.filing, gate.guard("drop_before"):
                 dropping.unlink(self._storage, self._files, [path])
         return self.min_offset
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Every queue that the log holds messages of, or held."""
+        return sorted(self._derived.index.queues)
+
+    def queues_with_messages(self) -> list[tuple[str, int]]:
+        """Every queue of which something can be read."""
+        ranges = ((key, self.queue_range(*key)) for key in self.queues())
+        return [key for key, (low, high) in ranges if low < high]
+
+    def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
+        """Offsets [min, max) that can be read."""
+        found = self._derived.index.queues.get((topic, queue))
+        low, high = found.range if found else (0, 0)
+        return QueueOffset(low), QueueOffset(high)
 
     def next_offsets(self, topic: str) -> dict[tuple[str, int], int]:
         """Of each queue of the topic that ever held a message, the offset that the next one gets once the topic is deleted."""

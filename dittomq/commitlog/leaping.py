@@ -24,7 +24,7 @@ def leap(log: Log, seals: Seals, derived: Derived, unread: Damage, others: Itera
     nexts = {key: index.queue(*key).next for key in {*index.queues, *others}}
     for key in nexts.keys() - seen:
         nexts[key] += 0 if _ends_behind(index, key, behind) else count
-    index.leap(Leap(nexts, unread.ranges))
+    index.leap(Leap(nexts, unread.ranges, low=unread.ranges[0].start))
     derived.producers.doubt(behind)
     return count
 
@@ -36,7 +36,7 @@ def _queues_from(log: Log, seals: Seals, start: int) -> set[QueueKey]:
         batches, scan = scan_at(source, seals, at, log.end)
         found.update((run.topic, run.queue) for batch in batches for run in batch.runs)
         found.update((entry.topic, entry.queue) for entry in scan.entries)
-        at = scan.end if scan.end > at and not scan.problem else skip_damage(source, scan.end, log.end)
+        at = scan.end if scan.end > at and not scan.problem else skip_damage(source, seals, scan.end, log.end)
     return found
 
 

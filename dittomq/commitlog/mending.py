@@ -54,6 +54,7 @@ class Mending(ABC):
     _unread: Damage
     _mended: Register
     _checkpointed: tuple[int, int] | None
+    _doubted: int | None = None
 
     @property
     def damage(self) -> Damage:
@@ -69,6 +70,17 @@ class Mending(ABC):
     def unread(self) -> Damage:
         """What of it no queue and no producer here knows: which offsets and sequences its messages have, only another copy can tell."""
         return self._unread.clipped(self._log.min_offset, self._log.end) if self._unread.ranges else self._unread
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether damage was noted that `take_doubt` has not told of."""
+        return self._doubted is not None
+
+    def take_doubt(self) -> PhysicalOffset | None:
+        """Where the first damage begins that was noted since the last call, also when it is mended by now; None when there was none."""
+        with self._gate.filing:
+            doubted, self._doubted = self._doubted, None
+        return None if doubted is None else PhysicalOffset(doubted)
 
     def leap(self, others: Iterable[checkpoint.QueueKey], opener_id: int) -> int:
         """Durably let all numbers go on behind those that unread ranges may hide; returns how many offsets a queue leaps over at most.
@@ -100,16 +112,12 @@ class Mending(ABC):
         log, source, flushed = self._log, LegiblePages(self._log), self.flushed
         if not log.min_offset <= start < min(end, flushed):
             return Verified(PhysicalOffset(start), PhysicalOffset(start), ())
-        at = begin = start_before(source, start, log.min_offset, flushed)
-        found: list[tuple[int, int]] = []
-        while at < min(end, flushed):
-            scan = self._scan(source, at, flushed)
-            if scan.problem or scan.end == at:
-                again = skip_damage(source, scan.end, flushed)
-                found.append((scan.end, again))
-                at = again
-            else:
-                at = scan.end
+        begin = start_before(source, start, log.min_offset, flushed)
+        at, found = self._damaged_from(source, begin, min(end, flushed))
+        lowest = max(log.min_offset, log.segment_of(start)[0])
+        if begin > lowest and self._widened(log, found) != self._damage:
+            begin = lowest  # a producer's body may have passed for the first start; this one is sure
+            at, found = self._damaged_from(source, begin, min(end, flushed))
         if found:
             self._note(log, found)
         return Verified(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
@@ -154,7 +162,8 @@ class Mending(ABC):
         with self._gate.filing, self._gate.dispatching, self._gate.guard("mend"):
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
-            log.rewrite(start, data)
+            with self._gate.syncing, self._gate.guard("mend"):  # a disk reports an error once: a sync beside this one would not hear it
+                log.rewrite(start, data)
             lasting = [each for each in entries if not self._is_of_a_life_before(each, minimums)]
             self._derived.index.still_damaged(self._damage.without(start, end).touches)
             with self._gate.looking():
@@ -192,6 +201,19 @@ class Mending(ABC):
         except NotRead as problem:  # a start refuses such a store, so the record was another one then
             return Scan([], problem.position, str(problem))
 
+    def _damaged_from(self, source: Source, at: int, stop: int) -> tuple[int, list[tuple[int, int]]]:
+        """What is not whole of the records from `at` on that begin below `stop`; and where they end."""
+        found: list[tuple[int, int]] = []
+        while at < stop:
+            scan = self._scan(source, at, self.flushed)
+            if scan.problem or scan.end == at:
+                again = skip_damage(source, self._seals, scan.end, self.flushed)
+                found.append((scan.end, again))
+                at = again
+            else:
+                at = scan.end
+        return at, found
+
     def _check(self, start: int, data: bytes) -> list[Entry]:
         """The records that `data` is made of."""
         stretch = self._seals.at(start)
@@ -228,12 +250,17 @@ class Mending(ABC):
         with self._gate.filing, self._gate.guard("note_damaged"):
             if log is not self._log:  # it was cut meanwhile
                 return
-            damage = self._damage
-            for start, end in ranges:
-                damage = damage.with_range(start, end, log.segment_bytes)
-            damage = damage.clipped(log.min_offset, log.end)
+            damage = self._widened(log, ranges)
             if damage != self._damage:
                 self._file(damage, self._mended)
+                first = min(start for start, _ in ranges)
+                self._doubted = first if self._doubted is None else min(first, self._doubted)
+
+    def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> Damage:
+        damage = self._damage
+        for start, end in ranges:
+            damage = damage.with_range(start, end, log.segment_bytes)
+        return damage.clipped(log.min_offset, log.end)
 
     def _file(self, damage: Damage, mended: Register) -> None:
         """Durably write down both, then let them be in force. What was unread stays so on disk until the queues there know it."""

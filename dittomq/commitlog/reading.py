@@ -15,20 +15,28 @@ from dittomq.errors import CorruptRecord, NotReady, OffsetOutOfRange, Refused
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import tags_code
+from dittomq.reads import Readable
 
 _MAX_UNITS = 16_384
 _UNITS_AT_ONCE = 1_024
 _GAP_BYTES = 16 * 1024
 
+Unit = tuple[PhysicalOffset, int, int]
+"""Of a message: its position, its size, the code of its tag."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSlice:
-    """Messages of a queue in order. The queue holds [min, max); the next read starts at `next_offset`."""
+    """Messages of a queue in order. The queue holds [min, max), as far as its reader may see; the next read starts at `next_offset`.
+
+    `unconfirmed_from`: the first message, returned or passed over, that ends above what the reader takes for confirmed; None: no such one.
+    """
 
     messages: list[StoredMessage]
     next_offset: QueueOffset
     min: QueueOffset
     max: QueueOffset
+    unconfirmed_from: QueueOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Wanted:
     max_messages: int
     max_bytes: int
     tags: frozenset[str]
+    readable: Readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +115,35 @@ class Reader:
             raise OffsetOutOfRange("queue offset", wanted.offset, low, high)
         codes = {tags_code(tag) for tag in wanted.tags}
         messages: list[StoredMessage] = []
+        unconfirmed_from: QueueOffset | None = None
         at, room = wanted.offset, wanted.max_bytes
         stop = min(high, at + _MAX_UNITS)
         while at < stop and len(messages) < wanted.max_messages:
             units = self._index.units(queue, at, min(stop - at, _UNITS_AT_ONCE))
             least = 0 if messages else 1
-            found, looked_at = _choose(units, at, codes, _Room(wanted.max_messages - len(messages), room, least))
+            choice = _Room(wanted.max_messages - len(messages), room, least, wanted.readable.end)
+            found, looked_at = _choose(units, at, codes, choice)
             if looked_at == 0:
+                if units and _ends_above(units[0], wanted.readable.end):
+                    high = at
+                    break
                 if messages:
                     break
                 raise self._hole(queue, at)
             whole, taken, problem = self._fetch(queue, found, room)
             messages += [message for message in whole if not wanted.tags or message.tag in wanted.tags]
+            passed = looked_at if len(whole) == len(found) else found[len(whole)].offset - at
+            if unconfirmed_from is None:
+                unconfirmed_from = _first_above(units[:passed], at, wanted.readable.confirmed)
+            at += passed
+            room -= taken
             if len(whole) < len(found):
-                at = found[len(whole)].offset
                 if problem is not None and not messages and at == wanted.offset:
                     raise problem
                 break
-            room -= taken
-            at += looked_at
             if room <= 0:
                 break
-        return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high))
+        return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high), unconfirmed_from)
 
     def _fetch(self, queue: Queue, found: list[_Found], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
         """Messages as far as their bodies have room, the first one in any case; the bytes they take; and why the next one is not there."""
@@ -196,11 +212,12 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """How much is still wanted; `least` messages are taken whatever their size."""
+    """How much is still wanted; `least` messages are taken whatever their size, none that ends above `end`."""
 
     messages: int
     size: int
     least: int
+    end: int
 
 
 def _last_neighbour(found: list[_Found], first: int, stop: int) -> int:
@@ -211,12 +228,24 @@ def _last_neighbour(found: list[_Found], first: int, stop: int) -> int:
     return last
 
 
-def _choose(units: list[tuple[PhysicalOffset, int, int]], first: int, codes: set[int], room: _Room) -> tuple[list[_Found], int]:
-    """Wanted units as far as there is room, up to a hole; and how many were looked at."""
+def _ends_above(unit: Unit, end: int) -> bool:
+    position, size, _ = unit
+    return 0 < size != BLANK_UNIT_BYTES and position + size > end
+
+
+def _first_above(units: list[Unit], first: int, end: int) -> QueueOffset | None:
+    """The first of the neighbouring messages from `first` on that ends above `end`; they lie in the log in their order."""
+    if not units or not _ends_above(units[-1], end):
+        return None
+    return next(QueueOffset(first + index) for index, unit in enumerate(units) if _ends_above(unit, end))
+
+
+def _choose(units: list[Unit], first: int, codes: set[int], room: _Room) -> tuple[list[_Found], int]:
+    """Wanted units as far as there is room, up to a hole or what is not readable; and how many were looked at."""
     found: list[_Found] = []
     taken = 0
     for index, (position, size, code) in enumerate(units):
-        if size <= 0 or size == BLANK_UNIT_BYTES:
+        if size <= 0 or size == BLANK_UNIT_BYTES or position + size > room.end:
             return found, index
         if codes and code not in codes:
             continue

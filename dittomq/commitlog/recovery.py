@@ -23,6 +23,7 @@ from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
+from dittomq.commitlog.queues.key_index import KeyIndex
 from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, path_of
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
@@ -98,7 +99,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     if layout.options.refills:
         register = Refilling(layout.storage, layout.files, layout.maker, layout.name).run(register, notes)
     log = open_log(layout)
-    held = _load_checkpoint(layout, notes)
+    held, keys = _load_derived(layout, log, notes, power_lost=power_lost)
     table, covered = _load_producers(layout.storage, notes)
     if covered < log.min_offset:
         table.doubt(log.min_offset)
@@ -113,14 +114,14 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     for (topic, queue), (low, high) in (held.ranges if held else {}).items():
         index.queues[topic, queue] = Queue(topic, queue, low, high)
     _begin_queues(layout, index, log.min_offset, notes)
-    if held is None:
+    if held is None or keys is None:
         checkpoint.remove(layout.storage)
         surplus.clear(layout.storage, {}, layout.queue_file_units)
+        keys = key_index.begin(layout.storage, layout.files, layout.key_sizes)
         held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes))
     elif power_lost:
         surplus.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
     index.leap(held.leap)
-    keys = key_index.recover(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
     found = Recovered(log, derived, mark, visits.seals, register, notes)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
@@ -168,11 +169,23 @@ def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:
             found.pass_over(at, behind, known.leap)
             at = behind
         elif scan.end == at or (scan.problem and below):
-            at = skip_damage(source, scan.end, flushed)
+            at = skip_damage(source, found.seals, scan.end, flushed)
             found.pass_over(scan.end, at, known.leap)
         else:
             at = scan.end
         log.end = max(log.end, at)
+
+
+def _load_derived(layout: Layout, log: Log, notes: list[str], *, power_lost: bool) -> tuple[Checkpoint, KeyIndex] | tuple[None, None]:
+    """The checkpoint, and the key index that it tells of; None when all that it vouches for is to be built anew."""
+    held = _load_checkpoint(layout, notes)
+    if held is None:
+        return None, None
+    keys = key_index.resume(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
+    if keys is None:
+        notes.append("the key index does not end as the checkpoint says, or cannot be read; it and all queues are built again from the log")
+        return None, None
+    return held, keys
 
 
 def _load_checkpoint(layout: Layout, notes: list[str]) -> Checkpoint | None:
@@ -206,7 +219,7 @@ def _ends_as_told(layout: Layout, held: Checkpoint, key: checkpoint.QueueKey) ->
     try:
         with contextlib.closing(layout.storage.open(path, readonly=True)) as file:
             data = file.pread(UNIT_BYTES, last % held.file_units * UNIT_BYTES)
-    except FileNotFoundError:
+    except OSError:  # it is gone, or the disk does not give it
         return False
     if len(data) < UNIT_BYTES:
         return False

@@ -39,8 +39,9 @@ from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
 from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, grows
-from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.offsets import PhysicalOffset
 from dittomq.places import PlacedRun
+from dittomq.reads import ALL, Readable
 
 __all__ = ["CutReport", "Frame", "Group", "QueueSlice", "StopKind", "Store", "StoreOptions"]
 
@@ -181,26 +182,18 @@ class Store(Front, Mending):
         """
         return self._reader.records(start, min(limit, self.end), max_bytes)
 
-    def queues(self) -> list[tuple[str, int]]:
-        """Every queue that the log holds messages of, or held."""
-        return sorted(self._derived.index.queues)
-
-    def queues_with_messages(self) -> list[tuple[str, int]]:
-        """Every queue of which something can be read."""
-        ranges = ((key, self.queue_range(*key)) for key in self.queues())
-        return [key for key, (low, high) in ranges if low < high]
-
-    def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
-        """Offsets [min, max) that can be read."""
-        found = self._derived.index.queues.get((topic, queue))
-        low, high = found.range if found else (0, 0)
-        return QueueOffset(low), QueueOffset(high)
-
     def read_queue(  # noqa: PLR0913, PLR0917 - one call of the wire, field by field
-        self, topic: str, queue: int, offset: int, max_messages: int, max_bytes: int, tags: frozenset[str] = frozenset()
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        tags: frozenset[str] = frozenset(),
+        readable: Readable = ALL,
     ) -> QueueSlice:
-        """Messages of a queue from `offset` on, verified; at least one, if there is one. Raises OffsetOutOfRange, CorruptRecord."""
-        return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags))
+        """Readable messages of a queue from `offset` on, verified; at least one, if any. Raises OffsetOutOfRange, CorruptRecord."""
+        return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags, readable))
 
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> PlacedRun | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises ProducerExpired when that is not known."""

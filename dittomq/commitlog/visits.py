@@ -2,8 +2,8 @@
 
 RocketMQ opens our stores, appends, and leaves. After a clean stop everything behind the end that we stamped is theirs. After a
 kill our own last records have no such border. There the first whole record is theirs that carries no record CRC, or that names
-two hosts as ours never do. One that carries a wrong CRC, and nothing else strange, is a torn one of ours, unless RocketMQ's own
-marks say that it was here.
+two hosts as ours never do. One that carries a wrong CRC, or none and zeros in its properties, and nothing else strange, is a torn
+one of ours, unless RocketMQ's own marks say that it was here.
 
 RocketMQ takes a torn record, of ours or of its own, for whole when only its last bytes are missing, and appends behind it. That one
 record is damaged then, and what follows it is theirs.
@@ -15,7 +15,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import Found, LegiblePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
-from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, carries_seal
+from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, surely_anothers
 from dittomq.commitlog.records.format import Scan, body_problem, problem_of, store_ms_of
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
@@ -69,7 +69,7 @@ class Visits:
         if not lineage or lineage[-1].start > position or (lineage[-1].start == position and lineage[-1].opener_id == FOREIGN):
             return False
         first = first_record(self._log, position)
-        if first is None or not (sure or by_another_hand(first) or not carries_seal(first)):
+        if first is None or not (sure or surely_anothers(first)):
             return False
         entry = LineageEntry(newest_epoch(lineage), FOREIGN, xxhash.xxh3_64_intdigest(first), PhysicalOffset(position))
         self._lineage = (*cut_lineage(lineage, entry.start), entry)

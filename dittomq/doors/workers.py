@@ -104,6 +104,7 @@ class ThreadLane:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # what it holds may be large, and nobody knows when the next one comes
 
 
 def _succeed(future: "asyncio.Future[R]", value: R) -> None:

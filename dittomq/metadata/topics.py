@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import islice
 
 from dittomq.errors import InvalidField, TopicNotFound
@@ -33,7 +34,13 @@ _RESERVED_PREFIXES = ("rmq_sys_", "%SYS%")
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SHOWN_CHARACTERS = 40
+# Of the names that are compared with one that is not known: how much longer or shorter they are, how many they are, how long all together.
+_OTHER_LENGTH = 2
 _COMPARED_NAMES = 1_000
+_COMPARED_CHARACTERS = 16_384
+# Of those that are looked at closely, which takes a time that grows with the square of their length: how many at least, how long.
+_CLOSELY_LOOKED_AT = 2
+_CLOSELY_LOOKED_AT_CHARACTERS = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,22 @@ def find_topic(topics: Mapping[str, TopicConfig], name: str, where: str) -> Topi
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The known name most like `name`, empty for none. Looks at names of about its length only, and at a bounded number of them."""
-    candidates = islice((other for other in known if abs(len(other) - len(name)) <= 2), _COMPARED_NAMES)
-    return next(iter(difflib.get_close_matches(name, candidates, n=1, cutoff=0.75)), "")
+    """The known name most like `name`, empty for none. Takes some milliseconds at most, whatever it is given: callers wait meanwhile.
+
+    Looks at names of about its length only, at a bounded number of them, and closely at the few that share most characters with it.
+    """
+    if not 0 < len(name) <= MAX_TOPIC_CHARACTERS:
+        return ""
+    alike = (other for other in known if abs(len(other) - len(name)) <= _OTHER_LENGTH)
+    candidates = list(islice(alike, min(_COMPARED_NAMES, _COMPARED_CHARACTERS // len(name))))
+    matcher = difflib.SequenceMatcher(b=name)
+
+    def shared(other: str) -> float:
+        matcher.set_seq1(other)
+        return matcher.quick_ratio()
+
+    most_shared = nlargest(max(_CLOSELY_LOOKED_AT, _CLOSELY_LOOKED_AT_CHARACTERS // len(name) ** 2), candidates, key=shared)
+    return next(iter(difflib.get_close_matches(name, most_shared, n=1, cutoff=0.75)), "")
 
 
 def topics_of_queues(queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig]:

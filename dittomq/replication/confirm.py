@@ -170,6 +170,20 @@ class Confirm:
         self._judge(slave, Change.ACKED, now)
         self._advance()
 
+    def disk_gone(self, node: str, why: str, *, now: float) -> None:
+        """What the slave acknowledged lies on a disk that speaks for another slave now, or for nobody: it counts for this one no more."""
+        slave = self._slaves.get(node)
+        if slave is None:
+            return
+        before = slave.member
+        slave.received = slave.flushed = PhysicalOffset(0)
+        slave.caught_up_at, slave.mark_end = float("-inf"), self._written
+        if before is Member.IN_SYNC:
+            slave.member = Member.BEHIND
+            slave.since, slave.why_left, slave.left_at = now, why, now
+        MEMBER_MOVES.check(before, Change.DISK_GONE, slave.member)
+        self._advance()
+
     def deadline_missed(self, end: PhysicalOffset, *, since: float, now: float) -> None:
         """A producer waited in vain for copies of [.., end) from `since` until now, both monotonic seconds."""
         left_s = self._rules.write_deadline_s - (now - since)

@@ -21,6 +21,7 @@ class Change(Enum):
     MASTER_MOVED = "the master's log grew or was flushed"
     DEADLINE_MISSED = "a producer waited in vain for bytes that the slave lacks"
     TICKED = "time passed"
+    DISK_GONE = "the disk that spoke for it speaks for another slave, or it has another disk now"
 
 
 MEMBER_MOVES = Moves(
@@ -32,24 +33,28 @@ MEMBER_MOVES = Moves(
             Change.DEADLINE_MISSED: (Member.CARRIED, Member.LOST),
             Change.MASTER_MOVED: (Member.CARRIED,),
             Change.TICKED: (Member.CARRIED,),
+            Change.DISK_GONE: (Member.CARRIED,),
         },
         Member.LOST: {
             Change.ACKED: (Member.IN_SYNC, Member.BEHIND),
             Change.DEADLINE_MISSED: (Member.LOST,),
             Change.MASTER_MOVED: (Member.LOST,),
             Change.TICKED: (Member.LOST,),
+            Change.DISK_GONE: (Member.LOST,),
         },
         Member.BEHIND: {
             Change.ACKED: (Member.BEHIND, Member.IN_SYNC),
             Change.DEADLINE_MISSED: (Member.BEHIND,),
             Change.MASTER_MOVED: (Member.BEHIND,),
             Change.TICKED: (Member.BEHIND,),
+            Change.DISK_GONE: (Member.BEHIND,),
         },
         Member.IN_SYNC: {
             Change.ACKED: (Member.IN_SYNC, Member.BEHIND),
             Change.DEADLINE_MISSED: (Member.IN_SYNC, Member.BEHIND),
             Change.MASTER_MOVED: (Member.IN_SYNC, Member.BEHIND),
             Change.TICKED: (Member.IN_SYNC, Member.BEHIND),
+            Change.DISK_GONE: (Member.BEHIND,),
         },
     },
 )

@@ -135,13 +135,17 @@ class DegradedRanges:
 
 @dataclass(frozen=True, slots=True)
 class SlaveAck:
-    """What a slave holds: record ends. `digest` answers a heartbeat that carried one."""
+    """What a slave holds: record ends. `digest` answers a heartbeat that carried one: empty, when this copy does not hold it whole.
+
+    `begin` is its first byte, None when that is not told.
+    """
 
     epoch: Epoch
     received: PhysicalOffset
     flushed: PhysicalOffset
     applied: PhysicalOffset
     digest: RangeDigest | None = None
+    begin: PhysicalOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,11 @@ class LeafProbe:
     def leaf_bytes(self) -> int:
         """Size of its leaves: 1 MiB, and in smaller ranges the largest of 4 KiB, 16 and 1 that is smaller than the range."""
         return next((size for size in _LEAF_SIZES if size < self.end - self.start), 1)
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves it asks for."""
+        return -(-(self.end - self.start) // self.leaf_bytes)
 
 
 @dataclass(frozen=True, slots=True)

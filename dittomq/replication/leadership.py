@@ -20,7 +20,8 @@ node that was just granted its epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
 
-Then the longest tail of the newest lineage among those heard, own log included, is taken over.
+Then the longest tail of the newest lineage among those heard, own log included, is taken over. One that begins too late to be joined to
+this log is an operator's to give up, or to be copied from its beginning onto an empty disk.
 
 Last, with slaves configured, damaged bytes whose queue offsets and sequences nobody here knows must be whole again: any replica may have
 them. Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
@@ -167,6 +168,7 @@ class Leadership:
         self._own = own
         self._started_at = now
         self._heard: dict[str, Hello] = {}
+        self._ever_heard: dict[str, Hello] = {}
         self._known_epoch = own.known_epoch
         self._newest = NO_OPENING  # what others told of, with its opener
         self._answered: set[str] = set()
@@ -184,7 +186,7 @@ class Leadership:
 
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
-        self._heard[hello.node] = hello
+        self._heard[hello.node] = self._ever_heard[hello.node] = hello
         self._known_epoch = max(self._known_epoch, newest_epoch(hello.lineage))  # opened, be it by this node that lost the bytes
         self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
         self._learn(hello.newest)
@@ -192,7 +194,7 @@ class Leadership:
             self._answered.add(hello.node)
 
     def slave_gone(self, node: str) -> None:
-        """Its stream ended: what it holds cannot be fetched now."""
+        """Its stream ended: what it holds cannot be fetched now. What it knew to be confirmed is not forgotten."""
         self._heard.pop(node, None)
 
     def nameservers_say(self, newest: Opening, *, settled: bool, id_taken: str) -> None:
@@ -201,9 +203,9 @@ class Leadership:
         self._nameserver_settled = self._nameserver_settled or settled
         self._id_taken = id_taken
 
-    def accept_loss(self) -> None:
-        """The operator lets this master lead with what was heard so far."""
-        self._accepts_loss = True
+    def accept_loss(self, *, accepted: bool = True) -> None:
+        """The operator lets this master lead with what was heard so far, or does so no more."""
+        self._accepts_loss = accepted
 
     def heard_addresses(self) -> list[str]:
         """Replication addresses of the slaves heard, by node name."""
@@ -240,16 +242,19 @@ class Leadership:
             return Found.MORE_TO_HEAR, Wait(waiting)
         self._passed_over = waiting or self._passed_over
         best = self._best()
-        if best is not None:
-            decision = self._take(best)
-            return Found.LONGER_TAIL if isinstance(decision, TakeOver) else Found.TAIL_OUT_OF_REACH, decision
+        out_of_reach = "" if best is None else self._out_of_reach(best)
+        if best is not None and not out_of_reach:
+            return Found.LONGER_TAIL, self._take(best)
+        if best is not None and not self._accepts_loss:
+            remedy = f"empty the data_dir of {self._own.node} to copy all that {best.node} has"
+            return Found.TAIL_OUT_OF_REACH, Refuse(f"{out_of_reach}; {remedy}")
         hidden = self._hidden_numbers()
         if hidden and not self._accepts_loss:
             return Found.NUMBERS_HIDDEN, Wait(hidden)
         conflict = self._missing_here()
         if conflict and not (self._accepts_loss or self._given_up):
             return Found.CONFIRMED_MISSING, Refuse(conflict)
-        loss = "; ".join(part for part in (self._given_up, self._passed_over, hidden, conflict) if part)
+        loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, hidden, conflict) if part)
         return Found.ENOUGH, Lead(Epoch(self._known_epoch + 1), loss)
 
     def _move(self, found: Found, to: Standing) -> None:
@@ -313,14 +318,19 @@ class Leadership:
                 best, best_rank = hello, rank
         return best
 
-    def _take(self, best: Hello) -> TakeOver | Refuse:
-        start = common_end(ours=self._own.lineage, our_end=self._own.end, theirs=best.lineage, their_end=best.end)
-        if start < best.min_offset:
-            if self._taken_over or self._own.stopped is not Stopped.EMPTY:
-                gap = f"{best.node} has the newest log and begins at {best.min_offset:,}, this one agrees with it only up to {start:,}"
-                return Refuse(f"{gap}; empty the data_dir of {self._own.node} to copy all that {best.node} has")
-            start = best.min_offset
+    def _out_of_reach(self, best: Hello) -> str:
+        """Why that tail cannot be joined to this log; empty when it can, or this log makes room for all of it."""
+        start = self._agreed_with(best)
+        if start >= best.min_offset or not (self._taken_over or self._own.stopped is not Stopped.EMPTY):
+            return ""
+        return f"{best.node} has the newest log and begins at {best.min_offset:,}, this one agrees with it only up to {start:,}"
+
+    def _take(self, best: Hello) -> TakeOver:
+        start = max(self._agreed_with(best), best.min_offset)
         return TakeOver(best.node, best.replication_address, start, best.end, best.lineage)
+
+    def _agreed_with(self, other: Hello) -> PhysicalOffset:
+        return common_end(ours=self._own.lineage, our_end=self._own.end, theirs=other.lineage, their_end=other.end)
 
     def _hidden_numbers(self) -> str:
         """Which damaged bytes another replica may still give back; empty when there are none, or nobody to ask."""
@@ -333,10 +343,10 @@ class Leadership:
         )
 
     def _missing_here(self) -> str:
-        """Who knows confirmed data that this log lacks."""
-        for node in sorted(self._heard):
-            hello = self._heard[node]
-            common = common_end(ours=self._own.lineage, our_end=self._own.end, theirs=hello.lineage, their_end=hello.end)
+        """Who knows, or knew when it left, confirmed data that this log lacks."""
+        for node in sorted(self._ever_heard):
+            hello = self._ever_heard[node]
+            common = self._agreed_with(hello)
             if hello.confirmed > common and hello.end > hello.min_offset:
                 return f"{node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
         return ""

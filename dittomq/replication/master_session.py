@@ -103,6 +103,7 @@ class MasterSession:
         self._received = PhysicalOffset(0)
         self._flushed = PhysicalOffset(0)
         self._proof = self._prove(begin=log.min_offset, proven=log.min_offset)
+        self._probe: LeafProbe | None = None
         self._sending = False
         self._topics: DataVersion | None = None
         self._topics_told: DataVersion | None = None
@@ -128,12 +129,13 @@ class MasterSession:
                 self._heard_at = now
                 return self._greet(event)
             case DigestsCompared():
+                self._heard_at = now  # whoever waits has nothing to say
                 return self._judge_digests(event)
             case LeafDigests():
                 self._heard_at = now
-                return [CompareLeaves(event)]
+                return self._compare_leaves(event)
             case LeafDiffers():
-                return [SendProbe(LeafProbe(event.start, event.end))]
+                return self._ask(event.start, event.end)
             case LeavesCompared():
                 return self._judge_leaves(event)
             case SlaveAck():
@@ -204,20 +206,38 @@ class MasterSession:
             return f"segments of {hello.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
         if not 0 <= hello.min_offset <= hello.flushed <= hello.end:
             return f"offsets out of order: {hello.min_offset}, {hello.flushed}, {hello.end}"
+        for digest in hello.digests:
+            if not digest.start < digest.end <= self._segment_end(digest.start):
+                return f"a digest of [{digest.start}, {digest.end}), which does not lie in one segment"
         return ""
 
     def _judge_digests(self, event: DigestsCompared) -> list[Command]:
         assert self._hello is not None
         if event.differs is not None:
             self.state = State.PROBING
-            return [SendProbe(LeafProbe(event.differs.start, event.differs.end))]
+            return self._ask(event.differs.start, event.differs.end)
         hello, self.state = self._hello, State.STREAMING
         self._sent = self._received = hello.end
         self._flushed = hello.flushed
         verdict = self._verdict(VerdictAction.STREAM, hello.end, "lineage and digests agree")
-        self._proof.proven = event.equal_end
+        both = PhysicalOffset(max(self._log.min_offset, hello.min_offset))
+        equal_end = max(both, event.equal_end)
+        if equal_end < self._proof.proven:  # from there on this log was damaged: it is to be compared again
+            self._proof = self._prove(begin=both, proven=equal_end)
+        self._proof.proven = equal_end
         counted = CountAck(hello.end, hello.flushed, None)
-        return [verdict, *self._tell_degraded(), NoteEqual(event.equal_end), counted, *self._pump()]
+        return [verdict, *self._tell_degraded(), NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
+
+    def _ask(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Command]:
+        self._probe = LeafProbe(start, end)
+        return [SendProbe(self._probe)]
+
+    def _compare_leaves(self, leaves: LeafDigests) -> list[Command]:
+        """How long comparing takes is up to us: only the range that was asked for is compared, and once."""
+        probe, self._probe = self._probe, None
+        if probe != LeafProbe(leaves.start, leaves.end):
+            return self._drop(f"leaves of [{leaves.start}, {leaves.end}), which were not asked for")
+        return [CompareLeaves(leaves)]
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
         if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
@@ -238,6 +258,8 @@ class MasterSession:
         if not self._flushed <= ack.flushed <= ack.received:
             return self._drop(f"flushed {ack.flushed} outside [{self._flushed}, {ack.received}]")
         self._received, self._flushed = ack.received, ack.flushed
+        if ack.begin is not None:
+            self._proof.pass_dropped(min(ack.begin, ack.flushed))
         commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied)]
         if ack.digest is not None:
             commands += self._judge_heartbeat(ack.digest)
@@ -282,21 +304,31 @@ class MasterSession:
 
     def _next_border(self, position: PhysicalOffset) -> PhysicalOffset:
         """The next end of a segment or of an epoch: no chunk crosses either."""
+        return stretch_end(self._log.lineage, position, self._segment_end(position))
+
+    def _segment_end(self, position: PhysicalOffset) -> int:
         size = self._log.segment_bytes
-        return stretch_end(self._log.lineage, position, (position // size + 1) * size)
+        return (position // size + 1) * size
 
     def _tick(self, now: float) -> list[Command]:
+        due = now - self._beat_at >= self._limits.heartbeat_s
+        if self.state is State.COMPARING:
+            return self._let_wait(now) if due else []
         if now - self._heard_at > self._limits.silence_s:
             return self._drop(f"silent for {now - self._heard_at:.0f} s")
         if self.state is not State.STREAMING:
             return []
-        due = now - self._beat_at >= self._limits.heartbeat_s
         if not due and not self._proof.has_more_than_a_step(self._flushed):
             return []
         self._beat_at = now
-        if self._proof.is_under_way:  # a slow disk keeps no heartbeat back
+        if self._proof.lets_pass():  # a slow disk keeps no heartbeat back
             return [self._heartbeat(None)]
         return [PrepareHeartbeat(*self._proof.begin_step(self._flushed))]
+
+    def _let_wait(self, now: float) -> list[Command]:
+        """It takes as long as the disk takes to read what the hello digests."""
+        self._beat_at = now
+        return [self._verdict(VerdictAction.WAIT, PhysicalOffset(0), "the digests of its hello are compared")]
 
     def _heartbeat(self, digest: RangeDigest | None) -> Command:
         return SendHeartbeat(Heartbeat(self._epoch, self._end, self._confirmed, digest, self._topics))

@@ -42,10 +42,10 @@ MOVES = Moves(
         State.COMPARING: {
             DigestsCompared: (State.PROBING, State.STREAMING),
             LogMoved: (State.COMPARING,),
-            Tick: (State.COMPARING, State.ENDED),
+            Tick: (State.COMPARING,),
         },
         State.PROBING: {
-            LeafDigests: (State.PROBING,),
+            LeafDigests: (State.PROBING, State.ENDED),
             LeafDiffers: (State.PROBING,),
             LeavesCompared: (State.CUTTING, State.ENDED),
             LogMoved: (State.PROBING,),

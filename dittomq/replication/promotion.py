@@ -3,10 +3,13 @@
 Pure. The rules (S slaves configured, q copies asked for); the *old master* is who opened the newest epoch that anybody knows of:
 
     somebody leads                         planned: it is asked to step down, and then confirms where its log ends
-    the old master has stepped down        planned: the target holds its log up to there, and that is enough
-    it is silent, and the operator says    unplanned: of at least S - q + 2 slaves that answer, the target included, it has the newest
-      that it is stopped                     lineage and the longest received end
+    the old master has stepped down, and   planned: the target holds its log up to there, and that is enough
+      who it made room for never led
+    it is silent (or has made room for     unplanned: of at least S - q + 2 slaves that answer, the target included, it has the newest
+      one that is), and the operator         lineage and the longest received end
+      says that it is stopped
     anything else                          refused by name; `accept_loss` goes past it and names what may be lost
+    nobody here has ever heard of a log    every other node of the group must answer that it holds nothing either
     in any of these: damaged bytes here    the same, before anybody is asked to step down: nobody knows which queue offsets and sequences
       that no queue of the target knows      the messages in them have
 
@@ -46,8 +49,8 @@ class Standing:
     """What one replica says of itself. `node_id` is its configured id, `wire_id` the one that it has, or gives up, on the wire.
 
     `granted` is the newest epoch that a role change or a master told it of, 0 for none. `stepped_down_at` is where its log ended when it
-    gave up its place, None when it never did or has led again since. `unread_bytes` are damaged here and may hold the newest messages of
-    queues; a node knows it of itself only, and says 0 of others.
+    gave up its place to `successor`, None when it never did or has led again since. `unread_bytes` are damaged here and may hold the newest
+    messages of queues; a node knows it of itself only, and says 0 of others.
     """
 
     node: str
@@ -65,6 +68,7 @@ class Standing:
     degraded: Degraded = ()
     """What it knows of ranges that fewer copies confirmed than asked."""
     unread_bytes: int = 0
+    successor: str = ""
 
     @property
     def newest(self) -> Opening:
@@ -173,10 +177,11 @@ class _Promotion:
             return RefusePromotion(self._words(hidden))
         if leading:
             return AskToStepDown(leading[0])
-        missing = [*hidden, *(self._after_step_down() if self._old_master_stepped_down() else self._after_silence())]
+        demoted = self._demoted()
+        missing = [*hidden, *(self._after_silence() if demoted is None else self._after_step_down(demoted))]
         if missing and not self._order.accept_loss:
             return RefusePromotion(self._words(missing))
-        return Promote(self._next_epoch(), self._old_master(), self._in_sync(), "; ".join(each.what for each in missing))
+        return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), "; ".join(each.what for each in missing))
 
     def _words(self, missing: Sequence["_Missing"]) -> str:
         words = "; ".join(f"{each.what}. {each.remedy}" for each in missing)
@@ -214,25 +219,47 @@ class _Promotion:
         opener = self._newest.opener_id
         return "" if opener in (None, FOREIGN) else f"{self._broker}/{opener}"
 
-    def _old_master_stepped_down(self) -> bool:
-        """It is this node, or it answers that it gave its place up, and nobody has opened an epoch since."""
-        return any(each.node == self._old_master() and each.stepped_down_at is not None for each in (self._target, *self._others))
+    def _stepped_down(self) -> Standing | None:
+        """The old master, when it answers that it gave its place up, or is this node."""
+        everybody = (self._target, *self._others)
+        return next((each for each in everybody if each.node == self._old_master() and each.stepped_down_at is not None), None)
 
-    def _after_step_down(self) -> Iterator[_Missing]:
+    def _last_leader(self) -> str:
+        """Who may be writing still: the old master, or the one that it made room for."""
+        stepped_down = self._stepped_down()
+        return self._old_master() if stepped_down is None else stepped_down.successor or stepped_down.node
+
+    def _gives_way(self) -> str:
+        """Whose place the target takes; empty when nobody is known to have had it."""
+        return next((node for node in (self._last_leader(), self._old_master()) if node != self._target.node), "")
+
+    def _demoted(self) -> Standing | None:
+        """The old master, when it has stepped down and nobody can have led since.
+
+        Who it made room for held all of its log then. That one must still do so, and know of no newer epoch: with another disk, or
+        silent, it may have led meanwhile, and have confirmed with any of the others.
+        """
+        old, everybody = self._stepped_down(), (self._target, *self._others)
+        if old is None or max(each.granted for each in everybody) > self._newest.epoch:
+            return None
+        heir = next((each for each in everybody if each.node == old.successor), None)
+        return old if heir is not None and (heir is self._target or _holds_all_of(old, heir)) else None
+
+    def _after_step_down(self, old: Standing) -> Iterator[_Missing]:
         """What the target lacks of what the old master confirmed to be all."""
-        old = next(each for each in (self._target, *self._others) if each.node == self._old_master())
-        assert old.stepped_down_at is not None
-        held = common_end(ours=self._target.lineage, our_end=self._target.end, theirs=old.lineage, their_end=old.stepped_down_at)
-        if held < old.stepped_down_at:
+        held = _held_of(old, self._target)
+        if old.stepped_down_at is not None and held < old.stepped_down_at:
             gap = f"{old.node} stepped down at {old.stepped_down_at:,} and {self._target.node} holds its log up to {held:,}"
             yield _Missing(gap, f"Promote one that has all of it, or {old.node} itself")
 
     def _after_silence(self) -> Iterator[_Missing]:
         """What is missing before a slave may take the place of a master that does not answer."""
-        old, target, rules = self._old_master(), self._target, self._target.rules
+        old, target, rules = self._last_leader(), self._target, self._target.rules
         if old and not self._order.old_master_is_stopped:
-            silence = f"{old} has not confirmed its demotion and may still be writing"
-            yield _Missing(silence, "Stop it, then add --old-master-is-stopped", is_a_word=True)
+            yield _Missing(self._doubt(old), "Stop it, then add --old-master-is-stopped", is_a_word=True)
+        if not any(each.lineage for each in (target, *self._others)) and len(self._others) < rules.replicas_expected:
+            nothing = f"{target.node} holds nothing and hears {len(self._others)} of the other {rules.replicas_expected} nodes of its group"
+            yield _Missing(nothing, "Start the others, and promote one that has messages")
         if self._known.epoch > target.rank[0]:
             who = f" by {old}" if old else ""
             newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.rank[0]}"
@@ -258,10 +285,27 @@ class _Promotion:
             return _Missing(other_log, f"Promote it: dittomq role lead {other.node}")
         return None
 
+    def _doubt(self, old: str) -> str:
+        stepped_down = self._stepped_down()
+        if stepped_down is None or old == stepped_down.node:
+            return f"{old} has not confirmed its demotion and may still be writing"
+        return f"{stepped_down.node} made room for {old}, which may have led since and may still be writing"
+
     def _next_epoch(self) -> Epoch:
+        """Above all that was granted, also what was granted to a silent one that the old master made room for."""
         everybody = (self._target, *self._others)
-        return Epoch(1 + max(self._newest.epoch, *(each.granted for each in everybody)))
+        unheard = self._last_leader() not in {self._old_master(), *(each.node for each in everybody)}
+        return Epoch(1 + unheard + max(self._newest.epoch, *(each.granted for each in everybody)))
 
     def _in_sync(self) -> tuple[str, ...]:
         """Who holds as much as the target."""
         return tuple(other.node for other in self._others if other.rank == self._target.rank)
+
+
+def _held_of(old: Standing, other: Standing) -> PhysicalOffset:
+    """Up to where that one holds what the old master held when it stepped down."""
+    return common_end(ours=other.lineage, our_end=other.end, theirs=old.lineage, their_end=old.stepped_down_at or old.end)
+
+
+def _holds_all_of(old: Standing, other: Standing) -> bool:
+    return _held_of(old, other) == old.stepped_down_at

@@ -19,6 +19,8 @@ Range = tuple[PhysicalOffset, PhysicalOffset]
 NEWEST_RANGES: Final = 63
 """Each lies in one segment. One more range in a hello is one that was found to differ."""
 
+_ANSWER_BEATS: Final = 60  # so many heartbeats a slave has to read what it is asked: five minutes, unless they are set otherwise
+
 
 class Answer(Enum):
     """What a slave's digest says."""
@@ -54,7 +56,7 @@ def hello_ranges(log: Extent, step_bytes: int) -> list[Range]:
 
 
 class Proof:
-    """What a master's session with one slave has compared. One range is under way at a time.
+    """What a master's session with one slave has compared. One range is under way at a time, from our reading to the slave's answer.
 
     `proven`: from where both logs begin, they are equal up to there.
     """
@@ -69,7 +71,14 @@ class Proof:
         self._step_bytes = step_bytes
         self._in_vain = False
         self._around = False
-        self._ours: RangeDigest | None = None
+        self._ours: RangeDigest | None = None  # what the slave has yet to answer
+        self._beats_left = 0
+
+    def lets_pass(self) -> bool:
+        """Whether a heartbeat that is due asks nothing: we still read, or the slave does. It has its time for that, slow as its disk is."""
+        if self._ours is not None:
+            self._beats_left -= 1
+        return self.is_under_way or self._beats_left > 0
 
     def has_more_than_a_step(self, flushed: PhysicalOffset) -> bool:
         """Whether comparing is to go on before the next heartbeat is due: the slave answers, and has flushed more than is compared next."""
@@ -92,14 +101,22 @@ class Proof:
     def digested(self, ours: RangeDigest | None, begin: PhysicalOffset) -> None:
         """Our digest of what is compared, None when it is not whole here, and where our log begins now."""
         self.is_under_way, self._ours = False, ours
+        self._beats_left = _ANSWER_BEATS if ours is not None else 0
+        self.pass_dropped(begin)
+
+    def pass_dropped(self, begin: PhysicalOffset) -> None:
+        """One of the logs begins there by now: what lies before it cannot be compared any more."""
         self._begin = max(self._begin, begin)
         self._compared = max(self._compared, begin)
         self.proven = max(self.proven, begin)
 
     def answered(self, theirs: RangeDigest) -> Answer:
-        """What the slave's digest says of the range that was sent last."""
-        ours, self._ours = self._ours, None
+        """What the slave's digest says of the range that was sent last; an empty one that it does not hold all of it whole."""
+        ours = self._ours
         if ours is None or (ours.start, ours.end) != (theirs.start, theirs.end):
+            return Answer.NOTHING
+        self._ours, self._beats_left = None, 0
+        if not theirs.digest:
             return Answer.NOTHING
         self._in_vain = False
         if ours.digest != theirs.digest:

@@ -25,11 +25,12 @@ class SlaveLog:
 # Events: what the driver reports.
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Record ends that are written, synced, and in the consume queues."""
+    """Record ends that are written, synced, and in the consume queues, and the first byte that is held."""
 
     received: PhysicalOffset
     flushed: PhysicalOffset
     applied: PhysicalOffset
+    begin: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)

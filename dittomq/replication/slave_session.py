@@ -6,6 +6,7 @@ Its moves are the table in `slave_states`: what the master says out of turn ends
 Nothing is written past a gap, from another epoch, or with a wrong CRC. Acks name record ends.
 """
 
+from dataclasses import replace
 from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
@@ -171,7 +172,7 @@ class SlaveSession:
         begin: list[Command] = []
         if verdict.start != self._end:
             begin, self._begin = [BeginLog(verdict.start)], verdict.start
-            self._stored = Stored(verdict.start, verdict.start, self._stored.applied)
+            self._stored = Stored(verdict.start, verdict.start, self._stored.applied, verdict.start)
         self._end = verdict.start
         return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), *begin, *self._adopt(self._end)]
 
@@ -218,8 +219,8 @@ class SlaveSession:
         if beat.topics is not None:
             learn.append(LearnTopics(beat.topics))
         if beat.digest is not None and self._begin <= beat.digest.start and beat.digest.end <= self._stored.flushed:
-            return [*learn, DigestRange(beat.digest)]
-        return [*learn, SendAck(self._ack(None))]
+            return [*learn, SendAck(self._ack(None)), DigestRange(beat.digest)]
+        return [*learn, SendAck(self._ack(None if beat.digest is None else _not_whole(beat.digest)))]
 
     def _learn_degraded(self, told: DegradedRanges) -> list[Command]:
         if told.epoch != self.epoch:
@@ -228,10 +229,10 @@ class SlaveSession:
         return [LearnDegraded(told.ranges, term_start)]
 
     def _digest_ready(self, event: DigestReady) -> list[Command]:
-        answer = SendAck(self._ack(event.ours))
         if event.ours is None:
-            return [answer]
-        return [NoteCompared(event.ours.start, event.ours.end, event.ours == event.theirs, self._master), answer]
+            return [SendAck(self._ack(_not_whole(event.theirs)))]
+        note = NoteCompared(event.ours.start, event.ours.end, event.ours == event.theirs, self._master)
+        return [note, SendAck(self._ack(event.ours))]
 
     def _store_moved(self, stored: Stored) -> list[Command]:
         if self.state is State.FOLLOWING and stored.received < self._stored.received:
@@ -243,8 +244,14 @@ class SlaveSession:
         return [SendAck(self._ack(None))]
 
     def _ack(self, digest: RangeDigest | None) -> SlaveAck:
-        return SlaveAck(self.epoch, self._stored.received, self._stored.flushed, self._stored.applied, digest)
+        stored = self._stored
+        return SlaveAck(self.epoch, stored.received, stored.flushed, stored.applied, digest, stored.begin)
 
     def _reconnect(self, reason: str) -> list[Command]:
         self.state = State.ENDED
         return [Reconnect(reason)]
+
+
+def _not_whole(asked: RangeDigest) -> RangeDigest:
+    """The answer for a range that this copy cannot digest: its master need not wait for another one."""
+    return replace(asked, digest=b"")

@@ -18,6 +18,8 @@ from dittomq.reads import (
     DEFAULT_PULL_MESSAGES,
     MAX_PULL_BYTES,
     MAX_PULL_MESSAGES,
+    MAX_PULL_TAG_CHARACTERS,
+    MAX_PULL_TAGS,
     MAX_PULL_WAIT_S,
     PullAnswer,
     PullOrder,
@@ -231,7 +233,7 @@ def pull_order(request: pb.PullRequest) -> PullOrder:
         max_messages=_limit("max_messages", request.max_messages, DEFAULT_PULL_MESSAGES, MAX_PULL_MESSAGES),
         max_bytes=_limit("max_bytes", request.max_bytes, DEFAULT_PULL_BYTES, MAX_PULL_BYTES),
         wait_s=wait_s,
-        tags=tags_of(request.tag),
+        tags=_tags(request.tag),
         at_least=decode_token(request.at_least) if request.at_least else None,
         prefer_text=request.prefer_text,
     )
@@ -240,6 +242,16 @@ def pull_order(request: pb.PullRequest) -> PullOrder:
 def tags_of(text: str) -> frozenset[str]:
     """The tags of "a || b"; empty for none, which means all."""
     return frozenset(tag.strip() for tag in text.split(_TAG_SEPARATOR) if tag.strip())
+
+
+def _tags(text: str) -> frozenset[str]:
+    """Looked at piece by piece only when there are few, and kept for as long as the pull waits."""
+    count = text.count(_TAG_SEPARATOR) + 1
+    if len(text) > MAX_PULL_TAG_CHARACTERS or count > MAX_PULL_TAGS:
+        raise InvalidField(
+            "tag", f"has {count:,} tags in {len(text):,} characters; ask for at most {MAX_PULL_TAGS} in {MAX_PULL_TAG_CHARACTERS:,}"
+        )
+    return tags_of(text)
 
 
 def pull_response(answer: PullAnswer, *, prefer_text: bool) -> pb.PullResponse:

@@ -13,6 +13,7 @@ from dittomq.message import (
     MAX_BODY_BYTES,
     MAX_FRAME_BYTES,
     MAX_FRAME_MESSAGES,
+    MAX_PROPERTIES_BYTES,
     Ack,
     Copy,
     CopyState,
@@ -142,10 +143,7 @@ def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOr
     count = len(request.messages)
     if not 1 <= count <= MAX_FRAME_MESSAGES:
         raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
-    order = _order(request, request.messages, _first_sequence(request), topics)
-    if order.size > MAX_FRAME_BYTES and count > 1:
-        raise MessageTooLarge("the frame", order.size, MAX_FRAME_BYTES)
-    return order
+    return _order(request, request.messages, _first_sequence(request), topics)
 
 
 def resent_request(request: pb.PublishRequest) -> ResentOrder:
@@ -212,7 +210,7 @@ def duration_s(field: str, duration: Duration) -> float:
 
 
 def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, topics: Topics) -> tuple[list[Draft], int]:
-    """And the bytes of all bodies and properties."""
+    """And the bytes of all bodies and properties. Takes no work on what comes behind the frame's limit."""
     drafts: list[Draft] = []
     size = 0
     last_name, config = "", None
@@ -237,8 +235,10 @@ def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, top
                 properties += _properties(message)
             except Refused as refused:
                 raise MessageRefused(index, refused) from refused
-        code = tags_code(tag) if tag else 0
         size += len(body) + len(properties)
+        if size > MAX_FRAME_BYTES:
+            raise MessageTooLarge(f"the frame up to message {index}", size, MAX_FRAME_BYTES)
+        code = tags_code(tag) if tag else 0
         drafts.append(make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code)))
     return drafts, size
 
@@ -263,12 +263,22 @@ def _queue_of(order_key: str, config: TopicConfig, topics: Topics) -> int:
 
 def _properties(message: pb.Message) -> bytes:
     keys, extra = message.keys, message.properties
+    _check_size(keys, message.tag, extra)
     for key in keys:
         if not key or " " in key:
             raise InvalidField("keys", "a key is not empty and holds no space")
     for name, value in extra.items():
         check_property(name, value)
     return encode_properties(tuple(keys), message.tag, dict(extra))
+
+
+def _check_size(keys: Sequence[str], tag: str, extra: Mapping[str, str]) -> None:
+    """Refuse, before any work on them, properties that no record has room for. The appender, which knows all bytes, is exact."""
+    least = len(tag) + 2 * len(keys) + 4 * len(extra)  # each is one character at least, and one more on the disk
+    if least <= MAX_PROPERTIES_BYTES:
+        least = len(tag) + sum(len(key) + 1 for key in keys) + sum(len(name) + len(value) + 2 for name, value in extra.items())
+    if least > MAX_PROPERTIES_BYTES:
+        raise MessageTooLarge("keys, tag and properties together", least, MAX_PROPERTIES_BYTES)
 
 
 def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamResponse:

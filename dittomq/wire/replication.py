@@ -26,6 +26,7 @@ from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_LINEAGE_ENTRIES = 10_000
 MAX_HELLO_DIGESTS = 64
+MAX_HELLO_CHARACTERS = 1_024
 LEAF_DIGEST_BYTES = 16
 
 _LENGTH_DELIMITED = 2
@@ -70,7 +71,9 @@ def digest_to_pb(digest: RangeDigest) -> pb.SegmentDigest:
 
 
 def digest_from_pb(digest: pb.SegmentDigest) -> RangeDigest:
-    """As it is."""
+    """Checked: at most 16 bytes."""
+    if len(digest.digest) > LEAF_DIGEST_BYTES:
+        raise InvalidField("digest", f"{len(digest.digest):,} bytes, the limit is {LEAF_DIGEST_BYTES}")
     return RangeDigest(PhysicalOffset(digest.start_offset), PhysicalOffset(digest.end_offset), digest.digest)
 
 
@@ -106,6 +109,8 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
     )
     if ack.digest is not None:
         frame.ack.digest.CopyFrom(digest_to_pb(ack.digest))
+    if ack.begin is not None:
+        frame.ack.min_offset = ack.begin
     return frame
 
 
@@ -190,18 +195,30 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
                 PhysicalOffset(ack.flushed_offset),
                 PhysicalOffset(ack.applied_offset),
                 digest_from_pb(ack.digest) if ack.HasField("digest") else None,
+                PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
             )
         case "hello":
             return _hello_from_pb(frame.hello)
         case "leaves":
-            packed = frame.leaves.digests
-            digests = tuple(packed[at : at + LEAF_DIGEST_BYTES] for at in range(0, len(packed), LEAF_DIGEST_BYTES))
-            return LeafDigests(PhysicalOffset(frame.leaves.start_offset), PhysicalOffset(frame.leaves.end_offset), digests)
+            return _leaves_from_pb(frame.leaves)
         case _:
             raise InvalidField("event", "a frame must say something")
 
 
+def _leaves_from_pb(leaves: pb.LeafDigests) -> LeafDigests:
+    """Checked before anything is made of them: so many as the range has."""
+    probe, packed = LeafProbe(PhysicalOffset(leaves.start_offset), PhysicalOffset(leaves.end_offset)), leaves.digests
+    if not 0 <= probe.start < probe.end or len(packed) != LEAF_DIGEST_BYTES * probe.leaves:
+        raise InvalidField("leaves.digests", f"{len(packed):,} bytes are not the leaves of [{probe.start:,}, {probe.end:,})")
+    return LeafDigests(
+        probe.start, probe.end, tuple(packed[at : at + LEAF_DIGEST_BYTES] for at in range(0, len(packed), LEAF_DIGEST_BYTES))
+    )
+
+
 def _hello_from_pb(hello: pb.Hello) -> Hello:
+    for name in ("cluster", "broker", "replica_uuid", "replication_address", "verified_with"):
+        if len(getattr(hello, name)) > MAX_HELLO_CHARACTERS:
+            raise InvalidField(f"hello.{name}", f"{len(getattr(hello, name)):,} characters, the limit is {MAX_HELLO_CHARACTERS:,}")
     if len(hello.digests) > MAX_HELLO_DIGESTS:
         raise InvalidField("hello.digests", f"{len(hello.digests)} digests, the limit is {MAX_HELLO_DIGESTS}")
     return Hello(

@@ -34,6 +34,7 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         rules=pb.GroupRules(mode=rules.mode, replicas_expected=rules.replicas_expected, in_sync_replicas=rules.in_sync_replicas),
         topics=version_to_pb(standing.topics),
         degraded=degraded_to_pb(standing.degraded),
+        successor=standing.successor,
     )
 
 
@@ -56,6 +57,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         rules=GroupRules(rules.mode, rules.replicas_expected, rules.in_sync_replicas),
         topics=version_from_pb(response.topics),
         degraded=degraded_from_pb(response.degraded),
+        successor=response.successor,
     )
 
 

@@ -15,8 +15,6 @@ from dittomq.wire.publishing import OutcomeOrder, PublishOrder, ResentOrder, Sto
 from services.master.config import ReplicationTable
 from services.master.term import Term
 
-_Asked = PublishOrder | OutcomeOrder | ResentOrder
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -41,18 +39,24 @@ class Appends:
         """Refuse callers while this master does not lead: the epoch that it names to them is not the one in which it will write."""
         self._to_write_in()
 
+    async def caught_up(self) -> None:
+        """Return when every frame that `begin` was given before is written or refused."""
+        term = self._term()
+        if term is not None:
+            await term.writer.caught_up()
+
     async def begin(self, order: PublishOrder) -> "Ticket":
         """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master hands its place over."""
         term = self._writable()
         written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since), order.size)
-        return Ticket(order, term, written)
+        return Ticket(order.ack, order.timeout_s, term, written)
 
     async def finish(self, ticket: "Ticket") -> StoredFrame:
         """Wait until the frame is written and its level reached. A Refused means that nothing of it is in the log.
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
         """
-        return await self._answer(ticket.term, ticket.order, await ticket.written)
+        return await self._answer(ticket.term, ticket, await ticket.written)
 
     async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""
@@ -61,7 +65,7 @@ class Appends:
             raise NotReady(self._group.node, self._why_not())
         return await self._answer(term, order, placed)
 
-    async def _answer(self, term: Term, order: _Asked, placed: Sequence[PlacedRun]) -> StoredFrame:
+    async def _answer(self, term: Term, order: "Ticket | OutcomeOrder | ResentOrder", placed: Sequence[PlacedRun]) -> StoredFrame:
         asked = order.ack or self._group.replication.default_ack
         timeout_s = self._group.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
         end = max(run.end for run in placed)
@@ -112,9 +116,10 @@ class Appends:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A frame that the writer has."""
+    """A frame that the writer has, without its messages: many wait for their level when a slave stands still."""
 
-    order: PublishOrder
+    ack: Ack | None
+    timeout_s: float | None
     term: Term
     written: "asyncio.Future[WrittenFrame]"
 

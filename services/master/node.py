@@ -14,7 +14,6 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.pinning import Pins
-from dittomq.broker.reading import Readable
 from dittomq.broker.registration import Identity, registration
 from dittomq.broker.role import Grant
 from dittomq.broker.watching import StatusWatches
@@ -32,6 +31,7 @@ from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, topics_of_queues
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.reads import Readable
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.leadership import Lead
@@ -111,8 +111,11 @@ class MasterNode:
         return self._config.node.broker_id
 
     def answerer(self) -> Answerer:
-        """Who answers a call that comes now."""
-        return Answerer(self.name, self.epoch, None if self.term is None else self.term.written)
+        """Who answers a call that comes now; with the log's end unless `term_to_write_in` refuses."""
+        log_end = None
+        with contextlib.suppress(NotMaster, NotReady):
+            log_end = self.term_to_write_in().written
+        return Answerer(self.name, self.epoch, log_end)
 
     @property
     def grant(self) -> Grant | None:
@@ -285,6 +288,8 @@ class MasterNode:
             term.end("another replica took this node's place at the nameserver", lost)
         elif newest.epoch > term.opened.epoch:
             term.end(f"nameservers know of epoch {newest.epoch}, newer than {term.opened.epoch}", newest)
+        elif news.taken and newest.epoch == term.opened.epoch and newest.opener_id not in {None, self.node_id}:
+            term.end(f"node {newest.opener_id} of its group leads, which opened epoch {newest.epoch} too", newest)
 
     async def mark_ends(self, term: Term) -> None:
         """Remember where the ends are, twice a second, so that lags can be told as times; until cancelled."""
@@ -307,7 +312,9 @@ class MasterNode:
         if self.term is None and not accept_loss:
             raise NotReady(self._config.name, self.why_not_leading())
         if self.term is None:
-            self._parts.recovery.accept_loss()
+            missing = await self._parts.recovery.accept_loss()
+            if missing:
+                raise NotPermitted(f"refused: {self._config.name} cannot lead all the same; it waits for {missing}")
             await self._parts.replication.wait_for_term()
         assert self.term is not None
         return RoleChange(self.term.opened.epoch, self._accepted_loss)

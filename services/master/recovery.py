@@ -60,6 +60,7 @@ class Recovery:
         self._dispatcher = parts.dispatcher
         self._clock = parts.clock
         self._bell = asyncio.Event()
+        self._word: asyncio.Future[str] | None = None  # the operator's, until it is known whether it goes past all that is missing
         self._confirmed_of: dict[str, PhysicalOffset] = {}
         self.waiting_for = "its log to be read"
         self.confirmed = PhysicalOffset(0)  # of what was taken over
@@ -85,10 +86,12 @@ class Recovery:
         self._leadership.nameservers_say(news.newest, settled=news.settled, id_taken=news.refusal if news.taken else "")
         self._bell.set()
 
-    def accept_loss(self) -> None:
-        """The operator lets this master lead."""
+    async def accept_loss(self) -> str:
+        """The operator lets this master lead; empty when it is about to. Else what no word goes past: then the word counts no more."""
         self._leadership.accept_loss()
+        self._word = self._word or asyncio.get_running_loop().create_future()
         self._bell.set()
+        return await asyncio.shield(self._word)
 
     async def run(self, peers: Peers) -> Lead | Follow:
         """Return when this node may lead, or must be another's slave; raises StoreFailed when the disk fails."""
@@ -100,6 +103,7 @@ class Recovery:
                     if self._own.stopped.lacks_most:
                         await self.when_there_is_room(lambda: self._take_tables(peers))
                     self.waiting_for = ""
+                    self._weigh_word("")
                     return decision
                 case Follow():
                     self.waiting_for = f"its end: node {decision.opener_id} of its group has opened epoch {decision.epoch}"
@@ -108,6 +112,7 @@ class Recovery:
                     await self._take_over(decision, peers)
                 case Wait() | Refuse():
                     self._say(decision)
+                    self._weigh_word(self.waiting_for)
                     if await self._rang() and self._store.unread.ranges:
                         peers.mend()
                 case _:
@@ -124,6 +129,12 @@ class Recovery:
     async def _wait_for_room(self, full: DiskFull) -> None:
         self.waiting_for = f"room on its disk: {full}"
         await asyncio.sleep(_ROOM_S)
+
+    def _weigh_word(self, missing: str) -> None:
+        if self._word is not None:
+            self._leadership.accept_loss(accepted=not missing)
+            self._word.set_result(missing)
+            self._word = None
 
     def _say(self, decision: Wait | Refuse) -> None:
         words = decision.why if isinstance(decision, Wait) else f"an operator: {decision.why}"

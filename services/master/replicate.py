@@ -9,26 +9,27 @@ from typing import assert_never
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.digesting import digest_of
+from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, NeedsOperator, Refused
+from dittomq.errors import CorruptRecord, DittoError, NeedsOperator
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, SlaveAck, Verdict
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterSession
-from dittomq.replication.pacing import MOST_CHUNK_BYTES, SlavePace, chunk_bytes
+from dittomq.replication.pacing import SlavePace, chunk_bytes
 from dittomq.routes import DataVersion, Opening
+from services.master.inbox import Inbox, SlaveSaid
 from services.master.slaves import SlaveRecord
 from services.master.term import Term
 
-SlaveSaid = Hello | SlaveAck | LeafDigests
 MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
 
 LeavesJudged = master_events.LeafDiffers | master_events.LeavesCompared
+Found = master_events.DigestsCompared | master_events.HeartbeatReady
 
-_INBOX_EVENTS = 256
 _CONFIRMED_WAITS_S = 0.005
 
 
@@ -65,7 +66,7 @@ class SlaveStream:
         self._session = core
         self._record = record
         self._send = send
-        self._inbox: deque[SlaveSaid] = deque()
+        self._inbox = Inbox()
         self._ended = False
         self._moved = True
         self._written = PhysicalOffset(0)
@@ -73,30 +74,32 @@ class SlaveStream:
         self._ticked = False
         self._held: _Held | None = None
         self._degraded: Degraded = ()
-        self._to_digest: asyncio.Queue[master_events.PrepareHeartbeat] = asyncio.Queue(1)  # the session has one under way at a time
-        self._digested: master_events.HeartbeatReady | None = None
+        self._to_compare: asyncio.Queue[master_events.CompareDigests] = asyncio.Queue(1)  # of each the session has one under way at a time
+        self._to_digest: asyncio.Queue[master_events.PrepareHeartbeat] = asyncio.Queue(1)
+        self._found: deque[Found] = deque()
         self._due: asyncio.TimerHandle | None = None
         self._bell = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
 
     async def run(self, hello: Hello, said: AsyncIterator[SlaveSaid]) -> None:
-        """Serve until the slave leaves; raises NeedsOperator or Refused when the session drops it."""
-        await self._handle(hello)
+        """Serve until the slave leaves; raises NeedsOperator when the session drops it, CorruptRecord or StoreFailed."""
+        await self._inbox.put(hello)
+        self._bell.set()
         unlisten = self._parts.term.listen(self._log_moved)
         try:
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(self._listen(said))
                 ticking = tasks.create_task(self._tick())
+                comparing = tasks.create_task(self._compare_hellos())
                 digesting = tasks.create_task(self._digest_steps())
                 try:
                     await self._work()
                 finally:
                     listening.cancel()
                     ticking.cancel()
+                    comparing.cancel()
                     digesting.cancel()
-        except* Refused as refused:
-            raise refused.exceptions[0] from None
+        except* DittoError as problems:
+            raise problems.exceptions[0] from None
         finally:
             unlisten()
             for timer in (self._late, self._due):
@@ -106,10 +109,7 @@ class SlaveStream:
     async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
         try:
             async for event in said:
-                if len(self._inbox) >= _INBOX_EVENTS:  # the slave waits: nothing more is read from its stream
-                    self._room.clear()
-                    await self._room.wait()
-                self._inbox.append(event)
+                await self._inbox.put(event)
                 self._bell.set()
         finally:
             self._ended = True
@@ -121,14 +121,22 @@ class SlaveStream:
             self._ticked = True
             self._bell.set()
 
+    async def _compare_hellos(self) -> None:
+        """It may take long: the session has the slave wait meanwhile."""
+        while True:
+            self._tell_found(await self._compare(await self._to_compare.get()))
+
     async def _digest_steps(self) -> None:
         """Old bytes are read beside the stream, which does not wait for them."""
         store = self._parts.store
         while True:
             step = await self._to_digest.get()
             digest = await digest_of(store, self._parts.lane, max(step.start, store.min_offset), step.end)
-            self._digested = master_events.HeartbeatReady(digest, store.min_offset)
-            self._bell.set()
+            self._tell_found(master_events.HeartbeatReady(digest, store.min_offset))
+
+    def _tell_found(self, found: Found) -> None:
+        self._found.append(found)
+        self._bell.set()
 
     def _log_moved(self) -> None:
         """Bytes leave at once. That something was confirmed waits a moment for bytes to travel with."""
@@ -149,16 +157,13 @@ class SlaveStream:
             await self._bell.wait()
             self._bell.clear()
             while self._inbox and not self._ended:
-                event = self._inbox.popleft()
-                self._room.set()
-                await self._handle(event)
+                await self._handle(self._inbox.take())
             if self._moved:
                 self._moved = False
                 self._written = self._parts.term.written
                 await self._handle(self._log_now())
-            if self._digested is not None:
-                digested, self._digested = self._digested, None
-                await self._handle(digested)
+            while self._found and not self._ended:
+                await self._handle(self._found.popleft())
             if self._ticked:
                 self._ticked = False
                 await self._handle(master_events.Tick())
@@ -190,8 +195,7 @@ class SlaveStream:
                 self._record.acked(command.received, command.flushed, command.applied)
                 self._parts.term.slave_at(self._record.node, command.received, command.flushed)
             case master_events.SendVerdict():
-                self._record.become("catching up", self._parts.clock)
-                await self._send(command.verdict)
+                await self._send_verdict(command.verdict)
             case master_events.SendHeartbeat(said) | master_events.SendProbe(said):
                 await self._send(said)
             case master_events.SendDegraded():
@@ -200,7 +204,7 @@ class SlaveStream:
             case master_events.PrepareHeartbeat():
                 self._to_digest.put_nowait(command)
             case master_events.CompareDigests():
-                return await self._compare(command)
+                self._to_compare.put_nowait(command)
             case master_events.CompareLeaves():
                 return await self._compare_leaves(command.leaves)
             case master_events.NoteEqual():
@@ -215,6 +219,14 @@ class SlaveStream:
             case _:
                 assert_never(command)
         return None
+
+    async def _send_verdict(self, verdict: Verdict) -> None:
+        """Raises NeedsOperator where confirmed bytes are missing here: a slave that is to give some up may be the one that has them."""
+        refusal = self._parts.term.refuses_writes
+        if refusal and verdict.action in {VerdictAction.TRUNCATE, VerdictAction.RESYNC}:
+            raise NeedsOperator(self._parts.node, refusal)
+        self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
+        await self._send(verdict)
 
     async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:
         """Send it when it is due: until then what happens is handled, and what is confirmed goes ahead of it."""
@@ -269,9 +281,9 @@ class SlaveStream:
         raise CorruptRecord(self._parts.node, start, "it was not whole when it was to be sent")
 
     async def _compare(self, command: master_events.CompareDigests) -> master_events.DigestsCompared:
-        """What is not whole here is not compared, so nothing behind it is proven either."""
+        """What is not whole here is not compared, so nothing behind it is proven either, whatever was before it was damaged."""
         store = self._parts.store
-        equal_end = command.proven
+        equal_end = PhysicalOffset(store.damage.whole_end(command.proven))
         for theirs in sorted(command.digests, key=lambda digest: digest.start):
             ours = await digest_of(store, self._parts.lane, theirs.start, theirs.end)
             if ours is not None and ours != theirs:
@@ -304,18 +316,9 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
     if differing is None:
         return master_events.LeavesCompared(None, ours_whole=True)
     first, end = PhysicalOffset(leaves.start + differing * size), PhysicalOffset(min(leaves.end, leaves.start + (differing + 1) * size))
-    looked_at = store.verify(leaves.start, end)
-    if looked_at.damaged:
-        return master_events.LeavesCompared(PhysicalOffset(looked_at.damaged[0].start), ours_whole=False)
+    store.verify(leaves.start, end)
+    if damaged := store.damage.within(leaves.start, end):
+        return master_events.LeavesCompared(PhysicalOffset(damaged[0].start), ours_whole=False)
     if end - first > 1:
         return master_events.LeafDiffers(first, end)
-    return master_events.LeavesCompared(_record_at(store, first), ours_whole=True)
-
-
-def _record_at(store: Store, first: PhysicalOffset) -> PhysicalOffset:
-    """Where the record begins that holds this byte."""
-    looked_at = store.verify(first, first + 1)
-    position = looked_at.start if looked_at.end > looked_at.start else max(store.min_offset, store.segment_of(first)[0])
-    while position < first and (records := store.read_records(position, first, MOST_CHUNK_BYTES)):
-        position = PhysicalOffset(position + len(records))
-    return position
+    return master_events.LeavesCompared(record_start(store, first), ours_whole=True)

@@ -16,8 +16,9 @@ from dittomq.replication.master_session import MasterLog, MasterSession, Session
 from dittomq.replication.seats import Seat, Seats
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
+from services.master.inbox import SlaveSaid
 from services.master.recovery import Recovery
-from services.master.replicate import MasterSays, SlaveSaid, SlaveStream, StreamParts
+from services.master.replicate import MasterSays, SlaveStream, StreamParts
 from services.master.slaves import SlaveRecord
 from services.master.term import Term
 
@@ -91,6 +92,7 @@ class Replication:
         for loser in losers:
             self._streams[loser].problem = "a newer stream took its place"
             self._streams[loser].ends.set()
+        self._let_disks_go(hello)
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
             record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
@@ -98,6 +100,15 @@ class Replication:
         record.become("waiting", self._clock)
         stream = self._streams[seat] = _Stream(seat, record)
         return stream
+
+    def _let_disks_go(self, hello: Hello) -> None:
+        """One disk is one copy, of the node that spoke for it last, whether or not the one before is still connected."""
+        for record in self.records.values():
+            is_same_node, is_same_disk = record.node == hello.node, record.replica_uuid == hello.replica_uuid
+            if is_same_node != is_same_disk:
+                record.disk_gone()
+                if self._term is not None:
+                    self._term.disk_gone(record.node, "it has another disk" if is_same_node else f"its disk serves {hello.node}")
 
     def _leave_seat(self, stream: "_Stream") -> None:
         stream.record.dropped(stream.problem or "it left, or its connection broke", self._clock)
@@ -112,7 +123,7 @@ class Replication:
     ) -> None:
         term = await self._wait_to_lead(hello, send)
         record, seat = stream.record, stream.seat
-        record.proven_equal = min(record.proven_equal, hello.end)
+        record.proven_equal = min(record.proven_equal, hello.end, hello.verified_equal)
         parts = StreamParts(
             term=term,
             store=self._store,

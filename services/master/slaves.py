@@ -34,6 +34,11 @@ class SlaveRecord:
         """The slave said what it holds."""
         self.received, self.flushed, self.applied = received, flushed, applied
 
+    def disk_gone(self) -> None:
+        """What was known of its disk says nothing of this slave any more: another one has it."""
+        self.received = self.flushed = self.applied = None
+        self.proven_equal = PhysicalOffset(0)
+
     def dropped(self, reason: str, clock: Clock) -> None:
         """Its stream ended."""
         self.last_drop_reason, self.last_drop_ms = reason, clock.wall_ms()

@@ -114,7 +114,7 @@ class StatusBoard:
             received_lag_s=self._ends.lag_s(record.received, end, now),
             flushed_lag_s=self._ends.lag_s(record.flushed, end, now),
             applied_lag_s=self._confirmed_ends.lag_s(record.applied, confirmed, now),
-            proven_equal=record.proven_equal or None,
+            proven_equal=self._store.damage.whole_end(record.proven_equal) or None,
             since_ms=since_ms,
             transfer_bytes_per_s=record.sent.bytes_per_s(now),
             last_drop_reason=reason,

@@ -76,7 +76,7 @@ class Term:
 
     def on_flushed(self, end: PhysicalOffset) -> None:
         """The writer has synced up to `end`."""
-        self.flushed = end
+        self.flushed = max(self.flushed, end)  # two threads sync: the later end may be told first
         self._master_moved()
 
     def slave_at(self, node: str, received: PhysicalOffset, flushed: PhysicalOffset) -> None:
@@ -84,6 +84,13 @@ class Term:
         if self.is_over:
             return
         self.confirm.slave_at(node, received=received, flushed=flushed, now=self._clock.monotonic())
+        self._moved()
+
+    def disk_gone(self, node: str, why: str) -> None:
+        """What the slave acknowledged is not on a disk of its own any more."""
+        if self.is_over:
+            return
+        self.confirm.disk_gone(node, why, now=self._clock.monotonic())
         self._moved()
 
     def stop_writes(self, why: str) -> None:

@@ -255,10 +255,10 @@ class Master:
         turns = Turns()
 
         def topics() -> Topics:
-            return Topics(metadata.table(TOPICS).rows, config.name, turns.take, clock.wall_ms())
+            return Topics(topic_changes.writable(), config.name, turns.take, clock.wall_ms())
 
         topic_reads = TopicReads(config.name, metadata, store, lanes.reads)
-        topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch)
+        topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
         ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
         clients = [
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),

@@ -9,12 +9,12 @@ import structlog
 
 from dittomq.broker.fetching import LogSource
 from dittomq.broker.heard import load_heard, save_heard
-from dittomq.broker.reading import Readable
 from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.reads import Readable
 from dittomq.replication.events import Hello
 from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
@@ -247,9 +247,10 @@ class Follower:
                 await self._session(line, source, replica, ears)
             except ToldToCopyAnew as told:
                 self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
-                await self.degraded.end_at(told.order.agreed)
-                self._own.learn(told.order.agreed)
-                await self._own.keep_confirmed()
+                if replica is self._own:  # what a copy agrees on says nothing of the bytes of the own store
+                    await self.degraded.end_at(told.order.agreed)
+                    self._own.learn(told.order.agreed)
+                    await self._own.keep_confirmed()
                 ears, replica = self.resync, await self.resync.begin(told.order)
 
     async def _session(self, line: ReplicationLine, source: LogSource, replica: Replica, ears: "Follower | Resync") -> None:
@@ -265,7 +266,8 @@ class Follower:
         if self._told.epoch > self._heard.epoch:
             await self._hear(self._told)
         hello = await describe()
-        held = SlaveLog(hello.lineage, hello.min_offset, Stored(hello.end, hello.flushed, replica.applied), hello.heard)
+        stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset)
+        held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
         core = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),

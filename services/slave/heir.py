@@ -136,7 +136,8 @@ class Heir:
             stepped = await parts.replicas.step_down(self._address_of[master], order)
         except OutOfReach:
             return await self._look_for_step_down(master), (master,)
-        gone = replace(heard[master], stance=Stance.FOLLOWING, end=stepped.end, confirmed=stepped.end, stepped_down_at=stepped.end)
+        end = stepped.end
+        gone = replace(heard[master], stance=Stance.FOLLOWING, end=end, confirmed=end, stepped_down_at=end, successor=own.node)
         return {**heard, master: gone}, (master, *(node for node in stepped.in_sync if node != own.node))
 
     async def _look_for_step_down(self, master: str) -> dict[str, Standing]:

@@ -11,13 +11,16 @@ from dittomq.rpc.channel import Channels, typed
 from dittomq.wire import replication as wire
 from services.slave.stream import MasterSaid, SlaveSays
 
+_Call = grpc.aio.StreamStreamCall[pb.ReplicateRequest, pb.ReplicateResponse]
+
 
 class ReplicationLine:
-    """Opened when made; hang up when done."""
+    """Opened by the first word on it, for a master does not wait long for a hello, which may take long to make; hang up when done."""
 
     def __init__(self, channels: Channels, address: str) -> None:
         self._address = address
-        self._call = channels.stub(ReplicationServiceStub, address).Replicate()
+        self._channels = channels
+        self._opened: _Call | None = None
 
     async def read(self) -> MasterSaid | None:
         """What the master says next, None when it has left."""
@@ -38,4 +41,11 @@ class ReplicationLine:
 
     def hang_up(self) -> None:
         """End the stream."""
-        self._call.cancel()
+        if self._opened is not None:
+            self._opened.cancel()
+
+    @property
+    def _call(self) -> "_Call":
+        if self._opened is None:
+            self._opened = self._channels.stub(ReplicationServiceStub, self._address).Replicate()
+        return self._opened

@@ -159,6 +159,7 @@ class SlaveNode:
             topics=parts.metadata.table(TOPICS).version,
             degraded=self._follower.degraded.ranges,
             unread_bytes=newest.store.unread.total_bytes,
+            successor="" if grant is None else grant.other,
         )
 
     def status(self) -> HaStatus:

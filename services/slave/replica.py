@@ -7,6 +7,7 @@ import structlog
 from dittomq.broker.digesting import digest_of
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
+from dittomq.broker.record_starts import record_start
 from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
@@ -68,8 +69,8 @@ class Replica:
 
     @property
     def verified(self) -> PhysicalOffset:
-        """Up to here this copy was proven equal to its master's."""
-        return self._verified.end
+        """Up to here this copy was proven equal to its master's; nothing behind what is damaged counts."""
+        return PhysicalOffset(self.store.damage.whole_end(self._verified.end))
 
     def learn(self, confirmed: PhysicalOffset) -> None:
         """The group's confirmed end."""
@@ -103,7 +104,14 @@ class Replica:
         """What is to be done now and then: ASYNC_FLUSH flushes, what was verified is written down."""
         if self.flushes_late and self.copy.flushed < self.copy.received:
             await self.copy.flush()
-        verified = self._verified
+        await self._keep_verified()
+
+    async def _keep_verified(self) -> None:
+        """Durably remember what is proven now. What was damaged is not, also when it is mended: who gave the bytes was not the master."""
+        store = self.store
+        noted = await self.parts.files.call(store.take_doubt) if store.is_doubted else None
+        end = self.verified if noted is None else min(self.verified, noted)
+        self._verified = verified = replace(self._verified, end=end)
         if verified != self._verified_kept:
             await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
             self._verified_kept = verified
@@ -114,8 +122,9 @@ class Replica:
         await parts.store_lane.call(store.sync)
         await self.copy.settle()
         self.confirmed = self.known_confirmed  # what a master confirmed of bytes that never came says nothing of another one's
-        verified = self._verified
         digests = await self._digests()
+        await self._keep_verified()
+        verified = self._verified
         return Hello(
             cluster=config.node.cluster,
             broker=config.node.broker,
@@ -139,20 +148,27 @@ class Replica:
     async def _digests(self) -> tuple[RangeDigest, ...]:
         """Of the newest ranges and of the one that is known to differ; none of those that are not whole here."""
         parts, store = self.parts, self.store
-        extent = Extent(store.min_offset, store.end, self.known_confirmed, self._verified.end, store.segment_bytes)
+        extent = Extent(store.min_offset, store.end, self.known_confirmed, self.verified, store.segment_bytes)
         ranges = hello_ranges(extent, parts.config.replication.proof_bytes_per_s)
         ranges += [self._differs] if self._differs is not None else []
         found = [await digest_of(store, parts.reads, start, end) for start, end in ranges]
         return tuple(digest for digest in found if digest is not None)
 
     async def cut(self, to: PhysicalOffset, reason: str) -> None:
-        """Cut the log and all that hangs on it, durably."""
+        """Cut the log and all that hangs on it, durably.
+
+        Where a record lies over `to` the log is not the master's from its start on: it goes too, and StreamEnded is raised, because the
+        session does not know of that.
+        """
+        asked, to = to, await self.parts.store_lane.call(lambda: record_start(self.store, to))
         log.warning("log_cut", node=self.parts.config.name, to=to, end=self.copy.received, reason=reason)
         async with self.parts.dispatcher.cutting(to):
             await self.copy.cut(to)
         self.confirmed = min(self.confirmed, to)
         self._verified = replace(self._verified, end=min(self._verified.end, to))
         self._differs = None
+        if to < asked:
+            raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
 
     @property
     def holds_nothing(self) -> bool:

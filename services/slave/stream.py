@@ -171,7 +171,7 @@ class MasterStream:
 
     def _stored_now(self) -> slave_events.Stored:
         log = self._parts.log
-        return slave_events.Stored(log.received, log.flushed, self._parts.ears.applied)
+        return slave_events.Stored(log.received, log.flushed, self._parts.ears.applied, self._parts.store.min_offset)
 
     async def _handle(self, event: slave_events.Event) -> None:
         for command in self._session.handle(event, self._parts.clock.monotonic()):
@@ -219,9 +219,9 @@ class MasterStream:
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
         """Own damage is mended, and nobody cut for it."""
         store = self._parts.store
-        found = await self._parts.reads.call(lambda: store.verify(probe.start, probe.end))
-        if found.damaged:
-            low, high = found.damaged[0]
+        await self._parts.reads.call(lambda: store.verify(probe.start, probe.end))
+        if damaged := store.damage.within(probe.start, probe.end):
+            low, high = damaged[0]
             return slave_events.DamageFound(PhysicalOffset(low), PhysicalOffset(high))
         digests = await self._parts.reads.call(lambda: tuple(store.leaf_digests(probe.start, probe.end, leaf_bytes=probe.leaf_bytes)))
         await self._say(LeafDigests(probe.start, probe.end, digests))

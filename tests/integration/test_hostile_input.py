@@ -75,8 +75,10 @@ PUBLISHES = {
     "no message": (pb.PublishRequest(), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
     "a topic that is a path": (publish(message=message(topic="../../etc/passwd")), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
     "a topic with a line break": (publish(message=message(topic="a\r\nb\0")), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
-    "a topic of a megabyte": (publish(message=message(topic="a" * MIB)), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
+    "a topic of 8 MiB": (publish(message=message(topic="a" * 8 * MIB)), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
     "properties over 32 KiB": (publish(message=message(properties={"k": "v" * 33_000})), (INVALID, "MESSAGE_TOO_LARGE")),
+    "a tag of 8 MiB": (publish(message=message(tag="t" * 8 * MIB)), (INVALID, "MESSAGE_TOO_LARGE")),
+    "a million keys": (publish(message=message(keys=["k"] * 1_000_000)), (INVALID, "MESSAGE_TOO_LARGE")),
     "a property with a separator": (publish(message=message(properties={"k": "a\x01b"})), (INVALID, "INVALID_FIELD")),
     "our own property": (publish(message=message(properties={"__CRC32#": "0"})), (INVALID, "INVALID_FIELD")),
     "a key with a space": (publish(message=message(keys=["a b"])), (INVALID, "INVALID_FIELD")),
@@ -99,6 +101,8 @@ PULLS = {
     "a negative wait": (pull(wait=Duration(seconds=-5)), (INVALID, "INVALID_FIELD")),
     "a token that is none": (pull(at_least="1.2"), (INVALID, "INVALID_FIELD")),
     "a token with a huge offset": (pull(at_least=f"1.{2**70}.a"), (INVALID, "INVALID_FIELD")),
+    "a million tags": (pull(tag="||".join(map(str, range(1_000_000)))), (INVALID, "INVALID_FIELD")),
+    "a tag of 8 MiB": (pull(tag="t" * 8 * MIB), (INVALID, "INVALID_FIELD")),
     "a topic that is a path": (pull(topic="../commitlog"), (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")),
 }
 PIN_ID = "0123456789abcdef0123456789abcdef"

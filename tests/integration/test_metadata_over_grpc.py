@@ -28,14 +28,14 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.rpc.metadata_source import RemoteMetadata
 from tests.support.lanes import InlineLane
-from tests.support.metadata_node import FakeTopicStore, MetadataNode
+from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way
 
 
 @asynccontextmanager
 async def serving(node: MetadataNode, changes: TopicChanges | None = None) -> AsyncIterator[str]:
     """The address of a broker that answers from the node's tables."""
     store = FakeTopicStore()
-    master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1)
+    master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
     server = grpc.aio.server(interceptors=[CallInterceptor(lambda: Answerer("a/0", 1), OsClock(), random.Random(1), Unobserved())])
     metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata), server)
     reads = TopicReads("a/0", node.metadata, store, InlineLane())

@@ -15,8 +15,8 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.client import Client, Message, NotStored, OutcomeUnknown
 from dittomq.doors.clock import OsClock
-from dittomq.errors import OutOfReach, TopicNotFound
-from tests.support.fake_broker import FakeBroker, FakeNameserver, Log, Reply, interceptor, node_of
+from dittomq.errors import DiskFull, OutOfReach, TopicNotFound
+from tests.support.fake_broker import FakeBroker, FakeNameserver, Log, Refuse, Reply, interceptor, node_of
 
 
 class Server:
@@ -69,6 +69,19 @@ def test_many_threads_publish_through_one_producer_and_read_it_back() -> None:
 
     assert sorted(read, key=int) == [str(at) for at in range(400)]
     assert [read[receipt.queue_offset] for receipt in receipts] == [str(at) for at in range(400)]
+
+
+def test_what_was_handed_over_before_an_iterable_failed_and_is_not_stored_is_raised_when_the_block_is_left() -> None:
+    server = Server()
+    server.broker.script.append(Refuse(DiskFull("a/0", 0, 1)))
+
+    def source() -> Iterator[Message]:
+        for at in range(3_000):
+            yield Message("orders", f"{at}".encode())
+        raise KeyError("mine")
+
+    with server.running() as mq, pytest.raises(NotStored), mq.producer() as orders, pytest.raises(KeyError):
+        orders.publish_many(source(), on_failure="return")
 
 
 def test_an_iterable_is_read_in_the_callers_thread() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from dittomq.cli.app import run
 from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import items, open_on_disk
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
@@ -24,6 +25,7 @@ from tests.interop.written import copy, log_bytes, open_store, read_all
 from tests.support.differing import first_difference
 from tests.support.real_group import SEGMENT_BYTES
 from tests.support.stores import frame, open_epoch
+from tests.support.written_again import not_written_again
 
 SIZES = KeySizes(slots=500, entries=2_000)
 INDEX: dict[str, int | str] = {"maxHashSlotNum": SIZES.slots, "maxIndexNum": SIZES.entries}
@@ -63,6 +65,13 @@ def test_log_dump_shows_every_field_of_each_as_rocketmqs_store_reads_it(filled: 
     dumped = {line["start_offset"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
     shown = [in_rocketmqs_words(dumped[each["position"]]) for each in filled.records]
     assert first_difference(shown, [normal(each) for each in filled.records]) == ""
+
+
+def test_each_is_written_here_from_its_fields_byte_for_byte_as_rocketmq_wrote_it(filled: Filled) -> None:
+    found = [item for item in items(open_on_disk(OsStorage(filled.folder), str(filled.folder))) if item.record is not None]
+
+    assert {item.start for item in found} >= {line["position"] for line in filled.records}
+    assert not_written_again(filled.folder, found) == []
 
 
 def test_every_one_that_a_queue_knows_is_read_here_as_the_java_client_reads_it(filled: Filled, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tests.interop.written import AGAIN, DELETED, Written, copy, open_store, rea
 from tests.support.differing import first_difference
 from tests.support.real_group import SEGMENT_BYTES
 from tests.support.stores import frame, open_epoch
+from tests.support.waiting import eventually
 
 
 def test_new_messages_of_a_topic_made_again_here_are_read_there_from_the_logs_second_segment_on(
@@ -41,7 +42,8 @@ def test_a_topic_deleted_here_and_made_again_there_shows_the_new_messages_here(r
     with Peer(rocketmq, folder, SEGMENT_BYTES) as peer:
         peer.create(DELETED, 1)
         peer.produce(DELETED, 0, [Outgoing(b"made again there, %d" % number) for number in range(3)])
-        there = [Seen.pulled(line) for line in peer.read(DELETED)]
+        told = eventually(lambda: lines if len(lines := peer.read(DELETED)) == 3 else [], "its queue holds all of them")
+        there = [Seen.pulled(line) for line in told]
         peer.close()
     store = open_store(folder)
     here = [each for each in read_all(store) if each.topic == DELETED]

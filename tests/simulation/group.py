@@ -60,6 +60,12 @@ class Group:
         self.node(name).start()
 
 
+async def bodies(mq: AsyncClient, node: str) -> list[bytes]:
+    """What that node lets read of queue 0 of "orders", from its first message on."""
+    page = await mq.reader("orders", queue=0, node=node, max_messages=100).pull(0)
+    return [message.body for message in page.messages]
+
+
 def play(story: Story, shape: Shape = SYNC, seed: int = 1) -> None:
     """Let a client live the story; what it raises, raises here."""
     world = World(seed)

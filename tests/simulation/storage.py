@@ -1,6 +1,7 @@
 """The storage door: one process's view of its machine's disk, with faults."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ class Faults:
     """What is wrong with a disk. They stay until they are taken back."""
 
     slowness: float = 1.0
+    read_bytes_per_s: float = math.inf
     failing_syncs: int = 0
     """So many of the next syncs fail."""
     sync_failed: Callable[[], None] = _nobody
@@ -248,7 +250,9 @@ class SimulatedFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         self._begin()
-        return self._inode.read(length, offset)
+        content = self._inode.read(length, offset)
+        self._storage.spend(len(content) / self._storage.faults.read_bytes_per_s)
+        return content
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         disk = self._storage.disk

@@ -104,6 +104,19 @@ async def read_from(mq: AsyncClient, node: str) -> list[bytes]:
     return bodies
 
 
+async def most_proven_while_damaged(mq: AsyncClient, machine: str) -> int:
+    """Wait until a node has found its damage and a copy has mended it; the most that a/1, or its master, called proven meanwhile."""
+    most = damaged = 0
+    while damaged == 0 or (await view(mq, machine)).damaged_bytes:
+        with contextlib.suppress(DittoError):
+            own, master = await view(mq, machine), await mq.admin.ha_status("a/0")
+            proven = [each.proven_equal or 0 for each in (own, *master.nodes) if each.node == "a/1" and each.state != "gone"]
+            most = max(most, *proven, 0) if own.damaged_bytes else most
+            damaged += own.damaged_bytes or 0
+        await asyncio.sleep(0.02)
+    return most
+
+
 def equal_copies(group: Group) -> None:
     """The logs on all disks are the same, record by record, and whole."""
     logs = [parse_log(group.cluster.files(machine)).content for machine in _ALL]
@@ -206,6 +219,26 @@ def test_power_that_is_lost_in_the_middle_of_mending_loses_nothing(operations: i
     play(story, _THREE_COPIES)
 
 
+def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_before_it_is_mended() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        await whole(mq)
+        await group.kill("a2")
+        await group.kill("a1")
+        flip(group, "a0", 90_000)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await read_from(mq, "a/0")
+
+        group.node("a1").start()
+
+        assert await most_proven_while_damaged(mq, "a0") <= 90_000
+        group.node("a2").start()
+        await whole(mq)
+
+    play(story, _THREE_COPIES)
+
+
 @pytest.mark.parametrize("segment", [0, 2, -1])
 def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_equal(segment: int) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
@@ -221,6 +254,8 @@ def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_
             disk.sync_folder("commitlog")
 
         group.node("a1").start()
+        if segment >= 0:
+            assert await most_proven_while_damaged(mq, "a1") <= segment * _SEGMENT
         await group.in_sync(mq)
         await publish(mq, [b"written meanwhile"])
 

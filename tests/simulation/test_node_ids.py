@@ -9,14 +9,17 @@ from dittomq.broker.config import StoreTable
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, PutStatus
 from dittomq.errors import NodeIdTaken
-from services.master.config import MasterConfig, NodeTable
+from services.master.config import MasterConfig, Mode, NodeTable, ReplicationTable
 from services.master.wiring import serve as serve_master
+from services.slave.config import FlushMode
 from tests.simulation.group import Group
 from tests.simulation.group import play as play_group
-from tests.simulation.shapes import NAMESERVER
+from tests.simulation.shapes import NAMESERVER, Shape
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master
+
+THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH)
 
 
 @pytest.fixture
@@ -114,3 +117,24 @@ def test_a_master_that_is_refused_its_id_opens_no_epoch_however_often_it_is_star
         assert (await mq.admin.ha_status("a9:10911")).writable
 
     play_group(story)
+
+
+def test_one_disk_that_comes_back_under_another_slaves_name_is_still_one_copy() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await group.kill("a2")
+        async with mq.producer(on_weak="return", timeout_s=30) as orders:
+            sending = asyncio.ensure_future(orders.publish("orders", b"on two disks", queue=0))
+            await asyncio.sleep(1)
+            await group.kill("a1")
+            group.node("a2").disk = group.node("a1").disk
+            group.node("a2").start()
+            receipt = await sending
+
+        assert receipt.status is not PutStatus.PUT_OK
+        assert {copy.node for copy in receipt.copies} == {"a/0", "a/2"}
+        seen = {view.node: view for view in (await mq.admin.ha_status("a/0")).nodes}
+        assert (seen["a/1"].flushed, seen["a/2"].flushed) == (None, seen["a/0"].flushed)
+        assert (await mq.admin.ha_status("a/0")).degraded
+
+    play_group(story, THREE_COPIES)

@@ -14,15 +14,10 @@ from services.master.config import Mode, ReplicationTable
 from services.master.node import MasterNode
 from services.slave.config import FlushMode
 from tests.simulation.bugs.patches import Patches
-from tests.simulation.group import Group, play
+from tests.simulation.group import Group, bodies, play
 from tests.simulation.shapes import Shape
 
 TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
-
-
-async def bodies(mq: AsyncClient, node: str) -> list[bytes]:
-    page = await mq.reader("orders", queue=0, node=node, max_messages=100).pull(0)
-    return [message.body for message in page.messages]
 
 
 async def is_followed(mq: AsyncClient, master: str, slave: str) -> None:

@@ -298,3 +298,32 @@ def test_a_lone_message_lingers_no_longer_than_asked() -> None:
         assert len(town.master.frames) == 2
 
     ClientTown().play(story)
+
+
+def test_a_message_that_has_lingered_behind_a_frame_in_flight_leaves_with_its_answer_and_time_passes_until_then() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer(linger_s=0.005) as orders, asyncio.TaskGroup() as tasks:
+            town.master.gate = asyncio.Event()
+            tasks.create_task(orders.publish("orders", b"first"))
+            await asyncio.sleep(0.1)
+            tasks.create_task(orders.publish("orders", b"second"))
+            await asyncio.sleep(1)
+            assert len(town.master.frames) == 1
+            town.master.gate.set()
+
+        assert town.log.bodies() == [b"first", b"second"]
+        assert town.now < 2
+
+    ClientTown().play(story)
+
+
+def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_when_it_is_back_and_time_passes_until_then() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.kill("a-0")
+        town.world.loop.call_later(5, town.restart, "a-0")
+        async with mq.producer(linger_s=0.005) as orders:
+            await orders.publish("orders", b"bound", queue=0)
+
+        assert town.log.bodies() == [b"bound"]
+
+    ClientTown().play(story)

@@ -1,6 +1,7 @@
 """A slave whose old bytes were never compared with its master's: it streams at once, and they are compared beside the stream."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from zlib_ng.zlib_ng import crc32
@@ -24,6 +25,7 @@ SHAPE = Shape(
     FlushMode.SYNC_FLUSH,
     SEGMENT,
 )
+OFTEN = replace(SHAPE.replication, heartbeat_ms=1_000)
 MESSAGES = 150
 KEPT = "dittomq/verified-equal"
 
@@ -113,6 +115,23 @@ def test_old_bytes_hold_no_stream_back_and_are_all_proven_in_steps_beside_it() -
         assert steps * 0.9 <= group.now - began <= steps + 20, "one a second"
 
     play(story, SHAPE)
+
+
+def test_a_slave_whose_disk_reads_a_step_for_longer_than_a_heartbeat_is_proven_equal_to_the_end() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        end = (await mq.admin.ha_status("a/0")).end
+        await goes_away(group)
+
+        step_s = 1.5 * OFTEN.heartbeat_ms / 1_000
+        group.node("a1").faults.read_bytes_per_s = STEP / step_s
+        group.node("a1").start()
+        began = group.now
+        await is_proven(mq, end)
+
+        assert group.now - began <= 2 * step_s * -(-end // STEP)
+
+    play(story, replace(SHAPE, replication=OFTEN))
 
 
 @pytest.mark.parametrize("number", [2, 75])

@@ -20,6 +20,7 @@ from tests.support.fake_broker import Refuse, Reply
 
 FEW = TooFewCopies("a/0", 1, 2)
 FULL = DiskFull("a/0", 0, 1)
+HALF = "\ud83d"  # of a surrogate pair: JSON may hold it, UTF-8 has none
 
 
 def messages(count: int, start: int = 0) -> list[Message]:
@@ -146,17 +147,56 @@ async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
         (Message("orders", b"", queue=4), QueueNotFound),
         (Message("order", b""), TopicNotFound),
         (Message("../etc", b""), TopicNotFound),
+        (Message(HALF, b""), InvalidField),
+        (Message("orders", b"", order_key=HALF), InvalidField),
+        (Message("orders", b"", queue=0, order_key=HALF), InvalidField),
+        (Message("orders", b"", keys=("o-17", HALF)), InvalidField),
+        (Message("orders", b"", tag=f"é{HALF}"), InvalidField),
+        (Message("orders", b"", properties={HALF: "a"}), InvalidField),
+        (Message("orders", b"", properties={"a": "\udcff"}), InvalidField),
+        (Message("orders", b"", flag=1 << 31), InvalidField),
+        (Message("orders", b"", flag=-(1 << 31) - 1), InvalidField),
+        (Message("orders", b"", flag=1.0), InvalidField),  # type: ignore[arg-type]
+        (Message("orders", b"", queue=1.0), InvalidField),  # type: ignore[arg-type]
+        (Message("orders", b"", born_ms=1 << 63), InvalidField),
     ],
 )
 def test_what_cannot_be_stored_is_refused_before_it_is_sent(message: Message, cause: type[Exception]) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
+            town.master.gate = asyncio.Event()
+            others = [asyncio.create_task(outcome(orders, b"%d" % at)) for at in range(3)]
             with pytest.raises(NotStored) as raised:
                 await orders.publish_message(message)
+            town.master.gate.set()
             outcomes = await orders.publish_many([*messages(3), message, *messages(3)], on_failure="return")
 
         assert isinstance(raised.value.cause, cause)
+        assert str(raised.value).isprintable()
+        assert {type(other.result()) for other in others} == {Receipt}
         assert outcomes.tally() == (6, 0, 1, 0)
         assert isinstance(outcomes[3], NotStored)
+
+    ClientTown().play(story)
+
+
+def test_the_ends_of_what_the_wire_carries_are_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            for flag, born_ms in ((-(1 << 31), -(1 << 63)), ((1 << 31) - 1, (1 << 63) - 1)):
+                await orders.publish_message(Message("orders", b"", keys=("\U0001f600",), flag=flag, born_ms=born_ms))
+
+        assert [one.message.flag for one in town.log.placed] == [-(1 << 31), (1 << 31) - 1]
+
+    ClientTown().play(story)
+
+
+def test_a_body_of_text_that_has_no_utf8_is_not_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish("orders", HALF)
+
+        assert isinstance(raised.value.cause, InvalidField)
 
     ClientTown().play(story)

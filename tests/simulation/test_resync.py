@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from dittomq.client import Ack
 from dittomq.errors import NotReady
-from tests.simulation.forgetful import HOLD_BYTES, OLD_S, SEGMENT, Group, play
+from tests.simulation.forgetful import HOLD_BYTES, OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.simulation.world import Power, World
 
@@ -19,9 +20,9 @@ def log_of(world: World, name: str, folder: str = "") -> ParsedLog:
     return parse_log({path.removeprefix(folder): inode.read(inode.size, 0) for path, inode in names.items() if path.startswith(prefix)})
 
 
-def told(world: World, event: str) -> list[str]:
+def told(world: World, event: str, node: str = "a/1") -> list[str]:
     """The slave's log lines of that event."""
-    return [line for line in world.transcript.lines if f" {event} node=a/1" in line]
+    return [line for line in world.transcript.lines if f" {event} node={node}" in line]
 
 
 async def away_for_too_long(group: Group) -> None:
@@ -34,22 +35,40 @@ async def away_for_too_long(group: Group) -> None:
     group.world.nodes["a1"].start()
 
 
-async def copying(world: World, times: int = 1) -> None:
+async def unconfirmed_tail(group: Group) -> None:
+    """The master a/0 dies with bytes that only it has, is away for too long while a/1 leads, and comes back to make a copy."""
+    world, old = group.world, group.world.nodes["a0"]
+    world.network.cut("a0", "a1")
+    async with group.mq.producer(Ack.MASTER_FLUSHED) as producer:
+        for _ in range(3):
+            await producer.publish("orders", bytes(8_000), queue=0)
+    old.crash(Power.KILL)
+    await world.buried()
+    world.network.heal("a0", "a1")
+    await group.mq.admin.change_role("a/1", old_master_is_stopped=True)
+    await asyncio.sleep(15)
+    await group.publish(20)
+    await asyncio.sleep(OLD_S)
+    await group.publish(4)
+    old.start()
+
+
+async def copying(world: World, times: int = 1, node: str = "a/1") -> None:
     """Wait until the slave begins to copy anew, so many times."""
     async with asyncio.timeout(60):
-        while len(told(world, "copying_anew")) < times:  # noqa: ASYNC110  # nobody tells when a log line is written
+        while len(told(world, "copying_anew", node)) < times:  # noqa: ASYNC110  # nobody tells when a log line is written
             await asyncio.sleep(0.0001)
 
 
-def segments_of_the_copy(world: World) -> list[str]:
-    return [path for path in world.nodes["a1"].disk.names.files if path.startswith("dittomq/resync/commitlog/")]
+def segments_of_the_copy(world: World, name: str = "a1") -> list[str]:
+    return [path for path in world.nodes[name].disk.names.files if path.startswith("dittomq/resync/commitlog/")]
 
 
-async def half_made(group: Group, power: Power = Power.KILL) -> ParsedLog:
+async def half_made(group: Group, power: Power = Power.KILL, name: str = "a1") -> ParsedLog:
     """The slave ends inside its copying, and comes back without a way to its master; returns what the copy holds."""
-    world, node = group.world, group.world.nodes["a1"]
+    world, node = group.world, group.world.nodes[name]
     async with asyncio.timeout(60):
-        while not segments_of_the_copy(world):  # noqa: ASYNC110  # nobody tells when a file is made
+        while not segments_of_the_copy(world, name):  # noqa: ASYNC110  # nobody tells when a file is made
             await asyncio.sleep(0.0001)
     node.crash_within(HALF_OPERATIONS, power)
     async with asyncio.timeout(60):
@@ -59,8 +78,8 @@ async def half_made(group: Group, power: Power = Power.KILL) -> ParsedLog:
     world.network.cut("a0", "a1")
     node.start()
     await asyncio.sleep(10)
-    found = log_of(world, "a1", "dittomq/resync/")
-    assert found.start < found.end < log_of(world, "a0").end
+    found = log_of(world, name, "dittomq/resync/")
+    assert found.start < found.end < log_of(world, "a0" if name == "a1" else "a1").end
     return found
 
 
@@ -114,6 +133,29 @@ def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(world: Wor
         assert (await group.status("a1")).min_offset == begin
 
     play(world, story)
+
+
+def test_a_copy_that_is_begun_again_confirms_nothing_of_the_old_store(world: World) -> None:
+    async def story(group: Group) -> None:
+        await unconfirmed_tail(group)
+        await half_made(group, name="a0")
+        before = await group.status("a0")
+        assert before.confirmed < before.end
+        await group.publish(10)
+        await asyncio.sleep(OLD_S)
+
+        world.network.heal("a0", "a1")
+        await copying(world, 2, "a/0")
+        world.network.cut("a0", "a1")
+        await asyncio.sleep(8)
+        after = await group.status("a0")
+        assert (after.confirmed, after.end) == (before.confirmed, before.end)
+
+        world.network.heal("a0", "a1")
+        await group.equal()
+        assert (await group.status("a1")).writable
+
+    play(world, story, on_slave=RETENTION)
 
 
 def test_a_disk_without_room_for_two_copies_is_said_so_and_the_old_store_serves_until_there_is_room(world: World) -> None:

@@ -1,12 +1,13 @@
 """What a slave knows of topics that were made, deleted and made again at its master a moment ago."""
 
 import asyncio
+import contextlib
 import re
 
 import pytest
 
-from dittomq.client import AsyncClient, Message
-from dittomq.errors import TopicNotFound
+from dittomq.client import AsyncClient, Message, Producer
+from dittomq.errors import DittoError, TopicNotFound
 from tests.simulation.group import Group, play
 
 
@@ -95,5 +96,32 @@ def test_a_topic_made_again_shows_nothing_of_the_old_one_on_any_copy_whatever_di
             for name in ("a/0", "a/1"):
                 page = await mq.reader("orders", 0, broker="a", node=name).pull(3)
                 assert (page.min_offset, page.max_offset, [message.body for message in page.messages]) == (3, 4, [b"new"])
+
+    play(story)
+
+
+def test_a_topic_that_was_deleted_under_load_stays_away_when_its_master_starts_again() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+
+        async def publish_on(producer: Producer) -> None:
+            with contextlib.suppress(DittoError):
+                while True:
+                    await producer.publish("orders", b"one more", queue=0)
+
+        async with mq.producer(retry_s=1.0) as first, mq.producer(retry_s=1.0) as second, asyncio.TaskGroup() as tasks:
+            for producer in (first, second):
+                tasks.create_task(publish_on(producer))
+            await asyncio.sleep(1)
+            await mq.admin.delete_topic("orders")
+
+        await group.kill("a0")
+        group.node("a0").start()
+        await asyncio.sleep(1)
+        await group.in_sync(mq)
+        await asyncio.sleep(5)
+
+        [listed] = await mq.admin.list_topics()
+        assert list(listed.value or ()) == []
 
     play(story)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer
+from dittomq.errors import DittoError, EpochOver, StoreFailed
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import Log, Reply
 
@@ -142,6 +143,29 @@ def test_what_may_lie_in_a_shorter_log_since_it_was_sent_again_is_not_sent_a_thi
             handle = await lost_answer(town, orders, b"once", lose)
             town.restart("a-0")
             await orders.send_again(handle, Message("orders", b"once"))
+            town.log.forget()
+
+            with pytest.raises(OutcomeUnknown, match="no longer remembered"):
+                await orders.send_again(handle, Message("orders", b"once"))
+
+        assert town.log.bodies() == [b"once"]
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("error", [StoreFailed("sync", "commitlog/0", "I/O error"), EpochOver("the master of epoch 1", "2 was opened")])
+def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over_may_lie_in_the_log(error: DittoError) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as warm, mq.producer() as orders:
+            await warm.publish_many(messages(3))
+            handle = await lost_answer(town, orders, b"once", lose)  # the log is shorter now than when it was first sent
+            town.restart("a-0")
+            with pytest.raises(OutcomeUnknown, match="may still arrive"):
+                await orders.resolve(handle)  # it answers again
+            town.master.publish_error = error
+            with pytest.raises(OutcomeUnknown):
+                await orders.send_again(handle, Message("orders", b"once"))
+            town.master.publish_error = None
             town.log.forget()
 
             with pytest.raises(OutcomeUnknown, match="no longer remembered"):

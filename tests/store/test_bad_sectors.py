@@ -13,10 +13,11 @@ from tests.support.stores import SMALL, Machine, frame, open_epoch, places
 
 
 class BadSectors:
-    """A door to a disk that refuses to read some bytes of the log's first segment."""
+    """A door to a disk that refuses to read some bytes of a file, the log's first segment by default."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, path: str = f"commitlog/{0:020d}") -> None:
         self._storage = machine.storage()
+        self._path = path
         self.bad = range(0)
 
     def __getattr__(self, name: str) -> object:
@@ -24,7 +25,13 @@ class BadSectors:
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         file = self._storage.open(path, create=create, readonly=readonly)
-        return BadFile(self, file) if path == f"commitlog/{0:020d}" else file  # type: ignore[return-value]
+        return BadFile(self, file) if path == self._path else file  # type: ignore[return-value]
+
+    def unlink(self, path: str) -> None:
+        """The next file of that name lies elsewhere on the disk."""
+        self._storage.unlink(path)
+        if path == self._path:
+            self.bad = range(0)
 
 
 class BadFile:

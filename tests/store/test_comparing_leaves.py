@@ -10,6 +10,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import LeafDigests, LeafProbe
 from dittomq.replication.master_events import LeafDiffers, LeavesCompared
 from services.master.replicate import compare_leaves
+from tests.store.test_damage import entries
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
 
 
@@ -79,3 +80,20 @@ def test_a_leaf_that_differs_because_of_our_own_damage_is_told_from_that(machine
     inode.write(memoryview(b"\xee"), 300, machine.chance)
 
     assert compare_leaves(store, equal) == LeavesCompared(equal.start, ours_whole=False)
+
+
+def test_damage_before_a_compared_range_keeps_nobody_from_the_difference_in_it_nor_from_its_record(machine: Machine, store: Store) -> None:
+    base = SMALL.segment_bytes
+    records = [start for start, _ in entries(whole_log(store)) if start >= base]
+    differs = LeafProbe(PhysicalOffset(records[3]), PhysicalOffset(2 * base))
+    theirs = leaves_of(store, LeafProbe(PhysicalOffset(records[4] + 7), PhysicalOffset(records[4] + 8)))
+    leaves = leaves_of(store, differs)
+    inode = machine.disk.names.files[f"commitlog/{base:020d}"]
+    inode.write(memoryview(b"\xee"), records[1] - base + 60, machine.chance)
+
+    coarse = compare_leaves(store, replace(leaves, digests=(b"another", *leaves.digests[1:])))
+    fine = compare_leaves(store, replace(theirs, digests=(b"another",)))
+
+    assert store.damaged == [(records[1], records[2])]
+    assert coarse == LeafDiffers(differs.start, PhysicalOffset(records[3] + 4_096))
+    assert fine == LeavesCompared(PhysicalOffset(records[4]), ours_whole=True)

@@ -1,14 +1,19 @@
 """One writer, one dispatcher, one syncer and readers in real threads."""
 
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
-from tests.support.stores import frame, open_epoch
+from dittomq.errors import StoreFailed
+from tests.store.test_damage import entries
+from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
 
 GROUPS = 300
 
@@ -62,3 +67,57 @@ def test_readers_see_only_whole_messages_in_order_while_everything_else_goes_on(
 
     assert [reader.result(timeout=60) for reader in readers] == [GROUPS * 4, GROUPS * 4, store.end]
     store.close(clean=True)
+
+
+class Turnstile:
+    """A lock that says when somebody has to wait for it."""
+
+    def __init__(self, waited_for: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._waited_for = waited_for
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_an_error_that_the_disk_reports_once_is_never_taken_from_a_sync_by_mending_beside_it() -> None:
+    machine = Machine(random.Random(7))
+    store = filled(machine)
+    store.sync()
+    log, flushed = whole_log(store), store.flushed
+    start, end = entries(log)[-1]
+    base = start - start % SMALL.segment_bytes
+    machine.disk.names.files[f"commitlog/{base:020d}"].write(memoryview(b"\xee"), start - base + 60, machine.chance)
+    assert store.verify(start, end).damaged == ((start, end),)
+    store.append([frame(b"lost in write-back")], 1_000)
+    syncing, mending_stopped = threading.Event(), threading.Event()
+    store._gate.syncing = Turnstile(mending_stopped)  # type: ignore[assignment]  # noqa: SLF001  # nothing else tells that it is waited for
+
+    def sync() -> None:
+        with pytest.raises(StoreFailed):
+            store.sync()
+
+    def mend() -> None:
+        with pytest.raises(StoreFailed):
+            store.mend(start, log[start:end])
+        mending_stopped.set()
+
+    def wait_in_the_sync(_: float) -> None:
+        if not syncing.is_set():
+            syncing.set()
+            assert mending_stopped.wait(60)
+
+    machine.faults.failing_syncs, machine.faults.synced = 1, wait_in_the_sync
+    with ThreadPoolExecutor(2) as threads:
+        syncer = threads.submit(sync)
+        assert syncing.wait(60)
+        mender = threads.submit(mend)
+        for each in (syncer, mender):
+            each.result(timeout=60)
+
+    assert store.flushed == flushed

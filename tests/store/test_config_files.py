@@ -192,6 +192,19 @@ def test_a_damaged_file_gives_way_to_its_bak_for_good(tmp_path: Path, damage: by
     assert files_of(storage).load(TOPICS) == (FIRST, "")
 
 
+def test_a_file_that_has_rotted_since_its_load_does_not_become_the_bak(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    save(storage, FIRST)
+    save(storage, SECOND)
+    (tmp_path / "config" / "topics.json").write_bytes(encode(TOPICS, SECOND)[:-9])
+
+    for _ in files_of(storage).save(TOPICS, THIRD):
+        assert files_of(storage).load(TOPICS)[0] in (FIRST, THIRD)
+
+    assert files_of(storage).load(TOPICS) == (THIRD, "")
+    assert (tmp_path / "config" / "topics.json.bak").read_bytes() == encode(TOPICS, FIRST)
+
+
 def test_a_crash_of_rocketmq_between_its_two_renames_is_made_good(tmp_path: Path) -> None:
     storage = OsStorage(tmp_path)
     save(storage, FIRST)

@@ -10,6 +10,8 @@ from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
 from dittomq.commitlog.offline.digest_file import NotADigestFile, Range, StoreDigest, digest_store, from_bytes, to_bytes
 from dittomq.errors import InvalidField, UnreadableStore
 from tests.support import vectors
+from tests.support.foreign_records import foreign_log
+from tests.support.stores import draft
 from tests.support.synthetic_log import SyntheticLog
 
 SEGMENT = 512 * 1024
@@ -25,9 +27,13 @@ def compared(first: Path, second: Path, asked: Range | None = None) -> Compariso
 
 
 def store_of(log: SyntheticLog, folder: Path, segments: range | None = None) -> Path:
+    return written(log.data, folder, segments)
+
+
+def written(data: bytes | bytearray, folder: Path, segments: range | None = None) -> Path:
     (folder / "commitlog").mkdir(parents=True)
-    for number in segments or range(-(-len(log.data) // SEGMENT) + 1):
-        piece = bytes(log.data[number * SEGMENT : (number + 1) * SEGMENT]).ljust(SEGMENT, b"\0")
+    for number in segments or range(-(-len(data) // SEGMENT) + 1):
+        piece = bytes(data[number * SEGMENT : (number + 1) * SEGMENT]).ljust(SEGMENT, b"\0")
         (folder / "commitlog" / f"{number * SEGMENT:020d}").write_bytes(piece)
     return folder
 
@@ -121,6 +127,25 @@ def test_a_store_that_joined_late_is_compared_from_its_first_byte(log: Synthetic
 
     assert result.outcome is Outcome.PASS
     assert f"A holds {2 * SEGMENT:,} older bytes" in result.normal[0]
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["the log goes on", "its mark is the newest it holds"])
+@pytest.mark.parametrize("asked", [None, Range(SEGMENT, 2 * SEGMENT)], ids=["all", "a range"])
+def test_a_copy_that_holds_records_where_the_other_one_has_ended_the_segment_differs(
+    tmp_path: Path, goes_on: bool, asked: Range | None
+) -> None:
+    small, large = draft(body=b"b" * 10_000), draft(body=b"b" * 400_000)
+    same = foreign_log([small] * 75, 0, SEGMENT)
+    ended, filled = (foreign_log([small] * 75 + more, 0, SEGMENT) for more in ([large], [small] * 3))
+    first = written(ended if goes_on else ended[: 2 * SEGMENT], tmp_path / "a")
+    second = written(filled, tmp_path / "b")
+    behind = written(same, tmp_path / "c")
+
+    for result in compared(first, second, asked), compared(second, first, asked):
+        assert result.outcome is Outcome.DIFFERS, result.headline
+        assert any(piece.start <= len(same) < piece.end for piece in result.differing)
+    for lagging in compared(first, behind, asked), compared(behind, second, asked):
+        assert lagging.outcome is Outcome.PASS, lagging.headline
 
 
 def test_a_segment_missing_in_the_middle_differs(log: SyntheticLog, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.state import identity
 from dittomq.commitlog.store import Store
 from dittomq.errors import ProducerExpired
@@ -179,16 +180,77 @@ def test_a_queue_leaps_once_and_remembers_it_whenever_the_store_stops(machine: M
     assert once_more.next_offsets("orders") == expected | {KEY: expected[KEY] + 1}
 
 
-def test_a_cut_of_what_came_behind_the_leap_gives_nothing_back(machine: Machine) -> None:
+@pytest.mark.parametrize("taken_in", ["not", "taken in", "before a start"])
+def test_a_cut_of_what_came_behind_the_leap_gives_nothing_back(machine: Machine, taken_in: str) -> None:
     store, _, _ = lost(machine)
     lead(store)
     end = store.end
     offset = given(store)
+    if taken_in != "not":
+        store.dispatch(store.end)
+        store.checkpoint()
+    if taken_in == "before a start":
+        store.close(clean=True)
+        store = machine.open()
 
     store.cut(end)
     open_epoch(store)
 
     assert given(store) == offset
+
+
+@pytest.mark.parametrize("taken_in", [True, False])
+@pytest.mark.parametrize("below", [0, 1, 5])
+def test_a_cut_that_takes_the_damage_with_it_takes_the_leap_too(machine: Machine, taken_in: bool, below: int) -> None:
+    store, log, (start, _) = lost(machine, 2)
+    lead(store, opener=1)
+    given(store)
+    if taken_in:
+        store.dispatch(store.end)
+        store.checkpoint()
+    to = [position for position, _ in entries(log) if position <= start][-1 - below]
+    left = queues_of(log[:to], store.segment_bytes)
+
+    store.cut(to)
+    open_epoch(store, 1)
+
+    assert store.unread.ranges == ()
+    assert [given(store, queue) for queue in range(5)] == [len(left.get(("orders", queue), ())) for queue in range(5)]
+    assert first_of(store, UNKNOWN) == 0
+
+
+def test_a_cut_between_two_leaps_gives_nothing_of_the_first_back(machine: Machine) -> None:
+    store, _, _ = lost(machine)
+    lead(store)
+    first = store.next_offsets("orders")
+    start = store.append([frame(b"rots")], 99).start
+    store.persist_watermark(store.sync(), 0, ())
+    log = whole_log(store)
+    machine.kill()
+    rot(machine, log, loses(0, len(log) - start), start, len(log))
+    store = machine.open()
+    assert lead(store) > 0
+
+    store.cut(start)
+    open_epoch(store)
+
+    assert given(store) >= first[KEY]
+
+
+def test_the_leap_of_a_checkpoint_that_does_not_say_where_the_damage_lies_outlives_a_cut(machine: Machine) -> None:
+    store, _, (start, _) = lost(machine)
+    lead(store)
+    expected = store.next_offsets("orders")
+    machine.kill()
+    held = side_file.load_json(machine.storage(), "checkpoint", b"CHEK") or {}
+    assert held.pop("leap_low") == start
+    side_file.save_json(machine.storage(), "checkpoint", b"CHEK", held)
+    store = machine.open()
+
+    store.cut(start)
+    open_epoch(store)
+
+    assert given(store) == expected[KEY]
 
 
 def test_wherever_a_leap_is_interrupted_the_next_start_leaps_at_least_as_far() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.broker.fetching import RangeServing
+from dittomq.broker.fetching import MAX_FETCHES, RangeServing
 from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
-from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, OutOfReach
+from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, OutOfReach, QueueFull
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.store.test_damage import HARMS, entries
@@ -230,3 +230,22 @@ def test_a_repair_of_another_node_or_outside_the_log_is_refused() -> None:
         repair(store, RepairOrder("a/1", PhysicalOffset(store.end + 1)))
     with pytest.raises(OffsetOutOfRange):
         repair(store, RepairOrder("a/1", PhysicalOffset(-1)))
+
+
+def test_so_many_ranges_are_fetched_at_a_time_and_no_more() -> None:
+    store = store_of(Machine(random.Random(7)))
+    ranges, end = serving(store), store.end
+
+    async def first_piece(fetching: AsyncGenerator[RangePiece, None]) -> RangePiece:
+        return await anext(fetching)
+
+    async def story() -> None:
+        under_way = [ranges.fetch(PhysicalOffset(0), end) for _ in range(MAX_FETCHES)]
+        for fetching in under_way:
+            await first_piece(fetching)
+        with pytest.raises(QueueFull):
+            await first_piece(ranges.fetch(PhysicalOffset(0), end))
+        await under_way[0].aclose()
+        assert (await first_piece(ranges.fetch(PhysicalOffset(0), end))).offset == 0
+
+    asyncio.run(story())

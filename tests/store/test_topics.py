@@ -11,7 +11,7 @@ from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.metadata.topics import QueueStatus, TopicConfig
 from tests.support.lanes import InlineLane
-from tests.support.metadata_node import FakeTopicStore, MetadataNode, run
+from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way, run
 
 
 class Master:
@@ -21,7 +21,7 @@ class Master:
         self.node = MetadataNode.make(folder)
         self.store = FakeTopicStore()
         self.reads = TopicReads("a/0", self.node.metadata, self.store, InlineLane())
-        self.topics = MasterTopics("a/0", self.node.metadata, self.store, InlineLane(), self.node.clock, lambda: 3)
+        self.topics = MasterTopics("a/0", self.node.metadata, self.store, InlineLane(), self.node.clock, lambda: 3, nothing_under_way)
 
 
 async def names_on_disk(folder: Path) -> list[str]:

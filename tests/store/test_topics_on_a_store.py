@@ -1,5 +1,6 @@
 """Topics and the log they live in: what is deleted is not read again, and what is made again goes on where it ended."""
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -7,17 +8,18 @@ import pytest
 
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.topics import MasterTopics, TopicReads
+from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R
-from dittomq.metadata.topics import QueueStatus, TopicConfig
+from dittomq.metadata.topics import QueueStatus, TopicConfig, topics_of_queues
 from dittomq.offsets import Epoch
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import MetadataNode, run
-from tests.support.stores import begin_epoch
+from tests.support.stores import begin_epoch, frame
 
 
 def open_store(folder: Path) -> Store:
@@ -41,7 +43,9 @@ class Master:
         self.store = open_store(folder)
         self.node = MetadataNode.make(folder)
         self.reads = TopicReads("a/0", self.node.metadata, self.store, InlineLane())
-        self.topics = MasterTopics("a/0", self.node.metadata, self.store, InlineLane(), self.node.clock, lambda: 1)
+        lane = InlineLane()
+        self.writer = Writer(self.store, WriterLanes(lane, InlineLane()), self.node.clock, WriterLimits(), sync_each_group=True)
+        self.topics = MasterTopics("a/0", self.node.metadata, self.store, lane, self.node.clock, lambda: 1, self.writer.caught_up)
 
     async def status(self) -> list[QueueStatus]:
         _, queues = await self.reads.get("orders")
@@ -65,6 +69,58 @@ def test_a_topic_made_again_continues_its_offsets_and_hides_what_was_deleted_als
         await again.node.metadata.load()
         assert await again.status() == [QueueStatus(0, 3, 5)]
         again.store.close(clean=True)
+
+    run(story())
+
+
+def test_a_message_that_waits_to_be_written_when_its_topic_is_deleted_goes_with_it_and_no_start_finds_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 8, 8), validate_only=False)
+        publish(master.store, "orders", 3)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(master.writer.run(WriterEvents(lambda _: None, lambda _: None)))
+            master.writer.pause()
+            taken = tasks.create_task(master.writer.submit(frame(b"raced"), 5))
+            await asyncio.sleep(0)
+            deletion = tasks.create_task(master.topics.delete("orders", validate_only=False))
+            await asyncio.sleep(1)
+            assert master.topics.writable() == {}, "no more messages are taken in"
+            master.writer.resume()
+            [placed] = await (await taken)
+            await deletion
+            running.cancel()
+        assert placed.queue_offset == 3
+        master.store.dispatch(master.store.end)
+
+        assert topics_of_queues(master.store.queues_with_messages()) == {}
+        master.store.close(clean=True)
+        again = Master(tmp_path)
+        assert topics_of_queues(again.store.queues_with_messages()) == {}
+        await again.node.metadata.load()
+        await again.topics.create(TopicConfig("orders", 8, 8), validate_only=False)
+        assert (await again.status())[0] == QueueStatus(0, 4, 4)
+        assert list(again.topics.writable()) == ["orders"]
+        again.store.close(clean=True)
+
+    run(story())
+
+
+def test_a_topic_takes_messages_again_when_its_deletion_is_given_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        master.writer.pause()
+        taken = asyncio.create_task(master.writer.submit(frame(b"held"), 4))
+        await asyncio.sleep(0)
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await master.topics.delete("orders", validate_only=False)
+
+        assert list(master.topics.writable()) == ["orders"]
+        taken.cancel()
+        master.store.close(clean=True)
 
     run(story())
 

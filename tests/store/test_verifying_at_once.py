@@ -8,7 +8,8 @@ import pytest
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline import expecting, inspect, proving
 from dittomq.commitlog.offline.verifying import Kind
-from dittomq.commitlog.records.format import UNIT_BYTES, encode
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.places import PlacedRun
 from tests.support.foreign_records import foreign_log
@@ -94,7 +95,7 @@ def test_a_whole_record_of_another_queue_in_the_place_of_one_counts(tmp_path: Pa
     place = one_queue(tmp_path, 40)[17]
     body = b"body 17".ljust(7 + len("orders") - len(topic), b"!")
 
-    put(segment_of(tmp_path), encode(draft(topic, queue, body), offset, place.physical_offset, 1, HOST), place.physical_offset)
+    put(segment_of(tmp_path), encode_draft(draft(topic, queue, body), offset, place.physical_offset, 1, HOST), place.physical_offset)
 
     assert Kind.QUEUE_GAP in verified_alike(tmp_path)[0].counts
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.offline.inspect import open_on_disk
+from dittomq.commitlog.offline.inspect import items, open_on_disk
 from dittomq.commitlog.offline.verifying import verify
-from dittomq.commitlog.records.format import Host, sealed_crc
-from dittomq.commitlog.store import StopKind, Store
+from dittomq.commitlog.records.decoding import decode
+from dittomq.commitlog.records.encoding import encode
+from dittomq.commitlog.records.format import CRC_BYTES, FIXED_BYTES, Host, sealed_crc
+from dittomq.commitlog.store import Frame, StopKind, Store
 from dittomq.errors import CorruptRecord
 from dittomq.lineage import FOREIGN
 from tests.simulation.life import SimCrashed
@@ -33,6 +35,24 @@ def left(machine: Machine, *, clean: bool, frames: int = 30) -> tuple[int, bytes
         store.close(clean=True)
     machine.kill()
     return end, log
+
+
+def straddling(machine: Machine) -> tuple[int, int]:
+    """A killed store with one flushed record, a long one that is nearly all properties, and a third: where the long one lies.
+
+    It ends 10 bytes behind a border between sectors.
+    """
+    store = machine.open()
+    open_epoch(store)
+    start, end = store.append([frame(b"before")], 5).end, 2 * 4_096 + 10
+    store.persist_watermark(store.sync(), start, ())
+    store.stamp_boot()
+    without = start + FIXED_BYTES + len("orders") + len("body") + len("trace\x01\x02") + CRC_BYTES
+    traced = draft()._replace(properties=b"trace\x01" + b"T" * (end - without) + b"\x02")
+    assert store.append([Frame([traced])], 6).end == end
+    store.append([frame(b"behind")], 7)
+    machine.kill()
+    return start, end
 
 
 def append(machine: Machine, end: int) -> bytes:
@@ -95,6 +115,42 @@ def test_a_torn_record_of_ours_is_still_cut_after_a_kill(machine: Machine) -> No
     assert again.end == end
     assert again.recovery_cut is not None
     assert stretches(again) == [(1, False, 0)]
+
+
+@pytest.mark.parametrize("sector", [512, 4_096])
+def test_a_record_of_ours_that_lost_any_sector_of_it_ends_the_log_and_is_never_taken_for_rocketmqs(sector: int) -> None:
+    at = 0
+    while True:
+        machine = Machine(random.Random(5))
+        start, end = straddling(machine)
+        lost = max(start, at), at + sector
+        at += sector
+        if lost[1] <= start:
+            continue
+        if end <= lost[0]:
+            return
+        put_log(machine, bytes(lost[1] - lost[0]), lost[0])
+        seen = open_on_disk(machine.storage(), "store")
+        problems = [item.problem for item in items(seen) if start <= item.start < end]
+
+        store = machine.open()
+
+        assert (store.end, stretches(store)) == (start, [(1, False, 0)]), lost
+        assert all(problems), lost
+        assert seen.seals.at(end).sealed, lost
+
+
+def test_a_zero_byte_in_a_property_of_rocketmqs_is_no_tear(machine: Machine) -> None:
+    end, _ = left(machine, clean=False)
+    sealed = decode(sealed_by_rocketmq(draft()._replace(properties=b"trace\x01a\0b\x02"), 20, end), end)
+    record = encode(replace(sealed, property_bytes=sealed.property_bytes[:-CRC_BYTES]))
+    put_log(machine, record, end)
+
+    assert verify(open_on_disk(machine.storage(), "store")).whole
+    store = machine.open()
+
+    assert stretches(store) == [(1, False, 0), (1, True, end)]
+    assert store.end == end + len(record)
 
 
 def test_records_that_rocketmq_sealed_behind_a_kill_of_ours_are_told_by_where_they_were_born(machine: Machine) -> None:

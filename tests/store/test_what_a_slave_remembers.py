@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 
+import pytest
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.config import NodeTable, ReplicationTable, StoreTable
@@ -17,7 +18,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, Heartbeat, Hello, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from services.brokerage import Lanes
 from services.slave.config import SlaveConfig
 from services.slave.follower import Callers, Follower, FollowerParts
@@ -182,3 +183,74 @@ def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equal_aft
     size = SMALL.segment_bytes
     newest = (2 * size - 4_096, 2 * size)
     assert run(story()) == [(size, [newest]), (1_000, [newest, (1_000, 2_000)]), (size, [newest])]
+
+
+def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended_it_at_once_also_after_a_restart() -> None:
+    async def story() -> tuple[int, int, int]:
+        machine = Machine(random.Random(5))
+        async with following(machine) as (master, slave):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+            await flushed(master, size)
+            master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
+            await digested(master)
+            proven = slave.verified
+            [store] = slave.stores()
+            machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), second + 60, machine.chance)
+            assert store.verify(second, second + 1).damaged == ((second, third),)
+            store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
+            master.leave()
+            after = (await hello(master)).verified_equal
+        machine.kill()
+        async with following(machine) as (master, _):
+            return proven, after, (await hello(master)).verified_equal
+
+    size = SMALL.segment_bytes
+    second = next_border(0)
+    third = next_border(second)
+    assert run(story()) == (size, second, second)
+
+
+def test_damage_before_a_probed_range_is_no_reason_to_answer_no_probe() -> None:
+    async def story() -> LeafDigests:
+        machine = Machine(random.Random(6))
+        async with following(machine) as (master, slave):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+            await flushed(master, size)
+            machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), 60, machine.chance)
+            assert slave.stores()[0].verify(0, 1).damaged == ((0, second),)
+            master.leave()
+            await hello(master)
+            master.say(LeafProbe(at(second), at(size)))
+            while not isinstance(said := await asyncio.wait_for(master.said.get(), 10), LeafDigests):
+                assert not isinstance(said, Hello)
+        return said
+
+    size = SMALL.segment_bytes
+    second = next_border(0)
+    said = run(story())
+    assert (said.start, said.end) == (second, size)
+    assert list(said.digests) == MASTERS.leaf_digests(second, size, leaf_bytes=said.leaf_bytes)
+
+
+@pytest.mark.parametrize("harm", ["records of other sizes", "a header that rotted", "damage before it"])
+def test_a_slave_that_has_no_record_where_it_is_to_cut_cuts_where_the_one_begins_that_holds_that_byte(harm: str) -> None:
+    async def story() -> int:
+        machine = Machine(random.Random(7))
+        async with following(machine) as (master, _):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+            await flushed(master, size)
+            if harm != "records of other sizes":
+                rotten = second if harm == "a header that rotted" else 0
+                machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee" * 8), rotten, machine.chance)
+            master.leave()
+            await hello(master)
+            to = second if harm == "a header that rotted" else second + 8
+            master.say(Verdict(VerdictAction.TRUNCATE, at(to), "", Epoch(1), (entry(1, 0),), 5_000))
+            return (await asyncio.wait_for(hello(master), 10)).end
+
+    size = SMALL.segment_bytes
+    second = next_border(0)
+    assert run(story()) == second

@@ -121,6 +121,31 @@ def test_a_sync_that_fails_beside_the_writing_ends_the_writer_and_it_takes_nothi
     assert raised.group_contains(StoreFailed)
 
 
+def test_a_writer_has_caught_up_when_all_before_is_written_whatever_is_handed_over_meanwhile() -> None:
+    async def story(told: Told) -> None:
+        told.sync.let.set()
+        told.writer.pause()
+        async with asyncio.TaskGroup() as tasks:
+            before = [tasks.create_task(told.writer.submit(frame(body), 3)) for body in (b"one", b"two", b"gone")]
+            await asyncio.sleep(0)
+            waiting = tasks.create_task(told.writer.caught_up())
+            await asyncio.sleep(0)
+            before[2].cancel()
+            told.writer.resume()
+            number = 0
+            while not waiting.done():
+                assert len(told.written) < 50
+                await told.writer.submit(frame(b"%d" % number), 3)
+                await asyncio.sleep(0)
+                number += 1
+        assert number > 0
+        assert all(each.result().done() for each in before[:2])
+        await told.writer.drained()
+        await told.writer.caught_up()
+
+    play(story)
+
+
 def test_a_frame_that_comes_in_a_pause_waits_for_its_end_and_is_then_taken_or_refused_with_nothing_of_it_written() -> None:
     async def story(told: Told) -> None:
         told.sync.let.set()

@@ -17,7 +17,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.doors.clock import Clock
-from dittomq.errors import NotMaster, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, TopicNotFound
+from dittomq.errors import DittoError, NotMaster, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, TopicNotFound
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullStatus
@@ -114,13 +114,22 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.frames: list[pb.PublishStreamRequest] = []
         self.streams = 0
         self.gate: asyncio.Event | None = None  # frames wait for it
+        self.refusal: Refused | None = NotMaster(name, "") if name.endswith("/1") else None  # why it takes no messages; None: it does
+        self.names_log_end = True
+        self.publish_error: DittoError | None = None  # what Publish says of what it has stored
         self.pulls: list[pb.PullRequest] = []
         self.pull_error: Refused | None = None
         self.readable = 1 << 40  # messages
         self.topics: dict[str, admin_pb2.Topic] = {}
 
     def answerer(self) -> Answerer:
-        return Answerer(self.name, self.epoch, len(self.log.placed) * RECORD_BYTES)
+        named = self.refusal is None and self.names_log_end
+        return Answerer(self.name, self.epoch, len(self.log.placed) * RECORD_BYTES if named else None)
+
+    def check_leads(self) -> None:
+        """Raise why it takes no messages."""
+        if self.refusal is not None:
+            raise self.refusal
 
     async def serve(self, doors: BrokerDoors, stop: asyncio.Event) -> None:
         server = doors.transport.server([interceptor(self, doors.clock)], ())
@@ -133,6 +142,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
 
     async def PublishStream(self, requests: Any, context: Any) -> AsyncIterator[pb.PublishStreamResponse]:
         self.streams += 1
+        self.check_leads()
         async for request in requests:
             self.frames.append(request)
             if self.gate is not None:
@@ -152,8 +162,6 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         try:
             if isinstance(reply, Refuse):
                 raise reply.error
-            if self.name.endswith("/1"):
-                raise NotMaster(self.name, "")
             placed, duplicate = self.log.store(
                 list(request.messages), request.producer_id, request.first_sequence, request.sent_since_offset
             )
@@ -205,12 +213,16 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         return receipt
 
     async def Publish(self, request: pb.PublishRequest, context: Any) -> pb.PublishResponse:
+        self.check_leads()
         if self.gate is not None:
             await self.gate.wait()
         [placed], duplicate = self.log.store([request.message], request.producer_id, request.sequence, request.sent_since_offset)
+        if self.publish_error is not None:
+            raise self.publish_error
         return pb.PublishResponse(receipt=self._receipt(placed, duplicate))
 
     async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Any) -> pb.GetOutcomeResponse:
+        self.check_leads()
         placed = self.log.by_sequence.get((request.producer_id, request.sequence))
         if placed is None:
             with contextlib.suppress(ProducerExpired):

@@ -1,11 +1,12 @@
 """Records as RocketMQ writes them, and what it leaves beside a log of them."""
 
-import struct
-import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
+from dittomq.commitlog.records.decoding import decode
+from dittomq.commitlog.records.encoding import encode, encode_draft
 from dittomq.commitlog.records.foreign import in_queues
-from dittomq.commitlog.records.format import CRC_BYTES, FIXED_BYTES, Host, encode, mark, sealed_crc
+from dittomq.commitlog.records.format import CRC_BYTES, Host, mark
 from dittomq.message import Draft
 from tests.support.stores import Machine
 
@@ -14,21 +15,14 @@ HOST = Host(bytes((10, 0, 0, 7)), 10911)
 
 def foreign_record(draft: Draft, queue_offset: int, position: int, store_ms: int = 5, system_flag: int = 0) -> bytes:
     """A whole record that nothing seals."""
-    sealed = bytearray(encode(draft, queue_offset, position, store_ms, HOST))
-    record = sealed[:-CRC_BYTES]
-    properties = len(record) - FIXED_BYTES - len(draft.body) - len(draft.topic.encode())
-    record[:4] = struct.pack(">i", len(record))
-    record[36:40] = struct.pack(">i", system_flag)
-    at = len(record) - properties - 2
-    record[at : at + 2] = struct.pack(">h", properties)
-    return bytes(record)
+    ours = decode(encode_draft(draft, queue_offset, position, store_ms, HOST), position)
+    return encode(replace(ours, system_flag=system_flag, property_bytes=ours.property_bytes[:-CRC_BYTES]))
 
 
 def sealed_by_rocketmq(draft: Draft, queue_offset: int, position: int) -> bytes:
     """A record of RocketMQ with enabledAppendPropCRC, born at a client."""
-    unsealed = bytearray(encode(draft, queue_offset, position, 5, HOST)[:-CRC_BYTES])
-    unsealed[48:56] = bytes((10, 0, 0, 9)) + struct.pack(">i", 51_234)
-    return bytes(unsealed) + sealed_crc(zlib.crc32(unsealed))
+    ours = decode(encode_draft(draft, queue_offset, position, 5, HOST), position)
+    return encode(replace(ours, born_host=Host(bytes((10, 0, 0, 9)), 51_234)))
 
 
 def foreign_log(

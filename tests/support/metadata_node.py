@@ -37,6 +37,10 @@ class LoopClock:
         return 1_700_000_000_000 + int(self.monotonic() * 1_000)
 
 
+async def nothing_under_way() -> None:
+    """A master whose writer has written all that it was given."""
+
+
 @dataclass
 class Heard:
     """Remembers what a listener is told."""

@@ -163,10 +163,11 @@ class RealGroup:
         return eventually(end_of_all, f"the master has flushed {count} messages")
 
     def wait_equal(self, within_s: float = 20.0) -> int:
-        """Wait until every copy has flushed the master's end and knows it to be confirmed; returns that end."""
+        """Wait until every copy has flushed the master's end, knows it to be confirmed and has it in its queues; returns that end."""
 
         def end_of_all() -> int:
             ends = {end for status in map(self.status, self.copies) for end in (status.end, status.flushed, status.confirmed)}
+            ends |= {view.applied or 0 for name in self.copies for view in self.status(name).nodes if view.node == name}
             return ends.pop() if len(ends) == 1 else 0
 
         return eventually(end_of_all, "all copies end at the same confirmed offset", within_s=within_s)

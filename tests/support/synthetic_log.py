@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from dittomq.client.copies import NodeAddress
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
-from dittomq.commitlog.records.format import Host, encode, mark
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import Host, mark
 from dittomq.copies import LEAF_BYTES, RangeDigests
 from dittomq.errors import OutOfReach
 from dittomq.message import Draft
@@ -59,7 +60,7 @@ class SyntheticLog:
 
     def _encoded(self, topic: str, queue: int, offset: int, body: bytes) -> bytes:
         draft = Draft(topic, queue, 0, 1_700_000_000_000, body, b"KEYS\x01k-%d\x02" % offset, 0)
-        return encode(draft, offset, len(self.data), 1_700_000_000_123, HOST)
+        return encode_draft(draft, offset, len(self.data), 1_700_000_000_123, HOST)
 
 
 class Copies:

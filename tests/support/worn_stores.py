@@ -14,7 +14,8 @@ from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.records.columns import Columns, Numbers
 from dittomq.commitlog.records.decoding import Record
-from dittomq.commitlog.records.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, encode, sealed_crc
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import CRC_BYTES, MAGIC_MARK, UNIT, UNIT_BYTES, Host, sealed_crc
 from dittomq.commitlog.store import Frame, Store
 from dittomq.message import Draft
 from dittomq.properties import encode_properties, tags_code
@@ -141,7 +142,7 @@ def forge_a_record(chance: random.Random, folder: Path) -> None:
     written += [f"TAGS\x01{chance.choice([tag, tag[::-1]])}\x02"] if tag else []
     offset = chance.choice([record.queue_offset, 0, record.queue_offset + 1, record.queue_offset - 1])
     draft = Draft(topic, chance.choice([record.queue, 0, 7]), 0, 1, record.body, "".join(written).encode(), 0)
-    made = encode(draft, offset, record.physical_offset, record.store_ms, HOST)
+    made = encode_draft(draft, offset, record.physical_offset, record.store_ms, HOST)
     if chance.random() < 0.3:
         made = made[:8] + chance.randbytes(4) + made[12:-CRC_BYTES]
         made += sealed_crc(zlib.crc32(made))
@@ -158,7 +159,7 @@ def tear(chance: random.Random, folder: Path) -> None:
     last = records_of(folder)[-1]
     end, path = last.physical_offset + last.size, max((folder / "commitlog").iterdir())
     draft = Draft("orders", 0, 0, 1, bytes(500), b"", 0)
-    torn = encode(draft, chance.randrange(9), end, 1, HOST)[: chance.randrange(1, 700)]
+    torn = encode_draft(draft, chance.randrange(9), end, 1, HOST)[: chance.randrange(1, 700)]
     put(path, chance.choice([torn, struct.pack(">iI", 900, MAGIC_MARK), b"\1"]), end - int(path.name))
 
 

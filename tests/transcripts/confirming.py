@@ -3,6 +3,7 @@
     > MasterAt written=900 flushed=900                  the master's own log
     > SlaveAt node=a/1 received=900 flushed=900         an ack that counts
     > DeadlineMissed end=900 waited_s=3                 a producer waited in vain for so long
+    > DiskGone node=a/1 why="..."                       the disk that acked serves another node, or the node has another disk
     > RangeRecorded                                     the begin of the degraded range is durable
     > Tick
 
@@ -48,6 +49,8 @@ class Group:
                 self._confirm.slave_at(given["node"], received=given["received"], flushed=given["flushed"], now=now)
             case "DeadlineMissed":
                 self._confirm.deadline_missed(given["end"], since=now - given.get("waited_s", 0), now=now)
+            case "DiskGone":
+                self._confirm.disk_gone(given["node"], given["why"], now=now)
             case "RangeRecorded":
                 self._confirm.range_recorded()
             case "Tick":

@@ -74,9 +74,10 @@ class Slave:
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
         end = given["end"]
-        stored = slave_events.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)))
+        begin = given.get("min", PhysicalOffset(0))
+        stored = slave_events.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)), begin)
         lineage = given.get("lineage", ())
-        log = slave_events.SlaveLog(lineage, given.get("min", PhysicalOffset(0)), stored, given.get("heard", newest_epoch(lineage)))
+        log = slave_events.SlaveLog(lineage, begin, stored, given.get("heard", newest_epoch(lineage)))
         self._session = SlaveSession(log, silence_s=20.0, now=now)
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
@@ -98,7 +99,7 @@ def told(name: str, given: dict[str, Any], module: ModuleType) -> Any:
     if "action" in values:
         values["action"] = events.VerdictAction(values["action"])
     if "stored" in values:
-        values["stored"] = slave_events.Stored(values["stored"], values["stored"], values["stored"])
+        values["stored"] = slave_events.Stored(values["stored"], values["stored"], values["stored"], PhysicalOffset(0))
     if "flushed" in values and values["flushed"] is None:
         values["flushed"] = values["end"]
     return kind(**values)

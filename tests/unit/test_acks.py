@@ -103,6 +103,39 @@ def test_silence_of_the_slave_is_told_after_the_timeout_and_not_before() -> None
     play(story)
 
 
+@pytest.mark.parametrize("level", [Ack.MASTER_FLUSHED, Ack.REPLICA_FLUSHED])
+def test_a_level_that_is_reached_in_the_moment_of_the_timeout_is_no_timeout_and_no_missed_deadline(level: Ack) -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 0)
+        wait = asyncio.ensure_future(group.acks.wait(at(100), level, 3.0))
+        await asyncio.sleep(0)
+
+        def reach() -> None:
+            group.slave(100, 100)
+            group.master(100, 100)
+
+        asyncio.get_running_loop().call_later(3.0, reach)  # runs behind the waiter's end and before its caller
+
+        assert await wait is PutStatus.PUT_OK
+        assert group.confirm.copies_in_sync == 2
+
+    play(story)
+
+
+def test_who_runs_out_of_time_in_the_moment_in_which_a_newer_epoch_is_heard_of_is_told_of_that() -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 0)
+        wait = asyncio.ensure_future(group.acks.wait(at(100), Ack.MASTER_FLUSHED, 3.0))
+        await asyncio.sleep(0)
+
+        asyncio.get_running_loop().call_later(3.0, group.acks.close, EpochOver("the master of epoch 1", "a/1 leads"))
+
+        with pytest.raises(EpochOver):
+            await wait
+
+    play(story)
+
+
 def test_a_master_that_does_not_flush_is_told_as_such_even_when_the_slave_is_silent_too() -> None:
     async def story(group: Group) -> None:
         group.master(100, 0)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.commitlog.records.bulk import Bulk, Stamp
-from dittomq.commitlog.records.format import UNIT, Host, encode
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import UNIT, Host
 from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
 
 NAMES = {"orders": b"\x06orders", "linien-ü": b"\x09linien-\xc3\xbc"}
@@ -31,7 +32,7 @@ def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], positi
 
     expected, at = b"", position
     for index, each in enumerate(drafts):
-        record = encode(each, offsets[index], at, STAMP.store_ms, STAMP.host)
+        record = encode_draft(each, offsets[index], at, STAMP.store_ms, STAMP.host)
         expected += record
         assert (found.starts[index], bulk.sizes[index], found.ends[index]) == (at, len(record), at + len(record))
         assert found.units[index].tobytes() == UNIT.pack(at, len(record), each.tags_code)

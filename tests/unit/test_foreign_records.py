@@ -4,8 +4,9 @@ import struct
 
 import pytest
 
+from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.foreign import NotRead, scan, whole_end
-from dittomq.commitlog.records.format import CRC_BYTES, encode, mark, sealed_crc
+from dittomq.commitlog.records.format import CRC_BYTES, mark, sealed_crc
 from dittomq.commitlog.records.seals import FOREVER, Seals, Stretch
 from dittomq.lineage import FOREIGN, LineageEntry, common_end, grows, own_end
 from dittomq.message import Draft
@@ -53,7 +54,7 @@ def test_a_record_whose_properties_end_in_zeros_is_torn() -> None:
 
 
 def test_a_seal_that_rocketmq_copied_is_not_looked_at() -> None:
-    sealed = encode(draft(), 0, 0, 5, HOST)
+    sealed = encode_draft(draft(), 0, 0, 5, HOST)
 
     copied = sealed[:-CRC_BYTES] + sealed_crc(12_345)
 

@@ -7,7 +7,8 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.disk.scanning import scan_bytes
 from dittomq.commitlog.records import format as plain
-from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Entry, Host, encode, scan, sealed_crc
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import CRC_BYTES, UNIT, Entry, Host, scan, sealed_crc
 from dittomq.commitlog.records.gathering import FEW, Batch, gather, whole_end
 from dittomq.message import Draft
 from tests.support.stretches import IPV6, changed, stretch
@@ -86,14 +87,16 @@ def test_a_thousand_producers_and_queues_that_take_turns_read_the_same_both_ways
     log = b""
     for at in range(1_000):
         identity = b"PID\x01" + b"p" * (at % 40) + b"%d\x02SEQ\x01%d\x02" % (at % 97, 10 ** (at % 19))
-        log += encode(Draft("t" * (1 + at % 60), at % 13, 0, 1, b"body", identity, 0), at // 780, len(log), 1, Host(bytes(4), 1))
+        log += encode_draft(Draft("t" * (1 + at % 60), at % 13, 0, 1, b"body", identity, 0), at // 780, len(log), 1, Host(bytes(4), 1))
 
     assert check(log, 0, 1 << 30) == 1_000
 
 
 def test_what_follows_in_the_log_is_not_taken_for_a_producers_identity() -> None:
     data = stretch(random.Random(5), 0, FEW, 0)
-    last = encode(Draft("t", 0, 0, 1, b"body", b"PID\x01p", 0), 0, len(data), 1, Host(bytes(4), 1)).replace(b"PID\x01p\x02", b"PID\x01pq")
+    last = encode_draft(Draft("t", 0, 0, 1, b"body", b"PID\x01p", 0), 0, len(data), 1, Host(bytes(4), 1)).replace(
+        b"PID\x01p\x02", b"PID\x01pq"
+    )
     data += last[:-CRC_BYTES] + sealed_crc(crc32(last[:-CRC_BYTES]))
 
     assert check(data + b"SEQ\x017\x02".ljust(100, b"\0"), 0, 1 << 30) == FEW + 1

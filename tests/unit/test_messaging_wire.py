@@ -81,12 +81,22 @@ def test_a_pull_comes_back_as_it_was(order: PullOrder) -> None:
         (pb.PullRequest(topic="t", queue=0, offset=0, wait={"seconds": 61}), "wait"),
         (pb.PullRequest(topic="t", queue=0, offset=0, wait={"nanos": -1}), "wait"),
         (pb.PullRequest(topic="t", queue=0, offset=0, at_least="?"), "at_least"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, tag="t" * 32_768), "tag"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, tag="||".join(["t"] * 257)), "tag"),
+        (pb.PullRequest(topic="t", queue=0, offset=0, tag="||".join(map(str, range(2_000_000)))), "tag"),
     ],
 )
 def test_a_pull_outside_its_limits_names_the_field(request_: pb.PullRequest, field: str) -> None:
     with pytest.raises(InvalidField) as raised:
         messaging.pull_order(request_)
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize("tags", [{"t" * 32_767}, {str(number) for number in range(256)}])
+def test_the_longest_tag_of_a_message_and_256_tags_can_be_asked_for(tags: set[str]) -> None:
+    order = PullOrder("t", 0, QueueOffset(0), tags=frozenset(tags))
+
+    assert messaging.pull_order(messaging.pull_request(order)).tags == tags
 
 
 def test_a_frame_carries_every_part_of_its_messages() -> None:

@@ -57,7 +57,7 @@ def test_a_session_whose_rules_leave_the_table_stops() -> None:
 
 
 def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:
-    stored = Stored(PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0))
+    stored = Stored(PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0), PhysicalOffset(0))
 
     with pytest.raises(IllegalMove, match="GREETING takes no DigestsCompared"):
         MasterSession(LOG, SessionLimits(), 0.0).handle(DigestsCompared(PhysicalOffset(0), None), 0.0)

@@ -47,6 +47,11 @@ def standing(node_id: int, stance: Stance = Stance.FOLLOWING, *, end: int = 900,
     return replace(known, **more)  # type: ignore[arg-type]  # named by each test
 
 
+def demoted(*, for_node: str, **more: object) -> Standing:
+    """The old master, a/0, which stepped down at 900."""
+    return standing(0, stepped_down_at=PhysicalOffset(900), successor=for_node, **more)  # type: ignore[arg-type]
+
+
 def decided(target: Standing, *others: Standing, order: PromotionOrder = SAID, known: Opening = NO_OPENING) -> PromotionDecision:
     heard: Mapping[str, Standing] = {other.node: other for other in others}
     return decide_promotion(target, heard, known, order)
@@ -68,7 +73,7 @@ def test_a_master_that_leads_is_asked_to_step_down_whatever_the_operator_says() 
 
 
 def test_a_target_that_holds_all_of_a_master_that_stepped_down_is_enough() -> None:
-    old = standing(0, stepped_down_at=PhysicalOffset(900))
+    old = demoted(for_node="a/1")
 
     decision = decided(standing(1), old)
 
@@ -76,21 +81,53 @@ def test_a_target_that_holds_all_of_a_master_that_stepped_down_is_enough() -> No
 
 
 def test_a_target_that_lacks_something_of_a_master_that_stepped_down_is_refused_and_told_how_much() -> None:
-    old = standing(0, stepped_down_at=PhysicalOffset(900))
+    old = demoted(for_node="a/1")
 
     assert "a/0 stepped down at 900 and a/1 holds its log up to 800" in refused(decided(standing(1, end=800), old))
     accepted = promoted(decided(standing(1, end=800), old, order=ACCEPTED))
     assert accepted.may_be_lost == "a/0 stepped down at 900 and a/1 holds its log up to 800"
 
 
-def test_a_master_that_stepped_down_and_was_followed_by_nobody_may_be_promoted_again() -> None:
-    again = standing(0, stepped_down_at=PhysicalOffset(900))
+def test_a_master_that_stepped_down_may_be_promoted_again_while_the_one_it_made_room_for_is_there_and_never_led() -> None:
+    again = demoted(for_node="a/1")
 
-    assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/0", ("a/1",), "")
+    assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/1", ("a/1",), "")
+
+
+@pytest.mark.parametrize("others", [[], [standing(2)], [standing(1, end=0, lineage=())]], ids=["alone", "another slave", "another disk"])
+def test_a_demotion_counts_no_more_when_the_one_it_made_room_for_may_have_led_since(others: list[Standing]) -> None:
+    doubt = "a/0 made room for a/1, which may have led since and may still be writing. Stop it, then add --old-master-is-stopped"
+
+    assert doubt in refused(decided(demoted(for_node="a/1"), *others))
+
+
+def test_who_is_promoted_past_a_silent_successor_outranks_what_that_one_was_granted() -> None:
+    again = promoted(decided(demoted(for_node="a/1"), standing(2), order=STOPPED))
+
+    assert again == Promote(Epoch(3), "a/1", ("a/2",), "")
+    assert "1 of the 2 slaves answer" in refused(decided(demoted(for_node="a/1"), order=STOPPED))
+
+
+def test_a_demotion_counts_no_more_when_anybody_has_heard_of_a_newer_epoch() -> None:
+    for heard in (demoted(for_node="a/1", granted=Epoch(6)), demoted(for_node="a/1")):
+        assert "a/0 made room for a/1" in refused(decided(heard, standing(1, granted=Epoch(6))))
+
+
+def test_a_node_that_holds_nothing_is_not_promoted_before_all_others_say_that_they_hold_nothing() -> None:
+    def empty(node: int) -> Standing:
+        return standing(node, end=0, lineage=())
+
+    assert refused(decided(empty(1), empty(2))) == (
+        "a/1 holds nothing and hears 1 of the other 2 nodes of its group. Start the others, and promote one that has messages"
+    )
+    assert promoted(decided(empty(1), empty(2), empty(0))).may_be_lost == ""
+    assert promoted(decided(empty(1), empty(2), order=ACCEPTED)).may_be_lost == (
+        "a/1 holds nothing and hears 1 of the other 2 nodes of its group"
+    )
 
 
 def test_a_step_down_of_long_ago_is_no_word_of_the_master_that_came_after() -> None:
-    old = standing(0, lineage=BY_A2, stepped_down_at=PhysicalOffset(500))
+    old = standing(0, lineage=BY_A2, stepped_down_at=PhysicalOffset(500), successor="a/1")
 
     assert "a/2 has not confirmed its demotion" in refused(decided(standing(1, lineage=BY_A2), old))
 
@@ -184,7 +221,7 @@ def test_a_node_that_would_lead_another_kind_of_group_is_refused() -> None:
 
 
 def test_only_slaves_that_hold_as_much_count_as_in_sync_at_first() -> None:
-    decision = decided(standing(1), standing(2, end=800), standing(0, stepped_down_at=PhysicalOffset(900)))
+    decision = decided(standing(1), standing(2, end=800), demoted(for_node="a/1"))
 
     assert promoted(decision).in_sync == ("a/0",)
 

@@ -65,28 +65,66 @@ def test_nothing_is_called_equal_that_was_not_compared_and_in_the_end_all_is_or_
     for _ in range(3_000):
         flushed = min(len(log), flushed + chance.randrange(20))
         damaged = chance.randrange(len(log)) if flushed < len(log) else -1  # in the end all is whole
+        assert not proof.lets_pass()
         start, end = proof.begin_step(at(flushed))
         assert begin <= start <= end <= flushed
         assert start == end or start // SEGMENT == (end - 1) // SEGMENT
         here = None if start == end or start <= damaged < end else digest(start, end, log)
         proof.digested(here, at(begin))
-        if here is not None and chance.random() < 0.9 and not start <= damaged - 7 < end:
-            found = proof.answered(digest(start, end, other)) is Answer.DIFFERENT
+        if here is not None:
+            whole = chance.random() < 0.9 and not start <= damaged - 7 < end
+            found = proof.answered(digest(start, end, other if whole else b"")) is Answer.DIFFERENT
         assert proof.proven <= (len(log) if differs is None else differs)
         if found or (differs is None and proof.proven == len(log)):
             return
     pytest.fail(f"proven up to {proof.proven} of {len(log)}, and they differ at {differs}")
 
 
-def test_an_answer_to_another_question_proves_nothing() -> None:
+def test_an_answer_to_another_question_proves_nothing_and_the_right_one_counts_once() -> None:
     proof = Proof(begin=at(0), proven=at(0), segment_bytes=SEGMENT, step_bytes=50)
     log = bytes(SEGMENT)
     proof.begin_step(at(80))
     proof.digested(digest(0, 50, log), at(0))
 
     assert proof.answered(digest(0, 40, log)) is Answer.NOTHING
-    assert proof.answered(digest(0, 50, log)) is Answer.NOTHING, "an answer counts once, and the first one was wrong"
     assert proof.proven == 0
+    assert proof.answered(digest(0, 50, log)) is Answer.EQUAL
+    assert proof.answered(digest(0, 50, log)) is Answer.NOTHING
+
+
+def test_a_slave_is_asked_nothing_new_before_it_has_answered_or_has_had_sixty_heartbeats_for_it() -> None:
+    proof = Proof(begin=at(0), proven=at(0), segment_bytes=SEGMENT, step_bytes=50)
+    log = bytes(SEGMENT)
+    proof.begin_step(at(80))
+    assert proof.lets_pass(), "we have not read it ourselves"
+    proof.digested(digest(0, 50, log), at(0))
+    assert [proof.lets_pass() for _ in range(60)] == [True] * 59 + [False]
+
+    proof.begin_step(at(80))
+    proof.digested(digest(30, 80, log), at(0))
+    assert proof.lets_pass()
+    assert proof.answered(digest(30, 80, b"")) is Answer.NOTHING, "it is not whole there"
+    assert not proof.lets_pass()
+
+
+def test_what_either_side_drops_is_passed_over_and_all_behind_it_is_compared() -> None:
+    proof = Proof(begin=at(0), proven=at(0), segment_bytes=SEGMENT, step_bytes=50)
+    log = bytes(3 * SEGMENT)
+    for start in (0, 50):
+        assert proof.begin_step(at(300)) == (start, start + 50)
+        proof.digested(digest(start, start + 50, log), at(0))
+        if not start:
+            proof.answered(digest(start, start + 50, log))
+    proof.pass_dropped(at(200))
+    proof.answered(digest(50, 100, b""))
+    assert proof.proven == 200
+    for _ in range(3):
+        start, end = proof.begin_step(at(300))
+        assert start >= 200
+        proof.digested(digest(start, end, log), at(0))
+        proof.answered(digest(start, end, log))
+
+    assert proof.proven == 300
 
 
 def test_between_heartbeats_it_goes_on_only_while_the_slave_answers_and_more_is_left_than_a_step() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from dittomq.broker.registration import record_host
 from dittomq.commitlog.records.decoding import decode, message_of
+from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.foreign import by_another_hand
-from dittomq.commitlog.records.format import MARK_BYTES, Host, encode, scan, whole_end
+from dittomq.commitlog.records.format import MARK_BYTES, Host, scan, whole_end
 from dittomq.message import Draft
 
 IPV4 = Host(ip_address("10.0.0.7").packed, 10_911)
@@ -20,7 +21,7 @@ SEGMENT_END = 1 << 20
 
 
 def record(host: Host, body: bytes = b"body") -> bytes:
-    return encode(
+    return encode_draft(
         Draft("orders", 3, -7, 1_111, body, b"PID\x01p\x02SEQ\x015\x02KEYS\x01k\x02TAGS\x01t\x02", 116), 42, POSITION, 2_222, host
     )
 

@@ -12,7 +12,7 @@ from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
-from dittomq.replication.events import Chunk, DegradedRanges
+from dittomq.replication.events import Chunk, DegradedRanges, LeafDigests, LeafProbe, RangeDigest, SlaveAck
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
 from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
@@ -72,6 +72,14 @@ def test_an_answer_without_parts_with_other_parts_or_with_too_many_rows_is_refus
         arrives([full])
 
 
+@pytest.mark.parametrize("digest", [None, RangeDigest(at(10), at(20), b"x"), RangeDigest(at(10), at(20), b"")])
+@pytest.mark.parametrize("begin", [None, at(0), at(2**40)])
+def test_an_ack_crosses_the_wire_unchanged(digest: RangeDigest | None, begin: PhysicalOffset | None) -> None:
+    ack = SlaveAck(Epoch(7), at(2**41), at(2**40), at(0), digest, begin)
+
+    assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.slave_frame(ack).SerializeToString())) == ack
+
+
 def test_degraded_ranges_cross_the_wire_unchanged() -> None:
     known = (DegradedRange(at(0), at(10), None, 0), DegradedRange(at(10), at(20), 0, None), DegradedRange(at(2**40), None, 2**41, None))
     frame = wire.master_frame(DegradedRanges(Epoch(7), known), 0)
@@ -93,3 +101,44 @@ def test_a_chunk_crosses_the_wire_unchanged(size: int) -> None:
 def test_degraded_ranges_that_cannot_be_are_refused(spans: list[tuple[int, int | None]]) -> None:
     with pytest.raises(InvalidField):
         wire.degraded_from_pb([pb.DegradedRange(start_offset=start, end_offset=end) for start, end in spans])
+
+
+def leaves(start: int, end: int, count: int) -> pb.ReplicateRequest:
+    return pb.ReplicateRequest(leaves=pb.LeafDigests(start_offset=start, end_offset=end, digests=bytes(16) * count))
+
+
+@pytest.mark.parametrize("span", [(0, 1), (7, 24), (0, 4_096), (5, 9_000), (0, 2**20), (3, 2**20 + 4), (0, 2**30), (1, 2**30)])
+def test_leaves_arrive_if_they_are_so_many_as_the_range_has(span: tuple[int, int]) -> None:
+    count = LeafProbe(at(span[0]), at(span[1])).leaves
+    said = wire.slave_event_from_pb(leaves(*span, count))
+
+    assert isinstance(said, LeafDigests)
+    assert (said.start, said.end, said.digests) == (*span, (bytes(16),) * count)
+    for other in (0, count - 1, count + 1, 900_000):
+        with pytest.raises(InvalidField):
+            wire.slave_event_from_pb(leaves(*span, other))
+
+
+@pytest.mark.parametrize("span", [(0, 0), (10, 5), (-16, 0), (-(2**63), 2**63 - 1)])
+def test_leaves_of_no_range_are_refused(span: tuple[int, int]) -> None:
+    for count in (0, 1, 16):
+        with pytest.raises(InvalidField):
+            wire.slave_event_from_pb(leaves(*span, count))
+
+
+@pytest.mark.parametrize("field", ["cluster", "broker", "replica_uuid", "replication_address", "verified_with"])
+def test_a_hello_with_a_name_beyond_the_limit_is_refused(field: str) -> None:
+    hello = pb.Hello(**{field: "x" * wire.MAX_HELLO_CHARACTERS})  # type: ignore[arg-type]
+    wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
+
+    setattr(hello, field, "x" * (wire.MAX_HELLO_CHARACTERS + 1))
+    with pytest.raises(InvalidField, match=field):
+        wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
+
+
+def test_a_digest_larger_than_one_is_refused() -> None:
+    large = pb.SegmentDigest(start_offset=0, end_offset=10, digest=bytes(17))
+
+    for frame in (pb.ReplicateRequest(hello=pb.Hello(digests=[large])), pb.ReplicateRequest(ack=pb.Ack(digest=large))):
+        with pytest.raises(InvalidField):
+            wire.slave_event_from_pb(frame)

@@ -9,7 +9,8 @@ from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
-from dittomq.commitlog.records.format import UNIT, Host, encode, mark
+from dittomq.commitlog.records.encoding import encode_draft
+from dittomq.commitlog.records.format import UNIT, Host, mark
 from dittomq.commitlog.state.identity import FORMAT
 from dittomq.message import Draft
 from dittomq.properties import tags_code
@@ -21,7 +22,7 @@ STORED_MS = 1_795_224_456_773
 PROPERTIES = b"KEYS\x01o-17\x02TAGS\x01new\x02"
 MESSAGE = Draft("orders", 3, 7, 1_795_224_456_000, b"paid", PROPERTIES, tags_code("new"))
 POSITION = 1_048_576
-RECORD = encode(MESSAGE, 41, POSITION, STORED_MS, Host(bytes((10, 0, 0, 7)), 10_911))
+RECORD = encode_draft(MESSAGE, 41, POSITION, STORED_MS, Host(bytes((10, 0, 0, 7)), 10_911))
 
 
 def key_index() -> bytes:

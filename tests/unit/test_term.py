@@ -80,6 +80,17 @@ def play(story: Callable[[Degrading], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
+def test_an_older_sync_that_is_told_behind_a_newer_one_takes_nothing_back() -> None:
+    async def story(group: Degrading) -> None:
+        group.written(200, 1)
+
+        group.term.on_flushed(at(100))
+
+        assert group.term.flushed == 200
+
+    play(story)
+
+
 def test_while_a_group_is_degraded_its_count_is_written_down_once_a_second() -> None:
     async def story(group: Degrading) -> None:
         ticks = asyncio.create_task(group.term.tick())

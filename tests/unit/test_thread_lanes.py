@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -31,6 +32,18 @@ def test_work_runs_off_the_loop_in_the_order_of_the_calls(lane: ThreadLane) -> N
     assert asyncio.run(story()) == ran == list(range(50))
     assert len(threads) == 1
     assert threading.get_ident() not in threads
+
+
+def test_a_lane_that_has_nothing_to_do_holds_nothing_of_what_it_did(lane: ThreadLane) -> None:
+    freed = threading.Event()
+
+    async def story() -> None:
+        large = {b"large"}
+        weakref.finalize(large, freed.set)
+        assert await lane.call(lambda: len(large)) == 1
+
+    asyncio.run(story())
+    assert freed.wait(10)
 
 
 def test_progress_is_told_on_the_loop_in_order_before_the_result(lane: ThreadLane) -> None:

@@ -1,5 +1,7 @@
 """What a topic may be called and how one is found."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +93,38 @@ def test_an_unknown_topic_is_reported_with_the_nearest_known_name() -> None:
 
 def test_looking_for_the_nearest_name_stays_cheap_among_many() -> None:
     assert nearest_name("topic-x", (f"other-{number:06}" for number in range(100_000))) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("o" * 16 * 1024 * 1024, ["orders"]),
+        ("customer-orders-xxxx-events", [f"customer-orders-{number:04}-events" for number in range(1_000)]),
+        ("x" + "a" * 126, [f"{number:04}" + "a" * 123 for number in range(1_000)]),
+    ],
+    ids=["16 MiB", "a thousand alike", "a thousand alike and long"],
+)
+def test_looking_for_the_nearest_name_takes_few_steps_whatever_the_names_are(name: str, known: list[str]) -> None:
+    steps = 0
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    sys.setprofile(count)
+    try:
+        nearest_name(name, known)
+    finally:
+        sys.setprofile(None)
+
+    assert steps < 150_000
+
+
+def test_of_a_thousand_names_alike_the_nearest_one_is_found() -> None:
+    names = [f"{number:03}-orders" for number in range(500)] + ["customer-orders"]
+
+    assert nearest_name("custmer-orders", names) == "customer-orders"
+    assert nearest_name("0042-orders", names) == "042-orders"
 
 
 def test_the_queues_of_a_log_show_its_topics() -> None:

@@ -1,6 +1,7 @@
 # methods are named by the .proto files
 """ReplicationService as masters and slaves serve it alike. Each adds its own Replicate and StepDown."""
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -34,8 +35,9 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
     async def FetchRange(self, request: pb.FetchRangeRequest, context: Context) -> AsyncIterator[pb.FetchRangeResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
         pieces = self._ranges.fetch(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset))
-        async for piece in self._outflow.paced(request.node, pieces):
-            yield wire.range_piece_to_pb(piece)
+        async with contextlib.aclosing(self._outflow.paced(request.node, pieces)) as paced:
+            async for piece in paced:
+                yield wire.range_piece_to_pb(piece)
 
     async def FetchBeginning(self, request: pb.FetchBeginningRequest, context: Context) -> AsyncIterator[pb.FetchBeginningResponse]:
         self._ranges.check_caller(request.cluster, request.broker)

@@ -8,7 +8,7 @@ from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
 from dittomq.commitlog.records.gathering import Batch, gather
 from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.records.walk import HEADER_BYTES, View, next_start, span_at
+from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, View, next_start, span_at
 from dittomq.message import MAX_BODY_BYTES
 
 WINDOW_BYTES = 2 * MAX_RECORD_BYTES
@@ -88,20 +88,46 @@ def scan_at(log: Source, seals: Seals, start: int, limit: int, scanner: Scanner 
     return [], Scan([], start, "a record reaches into what another hand wrote") if border < limit else found
 
 
-def skip_damage(log: Source, start: int, limit: int) -> int:
-    """The next position behind `start` where a record or mark begins; the segment's end or `limit` when there is none."""
+def skip_damage(log: Source, seals: Seals, start: int, limit: int) -> int:
+    """The next position behind `start` where a whole record or a mark begins; the segment's end or `limit` when there is none.
+
+    Each byte is read a bounded number of times, whatever seems to begin there: a body may be full of headers.
+    """
     _, segment_end = log.segment_of(start)
     stop = min(segment_end, limit)
     at = start + 1
     while at < stop:
         data = log.read(at, WINDOW_BYTES, limit)
-        found = next_start(View(data, at, segment_end), at)
+        view = View(data, at, segment_end)
+        found = next_start(view, at)
+        while found is not None and _is_damaged(view, found, seals, limit):
+            found = next_start(view, found + 1)
         if found is not None:
-            return found
-        if at + len(data) >= stop:
+            span = span_at(view, found)
+            if found == at or span is None or span.sort is Sort.MARK or span.end <= view.end:
+                return found
+            at = found  # not all of it was read
+        elif view.end >= stop:
             break
-        at += len(data) - HEADER_BYTES
+        else:
+            at = view.end - HEADER_BYTES
     return stop
+
+
+def _is_damaged(view: View, at: int, seals: Seals, limit: int) -> bool:
+    """Whether the record that seems to begin there is all in view, or can be none, and is not whole."""
+    span, stretch = span_at(view, at), seals.at(at)
+    if span is None or span.sort is not Sort.RECORD:
+        return False
+    if span.end > min(limit, stretch.end) or (stretch.sealed and span.end - at > MAX_RECORD_BYTES):
+        return True
+    if span.end > view.end:
+        return False
+    try:
+        _, found = scan_singly(view.data[at - view.base : span.end - view.base], at, view.segment_end, stretch.sealed)
+    except foreign.NotRead:  # whole; whoever reads on is told
+        return False
+    return found.end == at
 
 
 def start_before(log: Source, position: int, least: int, limit: int) -> int:

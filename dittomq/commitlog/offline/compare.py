@@ -159,8 +159,9 @@ class _Work:
         shorter = min(one.end, other.end)
         if same_end or rest >= shorter:
             return
-        if one.closed and other.closed:
-            self._leaf(rest, max(one.end, other.end), equal=False)  # the segments themselves end at different places
+        ended = one if one.end == shorter else other
+        if ended.closed:  # nothing can come behind it there any more, and the other one holds something
+            self._leaf(rest, max(one.end, other.end), equal=False)
         else:
             self.normal.append(f"{shorter - rest:,} bytes newer than the last stretch that both hold whole, from byte {rest:,} on")
 

@@ -52,7 +52,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentLeaves:
-    """Leaves of [start, end) of one segment. `closed`: the log goes on in another one. `unreadable` says why there are none."""
+    """Leaves of [start, end) of one segment. `closed`: nothing comes behind `end` in it. `unreadable` says why there are none."""
 
     start: int
     end: int
@@ -221,7 +221,7 @@ class _Reading:
                 stop = end if self._asked is None else min(end, self._asked.end)
                 if first < stop:
                     leaves = tuple(leaf_digest(piece) for piece in _pieces(file, first - start, stop - start, self._leaf_bytes))
-                    self._segments.append(SegmentLeaves(first, stop, closed and stop == end, leaves))
+                    self._segments.append(SegmentLeaves(first, stop, (closed or content.closed) and stop == end, leaves))
                 self._records += [_named(file, start, self._segment_bytes, span) for span in content.asked if span.end <= end]
         except OSError as error:
             self._segments.append(SegmentLeaves(start, start + self._segment_bytes, closed=closed, leaves=(), unreadable=str(error)))

@@ -12,13 +12,14 @@ from dittomq.commitlog import swap
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.offline.proving import Prover, Run
 from dittomq.commitlog.offline.segments import segments_of
 from dittomq.commitlog.records.decoding import Record, decode
-from dittomq.commitlog.records.foreign import by_another_hand, carries_seal
+from dittomq.commitlog.records.foreign import surely_anothers
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, start_problem
 from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, next_start, problem_of, spans
+from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, next_start, problem_of, span_at, spans
 from dittomq.commitlog.state import identity, lineage_file, watermark
 from dittomq.errors import UnreadableStore
 
@@ -110,9 +111,9 @@ def pieces(store: StoreOnDisk, prover: Prover | None, progress: Progress | None 
     if progress is not None:
         progress(total, total)
     if lost is not None:
-        end = _last_set_byte(store, lost.start)
+        end, problem = _last_set_byte(store, lost.start)
         if end > lost.start:
-            yield lost._replace(end=end, problem=CUT_OFF)
+            yield lost._replace(end=end, problem=problem or CUT_OFF)
 
 
 def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterator[Item | Run]:
@@ -138,7 +139,8 @@ def _look_again(store: StoreOnDisk, lost: Item, prover: Prover | None) -> Iterat
 def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: int) -> Iterator[Item | Run]:
     """Of the segment that begins at `start`, from position `at` on."""
     with contextlib.closing(_open_segment(store, start)) as file:
-        for piece in _stretches(file, (start, start + store.segment_bytes), prover, at):
+        legible = LegibleFile(file)
+        for piece in _stretches(legible, (start, start + store.segment_bytes), prover, at):
             if isinstance(piece, Run):
                 yield piece
                 continue
@@ -148,7 +150,10 @@ def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: i
                 store.seals.end_at(span.start)
                 problem = ""
             record = None
-            if span.sort is Sort.DAMAGED:
+            unread = "" if span.sort is Sort.MARK else legible.problem(span.start - start, span.end - start)
+            if unread:  # what stands for it may pass for a record in which nothing but its body is checked
+                span, problem = span._replace(sort=Sort.DAMAGED), unread
+            elif span.sort is Sort.DAMAGED:
                 problem = _unknown_magic(span, view) or problem
             if span.sort is Sort.RECORD and not problem:
                 record = decode(view.data[span.start - view.base : span.end - view.base], span.start)
@@ -166,11 +171,10 @@ def _begins_anothers(view: View, span: Span) -> bool:
     """Whether this is a whole record of someone who does not seal them, or seals others than we write."""
     if span.sort is not Sort.RECORD or problem_of(view, span, sealed=False):
         return False
-    record = view.data[span.start - view.base : span.end - view.base]
-    return by_another_hand(record) or not carries_seal(record)
+    return surely_anothers(view.data[span.start - view.base : span.end - view.base])
 
 
-def _stretches(file: File, segment: tuple[int, int], prover: Prover | None, at: int) -> Iterator[Run | tuple[Span, View]]:
+def _stretches(file: LegibleFile, segment: tuple[int, int], prover: Prover | None, at: int) -> Iterator[Run | tuple[Span, View]]:
     """Every stretch of a segment from `at` on, with bytes in which it lies whole, unless it is damaged; what the prover takes, in runs."""
     start, stop = segment
     lost = None
@@ -189,6 +193,8 @@ def _stretches(file: File, segment: tuple[int, int], prover: Prover | None, at: 
             at = further if found is None else found
             continue
         for span in spans(view, at):
+            if span.sort is Sort.DAMAGED and base < span.start and _is_cut_off(view, span.start):
+                break  # read again, from its start on: it may be whole
             if span.sort is Sort.DAMAGED and span.end >= view.end:
                 lost, at = span.start, further
                 break
@@ -202,6 +208,12 @@ def _stretches(file: File, segment: tuple[int, int], prover: Prover | None, at: 
         yield Span(Sort.DAMAGED, lost, stop), view
 
 
+def _is_cut_off(view: View, at: int) -> bool:
+    """Whether a record starts there of which the segment holds more than is in view."""
+    span = span_at(view, at)
+    return span is not None and view.end < min(span.end, view.segment_end) and span.end - at <= MAX_RECORD_BYTES
+
+
 def _unknown_magic(span: Span, view: View) -> str:
     """What to say of a stretch that a record of another version would fill; empty when none does."""
     head = view.data[max(0, span.start - view.base) :][:HEADER_BYTES]
@@ -212,14 +224,24 @@ def _unknown_magic(span: Span, view: View) -> str:
     return start_problem(size, magic, span.start, view.segment_end) if names_itself else ""
 
 
-def _last_set_byte(store: StoreOnDisk, start: int) -> int:
-    found = start
+def _last_set_byte(store: StoreOnDisk, start: int) -> tuple[int, str]:
+    """One past the last byte from `start` on that is not zero or that the disk does not give; and why it does not give all of them."""
+    found, problem = start, ""
     for segment in store.starts:
         if segment + store.segment_bytes <= start:
             continue
         with contextlib.closing(store.storage.open(path_of(segment), readonly=True)) as file:
-            at = max(segment, start)
-            while data := file.pread(1 << 20, at - segment):
-                found = at + len(data.rstrip(b"\0")) if any_set(memoryview(data)) else found
-                at += len(data)
-    return found
+            legible, low = LegibleFile(file), max(0, start - segment)
+            last = _last_set_in(legible, low)
+            found = segment + last if last > low else found
+            problem = problem or legible.problem(low, store.segment_bytes)
+    return found, problem
+
+
+def _last_set_in(legible: LegibleFile, at: int) -> int:
+    found = at
+    while data := legible.pread(1 << 20, at):
+        if any_set(memoryview(data)):
+            found = at + len(data.rstrip(b"\0"))
+        at += len(data)
+    return max(found, min(legible.end_of_damage, at))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.expecting import Expected, said_to_touch, tiles
+from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.records.columns import Columns, Numbers, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
@@ -48,7 +48,7 @@ class Prover:
         self._expected = expected
         self._flushed = flushed
 
-    def pieces(self, file: File, at: int, limit: int, segment: tuple[int, int]) -> Generator[Run | tuple[Span, View], None, int]:
+    def pieces(self, file: LegibleFile, at: int, limit: int, segment: tuple[int, int]) -> Generator[Run | tuple[Span, View], None, int]:
         """Records of a segment from `at` on, where one begins, that end below `limit`: whole ones in runs, others with their bytes.
 
         Returns the first position that it leaves alone: no record is certain to stand there.
@@ -56,7 +56,7 @@ class Prover:
         start, stop = segment
         wanted = _BLOCK_BYTES
         while True:
-            view = View(file.pread(min(wanted, limit - at), at - start), at, stop)
+            view = View(file.until_damage(min(wanted, limit - at), at - start), at, stop)
             columns = self._in_step(view)
             if len(columns) > 0:
                 yield from self._sorted_out(columns, view)

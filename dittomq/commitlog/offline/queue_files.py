@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dittomq.commitlog.disk.segment import name_of
 from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.inspect import StoreOnDisk
+from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.queues.checkpoint import QueueKey
-from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, folder_of, keys_on_disk
+from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
 
 _CACHED_QUEUES = 1_024
@@ -17,7 +18,7 @@ _SCANNED_UNITS = 4_096
 
 
 class QueueFiles:
-    """Units of queues, a few hundred at a time, of a bounded number of queues."""
+    """Units of queues, a few hundred at a time, of a bounded number of queues. Those that the disk does not give read as not written."""
 
     def __init__(self, store: StoreOnDisk) -> None:
         self._storage = store.storage
@@ -48,12 +49,12 @@ class QueueFiles:
         """Every unit from a message on that is not empty, however far behind, with its offset; holes are passed over."""
         size = self._size(key)
         folder = folder_of(*key)
-        for name in self._storage.list_folder(folder) if size else []:
+        for name in files_in(self._storage, folder) if size else []:
             low = max(0, offset * UNIT_BYTES - int(name))
             if low >= size:
                 continue
             with contextlib.closing(self._storage.open(f"{folder}/{name}", readonly=True)) as file:
-                for first, unit in _set_units(file, low):
+                for first, unit in _set_units(file, LegibleFile(file), low):
                     yield int(name) // UNIT_BYTES + first, unit
 
     def forget(self, key: QueueKey) -> None:
@@ -70,13 +71,13 @@ class QueueFiles:
         if not self._storage.exists(path):
             return b""
         with contextlib.closing(self._storage.open(path, readonly=True)) as file:
-            return file.pread(min(most, size - at % size), at % size)
+            return LegibleFile(file).pread(min(most, size - at % size), at % size)
 
     def _size(self, key: QueueKey) -> int:
         found = self._file_bytes.get(key)
         if found is None:
             folder = folder_of(*key)
-            names = self._storage.list_folder(folder) if safe_topic(key[0].encode()) else []
+            names = files_in(self._storage, folder) if safe_topic(key[0].encode(errors="surrogateescape")) else []
             found = 0
             if names:
                 with contextlib.closing(self._storage.open(f"{folder}/{names[0]}", readonly=True)) as file:
@@ -85,11 +86,11 @@ class QueueFiles:
         return found
 
 
-def _set_units(file: File, at: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+def _set_units(file: File, legible: LegibleFile, at: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
     """Units of a file from byte `at` on, where a unit begins, that name a message, with their numbers in it."""
     size = file.size() // UNIT_BYTES * UNIT_BYTES
     while (at := file.data_from(at) // UNIT_BYTES * UNIT_BYTES) < size:
-        block = file.pread(min(_SCANNED_UNITS * UNIT_BYTES, size - at), at)
+        block = legible.pread(min(_SCANNED_UNITS * UNIT_BYTES, size - at), at)
         if len(block) < UNIT_BYTES:
             return  # the file was made shorter meanwhile
         block = block[: len(block) // UNIT_BYTES * UNIT_BYTES]

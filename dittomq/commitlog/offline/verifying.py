@@ -14,6 +14,7 @@ from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.offline.agreeing import LOWEST_HASH, Names, agree, samples
 from dittomq.commitlog.offline.expecting import NO_QUEUE, Expected, Units
 from dittomq.commitlog.offline.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces
+from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.offline.proving import Prover, Run
 from dittomq.commitlog.offline.queue_files import QueueFiles
 from dittomq.commitlog.queues import checkpoint
@@ -28,6 +29,7 @@ from dittomq.properties import TAGS, tags_code
 MAX_FINDINGS = 1_000
 # So many units of a queue behind the end that was seen are compared with what a broker that runs has written there since.
 _LOOKED_AT = 64
+_COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _MAGIC = re.compile("magic [0-9a-f]{8}")
 
 
@@ -248,7 +250,7 @@ class _Queues:
         if not sealed and not in_queues(record.system_flag):
             return
         if record.system_flag & INNER_BATCH:  # counts as many as it holds, in a queue of another kind
-            self._seen[key] = _Seen(offset + int(record.properties.get("INNER_NUM", "1")))
+            self._seen[key] = _Seen(offset + self._messages_in(record))
             return
         seen = self._seen.get(key)
         if seen is None:
@@ -263,6 +265,13 @@ class _Queues:
             self._report.hidden += 1
         else:
             self._compare(key, seen, record)
+
+    def _messages_in(self, record: Record) -> int:
+        text = record.properties.get("INNER_NUM", "1")
+        if _COUNT.fullmatch(text):
+            return int(text)
+        self._note(Kind.UNSUPPORTED, record, f"it is a batch, and its INNER_NUM is no number of messages: {text[:20]}")
+        return 1
 
     def finish(self) -> None:
         """Say what is left open at the end of the log."""
@@ -340,7 +349,7 @@ class _Queues:
         if size > MAX_RECORD_BYTES or (sealed and not is_new) or not self._store.storage.exists(path_of(segment)):
             return False
         with contextlib.closing(self._store.storage.open(path_of(segment), readonly=True)) as file:
-            view = View(file.pread(size, position - segment), position, segment + self._store.segment_bytes)
+            view = View(LegibleFile(file).pread(size, position - segment), position, segment + self._store.segment_bytes)
         span = span_at(view, position)
         if span is None or span.sort is not Sort.RECORD or span.end != view.end or problem_of(view, span, sealed=sealed):
             return False

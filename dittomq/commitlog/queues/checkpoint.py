@@ -49,16 +49,28 @@ class Leap:
     """Queues give no offset below `nexts`: whatever messages lie in the damaged `ranges` of the log, [start, end) each, have lower ones.
 
     `strange` are those of them that may hold messages of queues that nobody here knows. Such a queue begins at `begin`.
+    None of them begins before byte `low`, not even those that `ranges` names no more; an older version did not keep it: 0.
     """
 
     nexts: Mapping[QueueKey, int] = field(default_factory=dict)
     ranges: Sequence[tuple[int, int]] = ()
     strange: Sequence[tuple[int, int]] = ()
+    low: int = 0
 
     @property
     def begin(self) -> int:
         """Behind all offsets that messages of an unknown queue can have."""
         return most_messages(self.strange)
+
+    def joined(self, other: "Leap") -> "Leap":
+        """Both; where they name one queue, the other one's next offset counts."""
+        lows = [each.low for each in (self, other) if each.nexts or each.ranges]
+        nexts, ranges = {**self.nexts, **other.nexts}, [*self.ranges, *other.ranges]
+        return Leap(nexts, ranges, [*self.strange, *other.strange], min(lows, default=0))
+
+    def cut(self, to: int) -> "Leap":
+        """What is left where the log is cut at `to`: nothing when all that was leapt over goes."""
+        return Leap() if to <= self.low else self
 
     def covers(self, start: int, end: int) -> bool:
         """Whether all of [start, end) lies in one of the ranges."""
@@ -95,7 +107,8 @@ def load(storage: Storage) -> Checkpoint | None:
     keys = KeyMark(KeySizes(slots, entries), tuple(files), count, last)
     nexts, over = value.get("leap", ((), ()))
     strange = [(start, end) for start, end in value.get("strange", ())]
-    leap = Leap({(topic, queue): offset for topic, queue, offset in nexts}, [(start, end) for start, end in over], strange)
+    leapt = {(topic, queue): offset for topic, queue, offset in nexts}
+    leap = Leap(leapt, [(start, end) for start, end in over], strange, value.get("leap_low", 0))
     return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, leap)
 
 
@@ -112,6 +125,7 @@ def save(storage: Storage, checkpoint: Checkpoint) -> None:
     }
     if checkpoint.leap.nexts or checkpoint.leap.ranges:
         value["leap"] = [[[*key, offset] for key, offset in checkpoint.leap.nexts.items()], checkpoint.leap.ranges]
+        value["leap_low"] = checkpoint.leap.low
     if checkpoint.leap.strange:
         value["strange"] = checkpoint.leap.strange
     side_file.save_json(storage, _NAME, _KIND, value)

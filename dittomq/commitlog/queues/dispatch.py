@@ -133,7 +133,7 @@ class Dispatch:
         batches, found = scan_at(source, self._seals, self.applied, limit)
         reached = found.end
         if reached == self.applied and found.problem:
-            reached = skip_damage(source, reached, limit)  # its queues keep a hole, which readers are told of
+            reached = skip_damage(source, self._seals, reached, limit)  # its queues keep a hole, which readers are told of
         taken = [part for batch in batches for part in waiting_batch_of(self._index, batch).take(limit)]
         return taken + [waiting_of(self._index, entry) for entry in found.entries], reached
 

@@ -15,7 +15,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -161,20 +161,25 @@ class KeyIndex:
             self._unsynced.pop(path, None)
         return paths
 
-    def repair(self, log: Log) -> None:
-        """Build slots and header of the last file again from the entries that the mark vouches for; behind them it is empty then."""
+    def repair(self, log: Log) -> bool:
+        """Build slots and header of the last file again from the entries that the mark vouches for; behind them it is empty then.
+
+        False, and nothing is changed, when the disk does not give these entries.
+        """
         [last] = self._filling
         sizes, count = self._sizes, last.count
+        end_ms = _stored_ms(log, last.end)
         with self._files.borrow(last.path) as file:
-            slots, used = _slots_of(file, sizes, count)
-            end = _position_at(file, sizes, count - 1)
-            dropped = end < log.min_offset
-            end_ms = last.written.end_ms if dropped else store_ms_of(log.read(end, _HEAD_BYTES, log.stop))
-            header = replace(last.written, end_ms=end_ms, end_position=end, used_slots=used)
+            try:
+                slots, used = _slots_of(file, sizes, count)
+            except OSError:
+                return False
+            header = replace(last.written, end_ms=last.end_ms if end_ms is None else end_ms, used_slots=used)
             zero_behind(file, sizes.entry_at(count), sizes.file_bytes)
             file.pwrite(slots, sizes.slot_at(0))
             file.pwrite(header.encode(), 0)
         last.resume(header)
+        return True
 
     def _header_of(self, name: str) -> Header:
         with self._files.borrow(_path(name)) as file:
@@ -240,22 +245,33 @@ def holds(storage: Storage, mark: KeyMark) -> bool:
     return True
 
 
-def recover(storage: Storage, files: OpenFiles, mark: KeyMark, log: Log, *, power_lost: bool) -> KeyIndex:
-    """The index as the checkpoint knows it; everything behind that goes. `holds` has said that it is there."""
-    for name in storage.list_folder(FOLDER):
-        if name not in mark.files:
-            storage.unlink(_path(name))
-    if storage.exists(FOLDER):
-        storage.sync_folder(FOLDER)  # also what a process that died here has unlinked
+def begin(storage: Storage, files: OpenFiles, sizes: KeySizes) -> KeyIndex:
+    """An empty index; what is there goes."""
+    files.forget(f"{FOLDER}/")
+    _leave_only(storage, ())
+    return KeyIndex(storage, files, KeyMark(sizes), None)
+
+
+def resume(storage: Storage, files: OpenFiles, mark: KeyMark, log: Log, *, power_lost: bool) -> KeyIndex | None:
+    """The index as the checkpoint knows it; everything behind that goes. `holds` has said that it is there.
+
+    None when its last file ends with another entry than the checkpoint says, or the disk does not give it.
+    """
+    _leave_only(storage, mark.files)
     if not mark.files:
         return KeyIndex(storage, files, mark, None)
     with files.borrow(_path(mark.files[-1])) as file:
-        header = Header.decode(file.pread(HEADER_BYTES, 0))
         whole = file.size() == mark.sizes.file_bytes
-    index = KeyIndex(storage, files, mark, replace(header, count=mark.count))
-    if power_lost or not whole or (header.count, header.end_position) != (mark.count, mark.end):
-        index.repair(log)
-    return index
+        try:
+            header = Header.decode(file.pread(HEADER_BYTES, 0))
+            end = _position_at(file, mark.sizes, mark.count - 1)
+        except OSError:
+            return None
+    if end != mark.end:
+        return None
+    index = KeyIndex(storage, files, mark, replace(header, count=mark.count, end_position=end))
+    is_to_repair = power_lost or not whole or (header.count, header.end_position) != (mark.count, mark.end)
+    return None if is_to_repair and not index.repair(log) else index
 
 
 def cut_mark(storage: Storage, mark: KeyMark, to: int) -> KeyMark:
@@ -269,6 +285,24 @@ def cut_mark(storage: Storage, mark: KeyMark, to: int) -> KeyMark:
         names.pop()
         count = mark.sizes.entries
     return KeyMark(mark.sizes)
+
+
+def _leave_only(storage: Storage, names: Sequence[str]) -> None:
+    for name in storage.list_folder(FOLDER):
+        if name not in names:
+            storage.unlink(_path(name))
+    if storage.exists(FOLDER):
+        storage.sync_folder(FOLDER)  # also what a process that died here has unlinked
+
+
+def _stored_ms(log: Log, position: int) -> int | None:
+    """When the record there was stored; None when it is not in the log any more, or the disk does not give it."""
+    if not log.min_offset <= position < log.stop:
+        return None
+    try:
+        return store_ms_of(log.read(position, _HEAD_BYTES, log.stop))
+    except OSError:
+        return None
 
 
 def _path(name: str) -> str:

@@ -7,7 +7,7 @@ import contextlib
 
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues.checkpoint import QueueKey
-from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, folder_of, keys_on_disk
+from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
 
 
@@ -22,12 +22,12 @@ def emptied(storage: Storage, begin: int) -> dict[QueueKey, int]:
 
 
 def _is_named_safely(key: QueueKey) -> bool:
-    return bool(safe_topic(key[0].encode()))
+    return bool(safe_topic(key[0].encode(errors="surrogateescape")))
 
 
 def _newest(storage: Storage, folder: str) -> tuple[int, int] | None:
     """Offset of the newest message in the queue's files, and its position; None when there is none."""
-    for name in sorted(storage.list_folder(folder), reverse=True):
+    for name in reversed(files_in(storage, folder)):
         with contextlib.closing(storage.open(f"{folder}/{name}", readonly=True)) as file:
             filled = _filled(file)
             if filled:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dittomq.commitlog.disk.open_files import OpenFiles
-from dittomq.commitlog.disk.segment import name_of
+from dittomq.commitlog.disk.segment import NAME_DIGITS, name_of
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues.checkpoint import Leap, QueueKey
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
@@ -87,8 +87,7 @@ class QueueIndex:
 
     def leap(self, leap: Leap) -> None:
         """Let queues give no lower offsets any more, though no messages here may have them."""
-        known = self._leap
-        self._leap = Leap({**known.nexts, **leap.nexts}, [*known.ranges, *leap.ranges], [*known.strange, *leap.strange])
+        self._leap = self._leap.joined(leap)
         self._begin = self._leap.begin
         empty = {key: self._begin for key, queue in self.queues.items() if not queue.max and key not in self._leap.nexts}
         for key, to in {**empty, **leap.nexts}.items():
@@ -102,9 +101,12 @@ class QueueIndex:
         self._begin = self._leap.begin
 
     def leapt(self, applied: int) -> Leap:
-        """What of it neither a message shows that is dispatched, nor the checkpoint spares the next start: that one is at `applied`."""
-        nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].max < to}
-        return Leap(nexts, [each for each in self._leap.ranges if each[1] > applied], self._leap.strange)
+        """What of it the next start cannot know, whose checkpoint is at `applied`.
+
+        A queue's next offset is kept also where its messages show it: a cut may take those back, and leave the damage.
+        """
+        nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].outlived < to}
+        return replace(self._leap, nexts=nexts, ranges=[each for each in self._leap.ranges if each[1] > applied])
 
     def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
@@ -183,7 +185,7 @@ class QueueIndex:
         first = name_of(min(low, newest) // self.file_units * self.file_units * UNIT_BYTES)
         if before // self.file_units == low // self.file_units:
             return []
-        return [f"{queue.folder}/{name}" for name in self._storage.list_folder(queue.folder) if name < first]
+        return [f"{queue.folder}/{name}" for name in files_in(self._storage, queue.folder) if name < first]
 
     def _remove(self, queue: Queue) -> None:
         queue.ready_number = -1
@@ -247,8 +249,14 @@ def keys_on_disk(storage: Storage) -> list[QueueKey]:
     return found
 
 
+def files_in(storage: Storage, folder: str) -> list[str]:
+    """Names of a queue's files, in order; a stranger's file, as a copy that was broken off leaves one, is none of them."""
+    return [name for name in storage.list_folder(folder) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()]
+
+
 def remove_files(storage: Storage, folder: str) -> None:
-    """Remove a queue's files and folder."""
-    for name in storage.list_folder(folder):
+    """Remove a queue's files, and its folder unless a stranger's file is in it."""
+    for name in files_in(storage, folder):
         storage.unlink(f"{folder}/{name}")
-    storage.remove_folder(folder)
+    if not storage.list_folder(folder):
+        storage.remove_folder(folder)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues.checkpoint import QueueKey
-from dittomq.commitlog.queues.queue_index import FOLDER, SYNCED_ONE_BY_ONE, folder_of, keys_on_disk
+from dittomq.commitlog.queues.queue_index import FOLDER, SYNCED_ONE_BY_ONE, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT_BYTES
 
 _PAGE_BYTES = 4_096
@@ -29,17 +29,15 @@ def clear(storage: Storage, ends: Mapping[QueueKey, int], file_units: int) -> No
 
 
 def _clear(storage: Storage, folder: str, end: int, file_units: int) -> None:
-    left = False
-    for name in reversed(storage.list_folder(folder)):
+    for name in reversed(files_in(storage, folder)):
         first = int(name) // UNIT_BYTES
         if first >= end:
             storage.unlink(f"{folder}/{name}")
             continue
-        left = True
         if first + file_units > end:
             with contextlib.closing(storage.open(f"{folder}/{name}")) as file:
                 _clear_file(file, (end - first) * UNIT_BYTES, file_units * UNIT_BYTES)
-    if not left:
+    if not storage.list_folder(folder):
         storage.remove_folder(folder)
 
 
@@ -59,7 +57,7 @@ def _sync(storage: Storage, keys: list[QueueKey]) -> None:
         return
     for key in keys:
         folder = folder_of(*key)
-        names = storage.list_folder(folder)
+        names = files_in(storage, folder)
         if names:
             with contextlib.closing(storage.open(f"{folder}/{names[-1]}")) as file:
                 file.fdatasync()

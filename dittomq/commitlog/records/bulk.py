@@ -1,8 +1,8 @@
 """② Many messages encoded at once: steps of numpy over columns instead of a round of Python for each message. Pure.
 
 A frame of hundreds costs less than half of what its messages cost one by one; one of a few costs more. The bytes are those of
-`format.encode`. What needs a closer look (a topic seen for the first time, a limit, a checksum that a producer sent) is left to
-whoever looks at messages one by one.
+`dittomq.commitlog.records.encoding`. What needs a closer look (a topic seen for the first time, a limit, a checksum that a producer
+sent) is left to whoever looks at messages one by one.
 """
 
 import struct

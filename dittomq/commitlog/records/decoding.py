@@ -6,15 +6,25 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dittomq.commitlog.records.bodies import COMPRESSED, inflate
-from dittomq.commitlog.records.format import CRC_BYTES, CRC_NAME, HEADER, MAGIC_1, MAGIC_2, START, Host, decode_properties, lay_out
+from dittomq.commitlog.records.format import (
+    BORN_IPV6,
+    CRC_BYTES,
+    CRC_NAME,
+    FRONT,
+    HEADER,
+    MAGIC_1,
+    MAGIC_2,
+    START,
+    STORE_IPV6,
+    Host,
+    decode_properties,
+    lay_out,
+)
 from dittomq.errors import CorruptRecord, DittoError
 from dittomq.message import StoredMessage
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.properties import KEY_SEPARATOR, KEYS, OURS, TAGS
 
-_FRONT = struct.Struct(">iIIiiqqiq")
-_BORN_IPV6 = 0x10
-_STORE_IPV6 = 0x20
 _SYSTEM_FLAG_AT = 39
 
 
@@ -32,7 +42,10 @@ class Unsupported(DittoError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Every field of a record. `body` is as stored; `properties` are all of them, the record CRC's too."""
+    """Every field of a record. `body` is as stored; `property_bytes` are all properties as written, the record CRC's too.
+
+    A topic that is not UTF-8 is shown with replacements.
+    """
 
     size: int
     magic: int
@@ -50,7 +63,12 @@ class Record:
     prepared_offset: int
     body: bytes
     topic: str
-    properties: Mapping[str, str]
+    property_bytes: bytes
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Names and values, the record CRC's too."""
+        return decode_properties(self.property_bytes)
 
 
 def decode(record: bytes, position: int) -> Record:
@@ -61,16 +79,16 @@ def decode(record: bytes, position: int) -> Record:
     layout = lay_out(record)
     if layout is None:
         raise CorruptRecord("this store", position, "lengths in the record do not add up")
-    size, _, body_crc, queue, flag, queue_offset, physical_offset, system_flag, born_ms = _FRONT.unpack_from(record)
-    born_host, at = _host(record, 48, ipv6=bool(system_flag & _BORN_IPV6))
+    size, _, body_crc, queue, flag, queue_offset, physical_offset, system_flag, born_ms = FRONT.unpack_from(record)
+    born_host, at = _host(record, 48, ipv6=bool(system_flag & BORN_IPV6))
     (store_ms,) = struct.unpack_from(">q", record, at)
-    store_host, at = _host(record, at + 8, ipv6=bool(system_flag & _STORE_IPV6))
+    store_host, at = _host(record, at + 8, ipv6=bool(system_flag & STORE_IPV6))
     reconsume_times, prepared_offset = struct.unpack_from(">iq", record, at)
     return Record(
         size, magic, body_crc, queue, flag, queue_offset, physical_offset, system_flag, born_ms, born_host, store_ms, store_host,
         reconsume_times, prepared_offset, bytes(record[layout.body : layout.body_end]),
         bytes(record[layout.topic : layout.properties - 2]).decode("utf-8", "replace"),
-        decode_properties(bytes(record[layout.properties :])),
+        bytes(record[layout.properties :]),
     )  # fmt: skip
 
 
@@ -79,9 +97,9 @@ def message_of(record: bytes) -> StoredMessage:
     layout = lay_out(record)
     assert layout is not None, "the caller has verified the record"
     body, body_end, topic, properties = layout
-    if record[_SYSTEM_FLAG_AT] & (_BORN_IPV6 | _STORE_IPV6):
+    if record[_SYSTEM_FLAG_AT] & (BORN_IPV6 | STORE_IPV6):
         found = decode(record, 0)
-        _, _, _, queue, flag, queue_offset, position, system_flag, born_ms = _FRONT.unpack_from(record)
+        _, _, _, queue, flag, queue_offset, position, system_flag, born_ms = FRONT.unpack_from(record)
         store_ms = found.store_ms
     else:
         _, _, _, queue, flag, queue_offset, position, system_flag, born_ms, _, _, store_ms, *_ = HEADER.unpack_from(record)

@@ -114,6 +114,18 @@ def by_another_hand(record: bytes) -> bool:
     return bool(reconsume_times or prepared_offset) or born_host != store_host
 
 
+def surely_anothers(record: bytes) -> bool:
+    """Whether somebody else made this record, which is whole by the rule for what nothing seals, and no power loss made it of ours.
+
+    Of a torn record of ours a whole sector of zeros may lie in the properties, and have taken the seal's name with it. RocketMQ
+    forbids no zero byte there either: such a message counts as another's where other hosts, or the end of our clean stop, tell so.
+    """
+    if by_another_hand(record):
+        return True
+    layout = lay_out(record)
+    return layout is not None and not carries_seal(record) and b"\0" not in record[layout.properties :]
+
+
 def in_queues(system_flag: int) -> bool:
     """Whether a consume queue has a unit for the record: not while its transaction is open, and not when it was rolled back."""
     return system_flag & _TRANSACTION not in {_PREPARED, ROLLED_BACK}

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.message import MAX_BODY_BYTES, Draft
+from dittomq.message import MAX_BODY_BYTES
 from dittomq.properties import tags_code
 
 MAGIC_1 = 0xDAA320A7
@@ -39,6 +39,8 @@ MAX_TOPIC_BYTES = 127
 
 HEADER = struct.Struct(">iIIiiqqiq4siq4siiqi")
 START = struct.Struct(">iI")
+# What comes before the first host.
+FRONT = struct.Struct(">iIIiiqqiq")
 UNIT = struct.Struct(">qiq")
 LENGTH_16 = struct.Struct(">h")
 CRC_NAME = b"__CRC32#\x01"
@@ -47,10 +49,10 @@ CRC_MASK = 0x7FFFFFFF
 KEY_NAME = b"KEY"
 # A transaction that was rolled back; RocketMQ leaves it out of the key index.
 ROLLED_BACK = 0xC
-_BORN_IPV6 = 0x10
-_STORE_IPV6 = 0x20
+BORN_IPV6 = 0x10
+STORE_IPV6 = 0x20
 # Both hosts are IPv6.
-IPV6_FLAGS = _BORN_IPV6 | _STORE_IPV6
+IPV6_FLAGS = BORN_IPV6 | STORE_IPV6
 
 # size, magic, queue, queue offset, physical offset, system flag, store ms, body length
 _SCANNED = struct.Struct(">iI4xi4xqqi16xq20xi")
@@ -59,6 +61,7 @@ _QUEUE = struct.Struct(">i4xq")
 _TAGS_NAME = b"TAGS\x01"
 _PID_NAME = b"PID\x01"
 _SEQ_NAME = b"SEQ\x01"
+_REMEMBERED_BYTES = 128
 
 
 class Entry(NamedTuple):
@@ -138,21 +141,6 @@ def strip_crc(properties: bytes) -> bytes:
     """The properties without any record CRC that a producer sent, and ending in a separator."""
     kept = [part for part in properties.split(b"\x02") if part and not part.startswith(CRC_NAME)]
     return b"".join(part + b"\x02" for part in kept)
-
-
-def encode(draft: Draft, queue_offset: int, physical_offset: int, store_ms: int, host: Host) -> bytes:
-    """One sealed record. The plain way; `dittomq.commitlog.appending` does the same for a whole group."""
-    topic = draft.topic.encode()
-    properties = strip_crc(draft.properties)
-    body = draft.body
-    form = form_of(host)
-    size = form.record_bytes(len(topic), len(body), len(properties))
-    head = form.header.pack(
-        size, MAGIC_1, crc32(body) & CRC_MASK, draft.queue, draft.flag, queue_offset, physical_offset, form.system_flag,
-        draft.born_ms, *host, store_ms, *host, 0, 0, len(body),
-    )  # fmt: skip
-    record = b"".join((head, body, bytes((len(topic),)), topic, LENGTH_16.pack(len(properties) + CRC_BYTES), properties))
-    return record + sealed_crc(crc32(record))
 
 
 def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
@@ -271,7 +259,7 @@ def lay_out(record: bytes | memoryview) -> Layout | None:
     if length < FIXED_BYTES:
         return None
     magic, system_flag = START.unpack_from(record)[1], int.from_bytes(record[36:40], "big")
-    at = 84 + (12 if system_flag & _BORN_IPV6 else 0) + (12 if system_flag & _STORE_IPV6 else 0)
+    at = 84 + (12 if system_flag & BORN_IPV6 else 0) + (12 if system_flag & STORE_IPV6 else 0)
     body = at + 4
     body_end = body + int.from_bytes(record[at:body], "big", signed=True)
     topic = body_end + (2 if magic == MAGIC_2 else 1)
@@ -314,7 +302,7 @@ def body_problem(record: bytes, position: int) -> str:
 
 def store_ms_of(head: bytes) -> int:
     """When the record was stored, from its first 76 bytes."""
-    (store_ms,) = _POSITION.unpack_from(head, 68 if head[39] & _BORN_IPV6 else 56)
+    (store_ms,) = _POSITION.unpack_from(head, 68 if head[39] & BORN_IPV6 else 56)
     return int(store_ms)
 
 
@@ -341,7 +329,7 @@ def tags_code_of(properties: bytes) -> int:
     if at == 0 and not properties.startswith(_TAGS_NAME):
         return 0
     value = properties[at + len(_TAGS_NAME) :].partition(b"\x02")[0]
-    return _code_of(value)
+    return _remembered_code(value) if len(value) <= _REMEMBERED_BYTES else _code_of(value)
 
 
 @lru_cache(maxsize=4_096)
@@ -373,6 +361,10 @@ def _entry(record: bytes, position: int) -> Entry | str:
 
 
 @lru_cache(maxsize=4_096)
+def _remembered_code(tag: bytes) -> int:
+    return _code_of(tag)
+
+
 def _code_of(tag: bytes) -> int:
     return tags_code(tag.decode("utf-8", "replace"))
 

@@ -1,7 +1,8 @@
 """Walks raw bytes of a log from record to record and finds its feet again after damage. Pure; RocketMQ's stores and ours.
 
 A record names its own position, so a place where the magic stands *and* the position is right is a record's start: a body
-that happens to hold a record, or a copy of one, cannot fool the search.
+that happens to hold a record, or a copy of one, cannot fool the search. One that was made for its very place can: there the
+checksum of the record around it decides.
 """
 
 import struct
@@ -10,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from dittomq.commitlog.records.format import (
+    BORN_IPV6,
     FIXED_BYTES,
     MAGIC_1,
     MAGIC_2,
@@ -28,8 +30,8 @@ HEADER_BYTES = 36
 
 _OWN_POSITION = struct.Struct(">q")
 _STORE_MS_AT = 56
-_ZEROS_BYTES = 256 * 1024
-_BORN_IPV6 = 0x10
+_FIRST_BLOCK_BYTES = 4 * 1024  # a start is as a rule near
+_BLOCK_BYTES = 256 * 1024
 _MAGICS = (b"\xda\xa3\x20", b"\xcb\xd4\x31\x94")
 
 
@@ -90,11 +92,18 @@ def span_at(view: View, at: int) -> Span | None:
 
 def next_start(view: View, at: int) -> int | None:
     """The first position at or after `at` where a record or mark starts; None when none does in view."""
-    index, stop = max(0, at - view.base), len(view.data)
-    bytes_in_view = memoryview(view.data)
-    while stop > index and not any_set(bytes_in_view[max(index, stop - _ZEROS_BYTES) : stop]):
-        stop -= _ZEROS_BYTES  # what lies behind a log's end is as a rule all zeros, and seen to be zero sooner than searched
-    return min((found for magic in _MAGICS if (found := _found(view, magic, index, stop)) is not None), default=None)
+    index, block, bytes_in_view = max(0, at - view.base), _FIRST_BLOCK_BYTES, memoryview(view.data)
+    while index < len(view.data):
+        stop = index + block
+        # What lies behind a log's end is as a rule all zeros, and seen to be zero sooner than searched.
+        if any_set(bytes_in_view[index : stop + MARK_BYTES]):
+            found = min(
+                (start for magic in _MAGICS if (start := _found(view, magic, index, stop + MARK_BYTES - 1)) is not None), default=None
+            )
+            if found is not None:
+                return found
+        index, block = stop, min(2 * block, _BLOCK_BYTES)
+    return None
 
 
 def spans(view: View, at: int) -> Iterator[Span]:
@@ -112,9 +121,10 @@ def spans(view: View, at: int) -> Iterator[Span]:
                 continue
         # Nothing starts behind it: either that is damaged, or the size in this header is.
         again = next_start(view, at + 1)
-        if span is not None and (again is None or again >= span.end):
+        if span is not None and (again is None or again >= span.end or _holds(view, span)):
             yield span
             at = span.end
+            again = next_start(view, at) if again is not None and again < at else again
         stop = view.end if again is None else again
         if stop > at:
             yield Span(Sort.DAMAGED, at, stop)
@@ -138,7 +148,7 @@ def fields_of(view: View, span: Span) -> Fields | None:
     layout = lay_out(record)
     if layout is None:
         return None
-    ipv6 = int.from_bytes(record[36:40], "big") & _BORN_IPV6
+    ipv6 = int.from_bytes(record[36:40], "big") & BORN_IPV6
     (store_ms,) = _OWN_POSITION.unpack_from(record, _STORE_MS_AT + (12 if ipv6 else 0))
     properties = decode_properties(record[layout.properties :])
     return Fields(
@@ -156,6 +166,11 @@ def _swallows(view: View, span: Span) -> bool:
     """Whether a record starts inside another one: then the size of the outer one is damaged."""
     inner = next_start(view, span.start + 1)
     return inner is not None and inner < span.end
+
+
+def _holds(view: View, span: Span) -> bool:
+    """Whether a record is whole by its own checksum: then what seems to start inside it is a producer's body."""
+    return span.sort is Sort.RECORD and not problem_of(view, span, sealed=False)
 
 
 def _bytes(view: View, span: Span) -> bytes:

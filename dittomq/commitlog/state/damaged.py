@@ -51,6 +51,10 @@ class Damage:
         """The ranges that have a byte in [start, end), whole."""
         return tuple(each for each in self.ranges if each.start < end and start < each.end)
 
+    def whole_end(self, end: int) -> int:
+        """Up to where nothing is damaged, `end` at most."""
+        return min([end, *(each.start for each in self.ranges[:1])])
+
     def end_over(self, position: int) -> int | None:
         """Where the range ends in which `position` lies; None when it lies in none."""
         return next((high for low, high in self.ranges if low <= position < high), None)

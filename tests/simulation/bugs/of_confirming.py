@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from dittomq.broker.acks import Acks
-from dittomq.broker.reading import Readable
 from dittomq.message import PutStatus
 from dittomq.offsets import PhysicalOffset
+from dittomq.reads import Readable
 from dittomq.replication import leadership
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.leadership import Leadership

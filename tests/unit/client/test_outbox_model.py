@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,8 +81,8 @@ class Wire:
 class Run:
     """Drives an outbox through the choices of one example."""
 
-    def __init__(self) -> None:
-        self.outbox = Outbox("a", "p", OutboxOptions(timeout_s=3, retry_s=10, grace_s=2, max_frames=3))
+    def __init__(self, linger_s: float = 0.0) -> None:
+        self.outbox = Outbox("a", "p", OutboxOptions(timeout_s=3, retry_s=10, grace_s=2, linger_s=linger_s, max_frames=3))
         self.broker = ModelBroker()
         self.now = 0.0
         self.stream: Wire | None = None
@@ -227,6 +228,38 @@ def test_once_the_broker_answers_again_everything_is_settled(steps: list[tuple[o
 
     assert not run.outbox.wants_stream
     assert len(run.stored) + len(run.absent) + len(run.unknown) == run.offered
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEPS, max_size=60))
+def test_once_a_tick_was_handled_when_it_was_due_the_next_one_is_due_later(steps: list[tuple[object, ...]]) -> None:
+    run = Run(linger_s=1.0)
+
+    for step in steps:
+        play(run, [step])
+        due = run.outbox.next_due()
+        if due is not None:
+            run.wait(max(0.0, due - run.now))
+            later = run.outbox.next_due()
+            assert later is None or later > run.now
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("offer", 1, True), ("open",), ("wait", 1.0), ("offer", 1, True)],  # one frame in flight
+        [("offer", 1, True)],  # no stream
+    ],
+)
+def test_a_batch_that_has_lingered_and_cannot_leave_wakes_nobody_until_it_fails(steps: list[tuple[object, ...]]) -> None:
+    run = Run(linger_s=1.0)
+    play(run, steps)
+    offered = run.now
+
+    due = run.outbox.next_due()
+
+    assert due is not None
+    assert due - offered > 4, "the answer or the batch's own end comes next"
 
 
 def test_what_was_stored_before_its_producer_was_forgotten_is_unknown_and_never_stored_again() -> None:

@@ -1,0 +1,191 @@
+"""Who may be told to lead when most of the group is away, and what becomes of two that lead at once."""
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dittomq.client import AsyncClient, PutStatus
+from dittomq.errors import DittoError, NotPermitted
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.group import Group, bodies, play
+from tests.simulation.shapes import Shape
+from tests.simulation.world import Power
+
+TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
+NAMESERVER_SETTLES_S = 40.0
+
+Asked = Callable[[], Awaitable[bool]]
+
+
+async def topic(mq: AsyncClient) -> None:
+    [created] = await mq.admin.create_topic("orders", 1)
+    assert created.error is None
+
+
+def leads(mq: AsyncClient, address: str) -> Asked:
+    """Whether the node there takes writes."""
+
+    async def ask() -> bool:
+        try:
+            return (await mq.admin.ha_status(address)).writable
+        except DittoError:
+            return False
+
+    return ask
+
+
+def is_followed(mq: AsyncClient, master: str, slave: str) -> Asked:
+    """Whether the master at that address has the slave in sync."""
+
+    async def ask() -> bool:
+        try:
+            return any((view.node, view.state) == (slave, "in sync") for view in (await mq.admin.ha_status(master)).nodes)
+        except DittoError:
+            return False
+
+    return ask
+
+
+async def until(ask: Asked, *, is_so: bool = True) -> None:
+    while await ask() is not is_so:  # noqa: ASYNC110  # nodes tell nobody
+        await asyncio.sleep(0.1)
+
+
+def test_an_old_demotion_lets_nobody_lead_while_the_one_that_led_since_is_away() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer(timeout_s=20.0, retry_s=60.0, on_weak="return") as producer:
+            await producer.publish("orders", b"before", queue=0)
+            await mq.admin.change_role("a/1")
+            await group.kill("a0")
+            await until(is_followed(mq, "a1:10911", "a/2"))
+            assert (await producer.publish("orders", b"confirmed", queue=0)).status is PutStatus.PUT_OK
+        for name in ("a1", "a2", "ns"):
+            await group.kill(name)
+        for name in ("ns", "a0"):
+            group.node(name).start()
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+
+        with pytest.raises(NotPermitted, match="a/0 made room for a/1, which may have led since"):
+            await mq.admin.change_role("a/0")
+        with pytest.raises(NotPermitted, match="1 of the 2 slaves answer that together hold all that was confirmed"):
+            await mq.admin.change_role("a/0", old_master_is_stopped=True)
+
+        for name in ("a1", "a2"):
+            group.node(name).start()
+        await group.in_sync(mq, "a/1")
+        assert await bodies(mq, "a/1") == [b"before", b"confirmed"]
+
+    play(story, TWO_SLAVES)
+
+
+def test_a_slave_with_an_empty_disk_does_not_lead_while_the_one_that_may_hold_all_is_away() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            assert (await producer.publish("orders", b"confirmed", queue=0)).status is PutStatus.PUT_OK
+        for name in ("a0", "ns"):
+            await group.kill(name)
+        await group.replace_disk("a1")
+        group.node("ns").start()
+        await asyncio.sleep(20.0)
+
+        with pytest.raises(NotPermitted, match="a/1 holds nothing and hears 0 of the other 1 nodes"):
+            await mq.admin.change_role("a/1")
+
+        group.node("a0").start()
+        await group.in_sync(mq)
+        assert await bodies(mq, "a/0") == [b"confirmed"]
+
+    play(story)
+
+
+def test_of_two_masters_that_opened_the_same_epoch_the_one_that_nameservers_refuse_follows_the_other() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+        network = group.world.network
+        for other in ("a0", "a2", "ns"):
+            network.cut("a1", other)
+        await mq.admin.change_role("a1:10911", accept_loss=True, old_master_is_stopped=True)  # which is not so
+        await group.kill("a0")
+        group.node("a0").start()
+        await until(is_followed(mq, "a0:10911", "a/2"))
+        assert await leads(mq, "a0:10911")()
+        assert await leads(mq, "a1:10911")()
+        assert {(await mq.admin.ha_status(address)).epoch for address in ("a0:10911", "a1:10911")} == {2}
+        for other in ("a0", "a2", "ns"):
+            network.heal("a1", other)
+
+        await asyncio.sleep(60.0)
+
+        assert not await leads(mq, "a1:10911")()
+        await group.in_sync(mq)
+
+    play(story, TWO_SLAVES)
+
+
+def test_a_master_that_lacks_confirmed_data_lets_no_other_slave_give_up_what_it_has() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        node, network = group.node("a0"), group.world.network
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+            await node.stop()
+            old = copy.deepcopy(node.disk)
+            node.start()
+            await group.in_sync(mq)
+            assert (await producer.publish("orders", b"more", queue=0)).status is PutStatus.PUT_OK
+        group.node("a2").crash(Power.KILL)  # before it has heard that this is confirmed
+        await asyncio.sleep(1.0)
+        await group.kill("a0")
+        node.disk = old
+        network.cut("a0", "a1")
+        node.start()
+        await until(leads(mq, "a0:10911"))
+        network.heal("a0", "a1")
+        await until(leads(mq, "a0:10911"), is_so=False)
+
+        group.node("a2").start()
+        await asyncio.sleep(30.0)
+
+        assert (await mq.admin.ha_status("a2:10911")).end == (await mq.admin.ha_status("a1:10911")).end
+        assert not (await mq.admin.ha_status("a0:10911")).writable
+
+    play(story, TWO_SLAVES)
+
+
+def test_a_word_that_does_not_go_past_what_is_missing_is_refused_and_the_remedy_may_follow_at_once() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+        await asyncio.sleep(11.0)  # every slave knows the topic
+        split = [("a0", "a1"), ("a1", "a2"), ("a2", "ns")]
+        for ends in split:
+            group.world.network.cut(*ends)
+        await group.kill("a0")
+        await mq.admin.change_role("a/1", accept_loss=True, old_master_is_stopped=True)
+        async with mq.producer(retry_s=60.0, on_weak="return") as producer:
+            assert (await producer.publish("orders", b"alone", queue=0)).epoch == 2
+        for name in ("a1", "ns"):
+            await group.kill(name)
+        for name in ("ns", "a0"):  # who have never heard of epoch 2
+            group.node(name).start()
+        await until(leads(mq, "a0:10911"))
+        for ends in split:
+            group.world.network.heal(*ends)
+        group.node("a1").start()
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+
+        with pytest.raises(NotPermitted, match=r"a/1 cannot lead all the same; it waits for its id: .* is held by the replica at a0:10911"):
+            await mq.admin.change_role("a1:10911", accept_loss=True)
+        await mq.admin.change_role("a1:10911", leads=False)
+
+        await group.in_sync(mq)
+
+    play(story, TWO_SLAVES)

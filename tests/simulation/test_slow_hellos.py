@@ -1,0 +1,52 @@
+"""A hello whose digests take long to read, on either side: whoever reads is not taken for one that is gone."""
+
+import asyncio
+
+import pytest
+
+from dittomq.client import Ack, AsyncClient
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from tests.simulation.group import Group, play
+from tests.simulation.shapes import Shape
+
+TABLE = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=2, proof_bytes_per_s=2**30)
+SHAPE = Shape(1, TABLE, FlushMode.SYNC_FLUSH, segment_bytes=16_384)
+READING_S = 3 * TABLE.silence_ms / 1_000
+
+
+async def publish(mq: AsyncClient, count: int) -> int:
+    """Returns the end of the master's log."""
+    async with mq.producer(Ack.MASTER_FLUSHED) as producer:
+        for _ in range(count):
+            await producer.publish("orders", bytes(750), queue=0)
+    return (await mq.admin.ha_status("a/0")).end
+
+
+async def all_is_copied(mq: AsyncClient) -> None:
+    """Wait until the slave has flushed all there is."""
+    while True:
+        status = await mq.admin.ha_status("a/0")
+        if [each.flushed for each in status.nodes if each.node == "a/1"] == [status.end]:
+            return
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("reader", ["a0", "a1"])
+def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_longer_than_the_other_bears_silence(reader: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        size = await publish(mq, 150)
+        await all_is_copied(mq)
+        await group.node("a1").stop()
+        group.node("a1").disk.names.files.pop("dittomq/verified-equal", None)
+        await publish(mq, 1)
+
+        group.node(reader).faults.read_bytes_per_s = size / READING_S
+        group.node("a1").start()
+        began = group.now
+        await all_is_copied(mq)
+
+        assert READING_S <= group.now - began < 1.5 * READING_S
+
+    play(story, SHAPE)

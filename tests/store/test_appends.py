@@ -1,0 +1,76 @@
+"""Frames on their way into the log of a leading master."""
+
+import asyncio
+import random
+import weakref
+from typing import Any
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
+from dittomq.message import Ack, Draft, PutStatus
+from dittomq.offsets import Epoch
+from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.wire.publishing import PublishOrder
+from services.master.appends import Appends, Group
+from services.master.config import Mode, ReplicationTable
+from services.master.degraded import DegradedRanges
+from services.master.term import Opened, Term
+from tests.support.lanes import InlineLane
+from tests.support.metadata_node import LoopClock, run
+from tests.support.stores import Machine, draft, open_epoch
+
+RULES = ConfirmRules(
+    sync_master=True,
+    sync_flush=True,
+    release_flushed=True,
+    in_sync_replicas=2,
+    min_in_sync_replicas=1,
+    max_gap_bytes=1_000_000,
+    max_lag_s=15.0,
+    write_deadline_s=3.0,
+)
+
+
+class Drafts(list[Draft]):
+    """A list of which can be told whether anybody holds it."""
+
+
+class Master:
+    """Leads, with one slave in sync that says nothing."""
+
+    def __init__(self) -> None:
+        store, clock = Machine(random.Random(1)).open(), LoopClock()
+        open_epoch(store)
+        confirm = Confirm(RULES, end=store.end, confirmed=store.end, members=["a/1"], now=clock.monotonic())
+        writer = Writer(store, WriterLanes(InlineLane(), InlineLane()), clock, WriterLimits(), sync_each_group=True)
+        opened = Opened(Epoch(1), store.end, store.lineage, DegradedRanges())
+        self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock)
+        group = Group("a/0", "a", ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
+        self.appends = Appends(group, lambda: self.term, lambda: self.term, str)
+
+    async def writing(self) -> None:
+        await self.term.writer.run(WriterEvents(self.term.on_written, self.term.on_flushed))
+
+
+def order(drafts: Drafts) -> PublishOrder:
+    return PublishOrder(drafts, 5, "", -1, Ack.REPLICA_FLUSHED, 3.0, None)
+
+
+def test_messages_that_are_written_are_not_kept_while_their_level_is_waited_for() -> None:
+    async def story() -> None:
+        master = Master()
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(master.writing())
+            drafts = Drafts([draft(body=b"large")])
+            held: weakref.ref[Any] = weakref.ref(drafts)
+            answer = tasks.create_task(master.appends.finish(await master.appends.begin(order(drafts))))
+            del drafts
+            await asyncio.sleep(1)
+
+            assert master.term.flushed > master.term.opened.start
+            assert not answer.done()
+            assert held() is None
+            assert (await answer).status is PutStatus.FLUSH_SLAVE_TIMEOUT
+            writing.cancel()
+
+    run(story())

@@ -1,0 +1,95 @@
+"""Bad bytes in what follows from the log, or in what a start reads of the log to repair it: neither refuses a start."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from dittomq.commitlog.queues.key_format import ENTRY
+from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.properties import tags_code
+from tests.store.test_bad_sectors import BadSectors
+from tests.store.test_key_index import SIZES, from_the_log, kept, keyed, on_disk
+from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+
+OPTIONS = replace(SMALL, key_sizes=SIZES)
+QUEUE_FILE = f"consumequeue/orders/0/{0:020d}"
+
+
+def left_without_power(options: StoreOptions = OPTIONS) -> tuple[Machine, bytes, int]:
+    """A store whose checkpoint knows messages with keys and some without; its log, and where the newest message with keys lies."""
+    machine = Machine(random.Random(1), options)
+    store = machine.open()
+    open_epoch(store)
+    store.stamp_boot()
+    starts: list[int] = []
+    for number in range(6):
+        message = keyed(f"key-{number}", body=b"x" * 500)._replace(tags_code=tags_code("tag"))
+        starts.append(store.append([Frame([message])], 1_000 + number).start)
+    for number in range(10):
+        store.append([frame(b"y" * 500)], 2_000 + number)
+    kept(store)
+    store.persist_watermark(store.end, store.end, ())
+    log = whole_log(store)
+    machine.lose_power()
+    return machine, log, starts[-1]
+
+
+def opened(door: BadSectors) -> Store:
+    return Store.open(door, OPTIONS, chance=random.Random(1), wall_ms=3_000)  # type: ignore[arg-type]
+
+
+def queue_files(machine: Machine) -> dict[str, bytes]:
+    return {path: data for path, data in machine.files().items() if path.startswith("consumequeue/")}
+
+
+def test_a_bad_sector_under_the_newest_message_with_keys_does_not_refuse_a_start() -> None:
+    machine, log, newest = left_without_power()
+    door = BadSectors(machine)
+    door.bad = range(newest, newest + 1)
+
+    store = opened(door)
+    kept(store)
+
+    assert (store.end, store.damaged, store.notes) == (len(log), [], [])
+    assert [message.queue_offset for message in store.read_queue("orders", 0, 6, 10, 100_000).messages] == list(range(6, 16))
+    assert on_disk(machine) == from_the_log(log)
+
+
+@pytest.mark.parametrize(
+    ("where", "bad"),
+    [
+        ("index", range(40)),
+        ("index", range(SIZES.entry_at(2), SIZES.entry_at(3))),
+        ("index", range(SIZES.entry_at(6), SIZES.entry_at(7))),
+        (QUEUE_FILE, range(15 * 20, 16 * 20)),
+    ],
+    ids=["header", "an entry", "the last entry", "the last unit"],
+)
+def test_a_bad_sector_in_a_queue_file_or_the_key_index_costs_a_rebuild_and_no_start(where: str, bad: range) -> None:
+    machine, log, _ = left_without_power()
+    queues = queue_files(machine)
+    door = BadSectors(machine, f"index/{max(on_disk(machine))}" if where == "index" else where)
+    door.bad = bad
+
+    store = opened(door)
+    kept(store)
+
+    assert (store.end, store.damaged, len(store.notes)) == (len(log), [], 1)
+    assert "built again from the log" in store.notes[0]
+    assert (on_disk(machine), queue_files(machine)) == (from_the_log(log), queues)
+
+
+@pytest.mark.parametrize("position", [-1, 2, 1 << 62], ids=["none", "no record's", "behind the log"])
+def test_an_index_whose_last_entry_names_another_place_is_built_again(position: int) -> None:
+    machine, log, newest = left_without_power()
+    file = machine.storage().open(f"index/{max(on_disk(machine))}")
+    hashed, told, seconds, before = ENTRY.unpack(file.pread(ENTRY.size, SIZES.entry_at(6)))
+    assert told == newest
+    file.pwrite(ENTRY.pack(hashed, position, seconds, before), SIZES.entry_at(6))
+
+    store = machine.open()
+    kept(store)
+
+    assert "key index" in store.notes[0]
+    assert on_disk(machine) == from_the_log(log)

@@ -1,0 +1,152 @@
+"""What `dittomq log` says of a store on a disk that does not give some of its bytes, and of strangers' files and bytes in it."""
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.offline.inspect import StoreOnDisk, items, open_on_disk
+from dittomq.commitlog.offline.verifying import Kind, verify
+from dittomq.commitlog.options import StoreOptions
+from dittomq.commitlog.queues import leftovers
+from dittomq.commitlog.records.decoding import decode
+from dittomq.commitlog.records.encoding import encode
+from dittomq.commitlog.records.foreign import INNER_BATCH
+from dittomq.commitlog.records.walk import Sort
+from dittomq.commitlog.store import Store
+from tests.store.test_bad_sectors import BadSectors
+from tests.support.foreign_records import foreign_log, put_log
+from tests.support.stores import Machine, draft, frame, open_epoch, whole_log
+
+OPTIONS = StoreOptions(segment_bytes=64 * 1024, queue_file_units=200, reserve_bytes=0)
+QUEUE = "consumequeue/orders/0"
+PAGE = 4_096
+
+
+def left() -> tuple[Machine, bytes]:
+    """A store of 120 messages, and its log."""
+    machine = Machine(random.Random(1), OPTIONS)
+    store = machine.open()
+    open_epoch(store)
+    for at in range(120):
+        store.append([frame(b"x" * 300)], at)
+    store.sync()
+    store.dispatch(store.end)
+    store.persist_watermark(store.end, store.end, ())
+    log = whole_log(store)
+    store.close(clean=False)
+    return machine, log
+
+
+def seen(machine: Machine, bad: range, path: str = f"commitlog/{0:020d}") -> StoreOnDisk:
+    """A look at a store of which the disk does not give some bytes."""
+    door = BadSectors(machine, path)
+    door.bad = bad
+    return open_on_disk(door, "here")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("bad", [range(5_000, 5_001), range(9_000, 20_000), range(1)], ids=["a page", "several", "the first"])
+def test_bytes_that_a_disk_does_not_give_are_damaged_and_all_others_are_verified(bad: range, one_by_one: bool) -> None:
+    machine, log = left()
+    pages = range(bad.start // PAGE * PAGE, -(-bad.stop // PAGE) * PAGE)
+    hit = [(start, end) for start, end in entries_of(log) if start < pages.stop and pages.start < end]
+
+    report = verify(seen(machine, bad), one_by_one=one_by_one)
+
+    damaged = [each for each in report.findings if each.kind is Kind.DAMAGED]
+    assert set(report.counts) == {Kind.DAMAGED, Kind.QUEUE_GAP}
+    assert damaged[0].position == hit[0][0]
+    assert all("Input/output error" in each.problem for each in damaged)
+    assert (report.records, report.end) == (120 - len(hit), len(log))
+
+
+@pytest.mark.parametrize("back", [1, 500], ids=["its end", "its beginning too"])
+def test_the_last_record_on_a_bad_sector_is_damage_and_no_torn_end(back: int) -> None:
+    machine, log = left()
+
+    report = verify(seen(machine, range(len(log) - back, len(log))))
+
+    assert (report.whole, set(report.counts)) == (False, {Kind.DAMAGED, Kind.UNIT_SURPLUS})
+
+
+def test_a_bad_sector_behind_the_end_is_named_where_it_lies() -> None:
+    machine, log = left()
+    bad = range(len(log) // PAGE * PAGE + 2 * PAGE, len(log) // PAGE * PAGE + 3 * PAGE)
+
+    *_, last = items(seen(machine, bad))
+
+    assert (last.sort, last.start, last.end) == (Sort.DAMAGED, len(log), bad.stop)
+    assert "Input/output error" in last.problem
+
+
+def test_properties_that_a_disk_does_not_give_are_damage_though_no_checksum_covers_them() -> None:
+    machine = Machine(random.Random(1), OPTIONS)
+    long = draft()._replace(properties=b"p\x01" + b"v" * 12_000 + b"\x02")
+    put_log(machine, foreign_log([long] * 3, 0, OPTIONS.segment_bytes), 0)
+
+    report = verify(seen(machine, range(PAGE, PAGE + 1)))
+
+    assert [(each.kind, each.position) for each in report.findings if each.kind is not Kind.QUEUE_GAP] == [(Kind.DAMAGED, 0)]
+    assert report.records == 2
+
+
+def test_units_that_a_disk_does_not_give_are_missing() -> None:
+    machine, _ = left()
+
+    report = verify(seen(machine, range(500, 501), f"{QUEUE}/{0:020d}"), one_by_one=True)
+
+    assert (report.records, report.counts, report.undispatched) == (120, {}, 120)
+
+
+def test_a_batch_whose_count_is_no_number_is_named() -> None:
+    machine = Machine(random.Random(1), OPTIONS)
+    odd = draft()._replace(properties=b"INNER_NUM\x01abc\x02")
+    log = foreign_log([draft(), odd, draft()], 0, OPTIONS.segment_bytes)
+    [_, (start, end), _] = entries_of(log)
+    batch = encode(replace(decode(log[start:end], start), system_flag=INNER_BATCH))
+    put_log(machine, log[:start] + batch + log[end:], 0)
+
+    report = verify(seen(machine, range(0)))
+
+    assert [(each.kind, each.position) for each in report.findings] == [(Kind.UNSUPPORTED, start)]
+
+
+def entries_of(log: bytes) -> list[tuple[int, int]]:
+    found, at = [], 0
+    while at < len(log):
+        size = int.from_bytes(log[at : at + 4], "big")
+        found.append((at, at + size))
+        at += size
+    return found
+
+
+@pytest.mark.parametrize("stray", [".00000000000000000000.Xy1", "lost+found", "7"])
+def test_a_strangers_file_in_a_queues_folder_is_left_alone(tmp_path: Path, stray: str) -> None:
+    store = Store.open(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1)
+    open_epoch(store)
+    store.append([frame(b"one", b"two")], 1)
+    store.sync()
+    store.dispatch(store.end)
+    store.close(clean=True)
+    path = tmp_path / QUEUE / stray
+    path.write_bytes(b"a stranger's")
+
+    whole = verify(open_on_disk(OsStorage(tmp_path), "here")).whole
+    (tmp_path / "dittomq" / "checkpoint").unlink()  # so that all queues are built anew
+    again = Store.open(OsStorage(tmp_path), OPTIONS, chance=random.Random(1), wall_ms=1)
+    again.dispatch(again.end)
+
+    assert whole
+    assert [message.body for message in again.read_queue("orders", 0, 0, 10, 10_000).messages] == [b"one", b"two"]
+    again.close(clean=True)
+    assert path.read_bytes() == b"a stranger's"
+
+
+def test_a_topics_folder_whose_name_is_no_utf_8_is_passed_over(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/consumequeue/t\xff/0")).mkdir(parents=True)
+
+    assert leftovers.emptied(OsStorage(tmp_path), 1_000) == {}

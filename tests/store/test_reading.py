@@ -1,0 +1,93 @@
+"""Pulls on a real store: what may be read, what may be undone, and where the next pull begins, with a tag and without one."""
+
+import random
+
+import pytest
+
+from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.reading import Reading, ReadRules
+from dittomq.commitlog.store import Frame
+from dittomq.doors.clock import OsClock
+from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
+from tests.support.lanes import InlineLane
+from tests.support.metadata_node import run
+from tests.support.stores import Machine, draft, open_epoch
+
+ALL: frozenset[str] = frozenset()
+OTHERS = frozenset({"b"})
+
+
+class Copy:
+    """A replica whose queues show more than is confirmed: messages 0 to 3 of tag "a" are, 4 to 7 of the same tag are not."""
+
+    def __init__(self) -> None:
+        self.store = Machine(random.Random(1)).open()
+        open_epoch(self.store)
+        self.confirmed = self._add(4)
+        self.end = self._add(4)
+
+    def _add(self, count: int) -> PhysicalOffset:
+        self.store.append([Frame([draft(tag="a", body=b"%d" % at) for at in range(count)])], 1)
+        self.store.dispatch(self.store.end)
+        return self.store.end
+
+    async def pull(self, readable: Readable, order: PullOrder) -> PullAnswer:
+        """What a reader is answered who may see so much."""
+        rules = ReadRules("a", lambda: readable, TopicConfig, refuses_beyond_end=False)
+        return await Reading(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules).pull(order)
+
+
+def order(tags: frozenset[str], offset: int = 0, messages: int = 32) -> PullOrder:
+    return PullOrder("orders", 0, QueueOffset(offset), messages, tags=tags)
+
+
+@pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
+def test_a_pull_ends_before_the_first_message_that_is_not_readable_whatever_it_looks_for(tags: frozenset[str]) -> None:
+    async def story() -> None:
+        copy = Copy()
+        readable = Readable(copy.confirmed, copy.confirmed)
+
+        answer = await copy.pull(readable, order(tags))
+
+        assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 4, None)
+        assert len(answer.messages) == (0 if tags else 4)
+        again = await copy.pull(readable, order(tags, offset=4))
+        assert (again.status, again.next_offset, again.max_offset) == (PullStatus.NO_NEW_MESSAGE, 4, 4)
+
+    run(story())
+
+
+@pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
+def test_what_is_passed_over_and_may_be_undone_is_marked_as_what_is_returned(tags: frozenset[str]) -> None:
+    async def story() -> None:
+        copy = Copy()
+
+        answer = await copy.pull(Readable(copy.end, copy.confirmed), order(tags))
+
+        assert (answer.next_offset, answer.may_be_undone_from) == (8, 4)
+
+    run(story())
+
+
+def test_a_page_of_confirmed_messages_is_not_marked_because_others_lie_behind_it() -> None:
+    async def story() -> None:
+        copy = Copy()
+
+        answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, messages=4))
+
+        assert (answer.next_offset, answer.max_offset, answer.may_be_undone_from) == (4, 8, None)
+
+    run(story())
+
+
+def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_first_message_on() -> None:
+    async def story() -> None:
+        copy = Copy()
+
+        answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
+
+        assert (len(answer.messages), answer.may_be_undone_from) == (2, 6)
+
+    run(story())
