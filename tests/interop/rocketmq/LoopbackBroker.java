@@ -4,6 +4,7 @@ import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.ThreadLocalRandom;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
@@ -73,7 +74,7 @@ final class LoopbackBroker {
         return config;
     }
 
-    private static MessageStoreConfig storeConfig(Path store, Properties settings) throws IOException {
+    private static MessageStoreConfig storeConfig(Path store, Properties settings) {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setHaListenPort(freePort());
         config.setDiskMaxUsedSpaceRatio(95);
@@ -93,21 +94,31 @@ final class LoopbackBroker {
         return config;
     }
 
-    private static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0)) {
-            return socket.getLocalPort();
+    /** Below the ports that Linux gives to outgoing connections: one of those could take it before RocketMQ does. */
+    private static int freePort() {
+        while (true) {
+            int port = ThreadLocalRandom.current().nextInt(10_000, 32_768);
+            if (isFree(port)) {
+                return port;
+            }
         }
     }
 
     /** A broker listens two ports below its own, too. */
-    private static int freeBrokerPort() throws IOException {
+    private static int freeBrokerPort() {
         while (true) {
             int port = freePort();
-            try (ServerSocket below = new ServerSocket(port - 2)) {
+            if (isFree(port - 2)) {
                 return port;
-            } catch (IOException taken) {
-                continue;
             }
+        }
+    }
+
+    private static boolean isFree(int port) {
+        try (ServerSocket socket = new ServerSocket(port)) {
+            return true;
+        } catch (IOException taken) {
+            return false;
         }
     }
 }
