@@ -138,7 +138,7 @@ async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:
 
 def _exit_status(program: str, raised: BaseException, *, is_first: bool) -> int:
     """Say in one sentence why the process ends. What is not ours is a defect: its traceback is logged."""
-    if not isinstance(_root(raised), DittoError):
+    if _has_defect(raised):
         log.error("broke", exc_info=raised)
     error = _reason(raised)
     if isinstance(error, NodeIdTaken) and not is_first:  # it was this process's
@@ -171,6 +171,13 @@ def _root(raised: BaseException) -> BaseException:
         return raised
     roots = [_root(inner) for inner in raised.exceptions]
     return next((root for root in roots if isinstance(root, DittoError)), roots[0])
+
+
+def _has_defect(raised: BaseException) -> bool:
+    """Whether any of the failures is not one of ours, also when one of ours is the reason that is told."""
+    if isinstance(raised, BaseExceptionGroup):
+        return any(map(_has_defect, raised.exceptions))
+    return not isinstance(raised, DittoError)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -32,7 +32,7 @@ from dittomq.client.outbox_events import (
 )
 from dittomq.client.queues import master_of
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, Refused
+from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, Refused, first_of
 from dittomq.message import Ack
 from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
@@ -176,7 +176,7 @@ class GroupLink:
                 tasks.create_task(self._write(stream))
                 tasks.create_task(self._watch_for_end())
         except* DittoError as ended:
-            problem = _first(ended)
+            problem = first_of(ended)
         return problem
 
     async def _watch_for_end(self) -> None:
@@ -310,9 +310,3 @@ def _answer(response: pb.PublishStreamResponse) -> FrameStored | FrameRefused:
     if not isinstance(error, Refused):
         raise error  # the store failed: what was in flight is unknown
     return FrameRefused(response.frame_id, error, outcome.index)
-
-
-def _first(group: BaseExceptionGroup[DittoError]) -> DittoError:
-    for error in group.exceptions:
-        return _first(error) if isinstance(error, BaseExceptionGroup) else error
-    raise AssertionError("an exception group is never empty")

@@ -36,7 +36,7 @@ from dittomq.errors.refused import (
     VersionChanged,
     WrongCluster,
 )
-from dittomq.errors.root import DittoError, EpochOver, OutOfReach, StoreFailed
+from dittomq.errors.root import DittoError, EpochOver, OutOfReach, StoreFailed, first_of
 from dittomq.errors.starting import ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore
 
 __all__ = [
@@ -76,4 +76,5 @@ __all__ = [
     "UnreadableStore",
     "VersionChanged",
     "WrongCluster",
+    "first_of",
 ]

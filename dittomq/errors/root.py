@@ -1,5 +1,6 @@
 """The root, and what can happen anywhere: nobody answers, or the disk fails."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,3 +44,20 @@ class EpochOver(OutOfReach):
 
     def __str__(self) -> str:
         return f"{self.who} acknowledges nothing more: {self.problem}"
+
+
+def first_of(group: BaseExceptionGroup[DittoError]) -> DittoError:
+    """Of a task group's failures the one to go on with: that the store failed, or the first.
+
+    To be raised behind the `except*`, never in it: before Python 3.11.4 what is raised there comes out in one more group.
+    """
+    found = list(_leaves(group))
+    return next((error for error in found if isinstance(error, StoreFailed)), found[0])
+
+
+def _leaves(group: BaseExceptionGroup[DittoError]) -> Iterator[DittoError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

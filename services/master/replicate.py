@@ -13,7 +13,7 @@ from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, DittoError, NeedsOperator
+from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, first_of
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.degraded import Degraded
@@ -85,6 +85,7 @@ class SlaveStream:
         await self._inbox.put(hello)
         self._bell.set()
         unlisten = self._parts.term.listen(self._log_moved)
+        ended: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(self._listen(said))
@@ -99,12 +100,14 @@ class SlaveStream:
                     comparing.cancel()
                     digesting.cancel()
         except* DittoError as problems:
-            raise problems.exceptions[0] from None
+            ended = first_of(problems)
         finally:
             unlisten()
             for timer in (self._late, self._due):
                 if timer is not None:
                     timer.cancel()
+        if ended is not None:
+            raise ended
 
     async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
         try:

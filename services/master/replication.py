@@ -9,7 +9,7 @@ from dittomq.broker.outflow import Outflow
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, SessionEnded, WrongCluster
+from dittomq.errors import DittoError, InvalidField, SessionEnded, WrongCluster, first_of
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
@@ -61,17 +61,20 @@ class Replication:
         """One slave, from its hello until it leaves; raises what ends the stream."""
         hello = await self._hear_hello(said)
         stream = self._take_seat(hello)
+        dropped: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 serving = tasks.create_task(self._serve(hello, said, send, stream))
                 await _either(serving, stream.ends)
                 serving.cancel()
         except* DittoError as problems:
-            stream.problem = str(problems.exceptions[0])
+            dropped = first_of(problems)
+            stream.problem = str(dropped)
             log.info("slave_dropped", slave=hello.node, reason=stream.problem)
-            raise problems.exceptions[0] from None
         finally:
             self._leave_seat(stream)
+        if dropped is not None:
+            raise dropped
 
     async def _hear_hello(self, said: AsyncIterator[SlaveSaid]) -> Hello:
         try:

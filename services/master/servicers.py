@@ -60,10 +60,13 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
         self._appends.check_leads()
         answers = _Answers(context)
+        is_unread = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._take_frames(request_iterator, answers, tasks)
         except* _UnreadError:
+            is_unread = True
+        if is_unread:
             log.info("client_let_go", peer=context.peer(), unread_s=_UNREAD_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {_UNREAD_S:.0f} s")
 

@@ -9,7 +9,7 @@ from dittomq.broker.digesting import digest_of
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, first_of
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.degraded import Degraded
@@ -115,6 +115,7 @@ class MasterStream:
     async def run(self, hello: Hello) -> None:
         """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed."""
         await self._say(hello)
+        ended: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
@@ -124,7 +125,9 @@ class MasterStream:
                 tasks.create_task(self._tick(), name="tick")
                 tasks.create_task(self._digest_asked(), name="digest")
         except* DittoError as problems:
-            raise problems.exceptions[0] from None
+            ended = first_of(problems)
+        if ended is not None:
+            raise ended
 
     def _moved(self) -> None:
         """What is received is worth an ack of its own only when its sync takes long: the ack of the sync says it too."""

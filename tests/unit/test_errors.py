@@ -1,0 +1,14 @@
+from dittomq.errors import DittoError, OutOfReach, StoreFailed, first_of
+
+GONE = OutOfReach("a/0", "it is gone")
+FAILED = StoreFailed("sync", "commitlog", "EIO")
+
+
+def test_of_several_failures_the_first_is_told() -> None:
+    assert first_of(ExceptionGroup("", [GONE, OutOfReach("b/0", "it is gone")])) is GONE
+
+
+def test_a_failed_store_is_told_before_all_that_failed_with_it() -> None:
+    group: BaseExceptionGroup[DittoError] = BaseExceptionGroup("", [GONE, BaseExceptionGroup[DittoError]("", [FAILED])])  # type: ignore[list-item]
+
+    assert first_of(group) is FAILED
