@@ -137,7 +137,7 @@ class DegradedRanges:
 class SlaveAck:
     """What a slave holds: record ends. `digest` answers a heartbeat that carried one: empty, when this copy does not hold it whole.
 
-    `begin` is its first byte, None when that is not told.
+    `begin` is its first byte, None when that is not told. From `doubted` on it found damage: what lies behind is to be compared again.
     """
 
     epoch: Epoch
@@ -146,6 +146,7 @@ class SlaveAck:
     applied: PhysicalOffset
     digest: RangeDigest | None = None
     begin: PhysicalOffset | None = None
+    doubted: PhysicalOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,6 +261,9 @@ class MasterSession:
         if ack.begin is not None:
             self._proof.pass_dropped(min(ack.begin, ack.flushed))
         commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied)]
+        if ack.doubted is not None:
+            self._proof.doubt(ack.doubted)
+            commands.append(NoteEqual(self._proof.proven))
         if ack.digest is not None:
             commands += self._judge_heartbeat(ack.digest)
         return commands

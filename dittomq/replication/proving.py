@@ -110,6 +110,12 @@ class Proof:
         self._compared = max(self._compared, begin)
         self.proven = max(self.proven, begin)
 
+    def doubt(self, start: PhysicalOffset) -> None:
+        """The other copy was damaged from there on: it is compared again, from the segment on, whatever is under way."""
+        self._ours, self._beats_left, self._in_vain = None, 0, False
+        self.proven = max(self._begin, min(self.proven, start))
+        self._compared = PhysicalOffset(max(self._begin, min(self._compared, _segment_start(start, self._segment_bytes))))
+
     def answered(self, theirs: RangeDigest) -> Answer:
         """What the slave's digest says of the range that was sent last; an empty one that it does not hold all of it whole."""
         ours = self._ours

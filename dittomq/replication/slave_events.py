@@ -49,6 +49,13 @@ class DigestReady:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubted:
+    """Damage was found here, `start` is where it begins: what lies behind counts as equal no more until it is compared again."""
+
+    start: PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
 class DamageFound:
     """What AnswerProbe asked for is damaged here, first in [start, end); that is noted."""
 
@@ -69,7 +76,21 @@ class EpochHeard:
     opener_id: int | None
 
 
-Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges | CutDone | Stored | DigestReady | DamageFound | Tick | EpochHeard
+Event = (
+    Verdict
+    | Chunk
+    | Hole
+    | Heartbeat
+    | LeafProbe
+    | DegradedRanges
+    | CutDone
+    | Stored
+    | DigestReady
+    | Doubted
+    | DamageFound
+    | Tick
+    | EpochHeard
+)
 
 
 # Commands: what the driver does.

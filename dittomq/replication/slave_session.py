@@ -26,6 +26,7 @@ from dittomq.replication.slave_events import (
     DamageFound,
     DigestRange,
     DigestReady,
+    Doubted,
     EpochHeard,
     Event,
     HearEpoch,
@@ -62,6 +63,7 @@ class SlaveSession:
         self._time = RunningTime(now)
         self._heard_at = 0.0
         self._stored = log.stored
+        self._doubted: PhysicalOffset | None = None  # what neither the hello nor an ack has told
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
@@ -79,12 +81,15 @@ class SlaveSession:
             case CutDone():
                 self._heard_at = now
                 self.state = State.GREETING
-                self._stored = event.stored
+                self._stored, self._doubted = event.stored, None
                 return [SayHello()]
             case Stored():
                 return self._store_moved(event)
             case DigestReady():
                 return self._digest_ready(event)
+            case Doubted():
+                self._doubted = event.start if self._doubted is None else min(self._doubted, event.start)
+                return self._tell_doubt()
             case DamageFound():  # the next hello says nothing of that segment, so nothing is cut for it
                 return self._reconnect(f"the copies differ by content and this one is damaged from {event.start:,} to {event.end:,}")
             case Tick():
@@ -174,7 +179,7 @@ class SlaveSession:
             begin, self._begin = [BeginLog(verdict.start)], verdict.start
             self._stored = Stored(verdict.start, verdict.start, self._stored.applied, verdict.start)
         self._end = verdict.start
-        return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), *begin, *self._adopt(self._end)]
+        return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), *begin, *self._adopt(self._end), *self._tell_doubt()]
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
         """Take over the master's lineage up to the epoch of the next byte, before that byte is written."""
@@ -242,6 +247,12 @@ class SlaveSession:
         if self.state is not State.FOLLOWING or not moved:
             return []
         return [SendAck(self._ack(None))]
+
+    def _tell_doubt(self) -> list[Command]:
+        if self.state is not State.FOLLOWING or self._doubted is None:
+            return []
+        doubted, self._doubted = self._doubted, None
+        return [SendAck(replace(self._ack(None), doubted=doubted))]
 
     def _ack(self, digest: RangeDigest | None) -> SlaveAck:
         stored = self._stored

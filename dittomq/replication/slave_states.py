@@ -4,7 +4,7 @@ from enum import Enum
 
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, VerdictAction
 from dittomq.replication.moves import Moves
-from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, EpochHeard, Stored, Tick
+from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Doubted, EpochHeard, Stored, Tick
 
 
 class State(Enum):
@@ -29,12 +29,14 @@ MOVES = Moves(
             LeafProbe: (State.GREETING,),
             DamageFound: (State.ENDED,),
             Stored: (State.GREETING,),
+            Doubted: (State.GREETING,),
             Tick: (State.GREETING, State.ENDED),
             EpochHeard: (State.GREETING,),
         },
         State.CUTTING: {
             CutDone: (State.GREETING,),
             Stored: (State.CUTTING,),
+            Doubted: (State.CUTTING,),
             Tick: (State.CUTTING, State.ENDED),
             EpochHeard: (State.CUTTING,),
         },
@@ -45,6 +47,7 @@ MOVES = Moves(
             DegradedRanges: (State.FOLLOWING, State.ENDED),
             Stored: (State.FOLLOWING,),
             DigestReady: (State.FOLLOWING,),
+            Doubted: (State.FOLLOWING,),
             Tick: (State.FOLLOWING, State.ENDED),
             EpochHeard: (State.FOLLOWING, State.ENDED),
         },

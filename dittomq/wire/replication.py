@@ -111,6 +111,8 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
         frame.ack.digest.CopyFrom(digest_to_pb(ack.digest))
     if ack.begin is not None:
         frame.ack.min_offset = ack.begin
+    if ack.doubted is not None:
+        frame.ack.doubted_offset = ack.doubted
     return frame
 
 
@@ -196,6 +198,7 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
                 PhysicalOffset(ack.applied_offset),
                 digest_from_pb(ack.digest) if ack.HasField("digest") else None,
                 PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
+                PhysicalOffset(ack.doubted_offset) if ack.HasField("doubted_offset") else None,
             )
         case "hello":
             return _hello_from_pb(frame.hello)

@@ -272,6 +272,7 @@ class Follower:
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
             *(describe, replica.cut, replica.begin, self._hear, self.degraded.learn),
+            doubted=replica.take_doubted,
         )
         self._become("following")
         self._following = MasterStream(parts, core, line)

@@ -49,6 +49,7 @@ class Replica:
         self.copy = CopyLog(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
         self._verified = self._verified_kept = Verified()
+        self._doubted: PhysicalOffset | None = None  # damage that was found, and that the master has not been told of
         self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven
         self._beginning: Beginning | DittoError | None = None  # where the master's log begins, or why that is not known
 
@@ -90,6 +91,11 @@ class Replica:
             if self._differs is not None and self._differs[1] <= self._verified.end:
                 self._differs = None
 
+    def take_doubted(self) -> PhysicalOffset | None:
+        """Where the first damage begins that was found since the last hello, or since this was asked last."""
+        doubted, self._doubted = self._doubted, None
+        return doubted
+
     async def load(self) -> None:
         """Take up what was written down."""
         parts = self.parts
@@ -110,6 +116,8 @@ class Replica:
         """Durably remember what is proven now. What was damaged is not, also when it is mended: who gave the bytes was not the master."""
         store = self.store
         noted = await self.parts.files.call(store.take_doubt) if store.is_doubted else None
+        if noted is not None:
+            self._doubted = noted if self._doubted is None else min(self._doubted, noted)
         end = self.verified if noted is None else min(self.verified, noted)
         self._verified = verified = replace(self._verified, end=end)
         if verified != self._verified_kept:
@@ -124,7 +132,7 @@ class Replica:
         self.confirmed = self.known_confirmed  # what a master confirmed of bytes that never came says nothing of another one's
         digests = await self._digests()
         await self._keep_verified()
-        verified = self._verified
+        verified, self._doubted = self._verified, None
         return Hello(
             cluster=config.node.cluster,
             broker=config.node.broker,

@@ -78,7 +78,8 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
-    `hear` writes down, durably, which epoch there is, `learn_degraded` what a master tells of degraded ranges.
+    `hear` writes down, durably, which epoch there is, `learn_degraded` what a master tells of degraded ranges. `doubted` tells, once, where
+    the first damage begins that was found since the last hello.
     """
 
     store: Store
@@ -91,6 +92,7 @@ class StreamParts:
     begin: Callable[[PhysicalOffset], Awaitable[None]]
     hear: Callable[[Opening], Awaitable[None]]
     learn_degraded: Callable[[Degraded, PhysicalOffset], Awaitable[None]]
+    doubted: Callable[[], PhysicalOffset | None]
 
 
 class MasterStream:
@@ -160,6 +162,8 @@ class MasterStream:
         while True:
             await asyncio.sleep(_TICK_S)
             await self._handle(slave_events.Tick())
+            if (doubted := self._parts.doubted()) is not None:
+                await self._handle(slave_events.Doubted(doubted))
             await self._handle(self._stored_now())
 
     async def _digest_asked(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -115,6 +115,19 @@ async def most_proven_while_damaged(mq: AsyncClient, machine: str) -> int:
             damaged += own.damaged_bytes or 0
         await asyncio.sleep(0.02)
     return most
+
+
+async def each_moment(seconds: float) -> AsyncIterator[None]:
+    """Now, and every 20 ms for so long."""
+    for _ in range(int(seconds / 0.02)):
+        yield
+        await asyncio.sleep(0.02)
+
+
+async def proven_by_master(mq: AsyncClient, node: str) -> int:
+    """How far the master calls this slave equal to itself."""
+    [proven] = [each.proven_equal or 0 for each in (await mq.admin.ha_status("a/0")).nodes if each.node == node]
+    return proven
 
 
 def equal_copies(group: Group) -> None:
@@ -235,6 +248,22 @@ def test_nothing_behind_what_a_master_knows_to_be_damaged_is_called_proven_befor
         assert await most_proven_while_damaged(mq, "a0") <= 90_000
         group.node("a2").start()
         await whole(mq)
+
+    play(story, _THREE_COPIES)
+
+
+def test_what_a_slave_finds_damaged_its_master_calls_proven_no_more_until_it_is_compared_again() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        await whole(mq)
+        [since] = [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"]
+        flip(group, "a1", 90_000)
+        assert await read_from(mq, "a/1") == _BODIES
+
+        assert min([await proven_by_master(mq, "a/1") async for _ in each_moment(5)]) <= 90_000
+
+        await whole(mq)
+        assert [each.since_ms for each in (await mq.admin.ha_status("a/0")).nodes if each.node == "a/1"] == [since], "one stream"
 
     play(story, _THREE_COPIES)
 

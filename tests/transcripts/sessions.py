@@ -34,6 +34,7 @@ _UNTOLD: dict[str, Any] = {
     "segment_bytes": _SEGMENT_BYTES,
     "applied": 0,
     "begin": 0,
+    "doubted": None,
     "digest": None,
     "differs": None,
     "reason": "",

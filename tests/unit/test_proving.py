@@ -39,6 +39,32 @@ def test_a_hello_digests_the_newest_bytes_and_all_that_is_not_known_to_be_confir
     assert sum(stop - start for start, stop in ranges) <= max(step, end - confirmed)
 
 
+@given(SEEDS)
+def test_what_was_damaged_counts_as_equal_again_only_when_it_was_compared_since(seed: int) -> None:
+    chance = random.Random(seed)
+    end = chance.randrange(1, 8 * SEGMENT)
+    proof = Proof(begin=at(0), proven=at(end), segment_bytes=SEGMENT, step_bytes=chance.randint(1, 2 * SEGMENT))
+    doubted, compared = end, set[int]()
+
+    def maybe_doubt() -> None:
+        nonlocal doubted
+        if chance.random() < 0.1:
+            at_byte = chance.randrange(end)
+            doubted = min(doubted, at_byte)
+            compared.difference_update(range(at_byte, end))
+            proof.doubt(at(at_byte))
+
+    for _ in range(60):
+        ours = digest(*proof.begin_step(at(end)), bytes(end))
+        maybe_doubt()
+        proof.digested(ours, at(0))
+        maybe_doubt()
+        if proof.answered(ours) is Answer.EQUAL:
+            compared.update(range(ours.start, ours.end))
+        maybe_doubt()
+        assert compared.issuperset(range(doubted, proof.proven))
+
+
 def test_a_hello_of_a_log_of_which_nothing_is_known_digests_so_many_segments_and_no_more() -> None:
     end = 200 * SEGMENT
 
