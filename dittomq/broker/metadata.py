@@ -63,6 +63,10 @@ class Metadata:
         """
         return await self._lane.run(self._change_steps(kind, next_table), lambda news: self._hear(kind, news))
 
+    async def settled(self) -> None:
+        """Return when all changes that have begun are durable, or have failed: those of callers that were cancelled too."""
+        await self._lane.call(lambda: None)
+
     async def lead(self, epoch: int, minimums: QueueMinimums) -> None:
         """Durably give every table a version of this epoch: a new master's tables are newer than all that slaves applied before.
 

@@ -115,7 +115,10 @@ class MasterTopics:
                 ends = await self.store_lane.call(lambda: self.store.next_offsets(name))
                 await self.metadata.change(TOPICS, lambda table: self._without(table, name, ends))
             finally:
-                self._going.discard(name)
+                try:
+                    await self.metadata.settled()  # a caller that leaves does not stop the change
+                finally:
+                    self._going.discard(name)
             await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
 
     def _with(self, table: Table[TopicConfig], topic: TopicConfig) -> Table[TopicConfig]:

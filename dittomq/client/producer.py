@@ -182,8 +182,10 @@ class Producer:
     async def send_again(self, handle: OutcomeHandle, message: Message) -> Receipt:
         """Send a message of unknown outcome once more under its first identity: stored now, or its first receipt. Never twice.
 
-        Raises NotStored when messages before it are surely not stored: a producer's sequences leave no gaps.
+        Raises NotStored when messages before it are surely not stored: a producer's sequences leave no gaps. Refused when it cannot be
+        that message, for no such one could be sent.
         """
+        checked_size(message)
         request = wire.publish_request(handle, message, self._options.ack, self._options.timeout_s)
         try:
             response, _ = await self._ask_master(handle, "Publish", request)

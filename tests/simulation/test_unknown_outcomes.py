@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer
-from dittomq.errors import DittoError, EpochOver, StoreFailed
+from dittomq.errors import DittoError, EpochOver, InvalidField, StoreFailed
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import Log, Reply
 
@@ -87,6 +87,8 @@ def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again()
 
             with pytest.raises(OutcomeUnknown):
                 await orders.resolve(handle)
+            with pytest.raises(InvalidField, match="half of a surrogate pair"):
+                await orders.send_again(handle, Message("orders", b"again", tag="\ud800"))
             first = await orders.send_again(handle, Message("orders", b"again"))
             second = await orders.send_again(handle, Message("orders", b"again"))
 

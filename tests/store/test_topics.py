@@ -1,5 +1,6 @@
 """Topics of a master and of a slave: created, described, listed, deleted; changes are durable before they are answered."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,26 @@ class Master:
         self.store = FakeTopicStore()
         self.reads = TopicReads("a/0", self.node.metadata, self.store, InlineLane())
         self.topics = MasterTopics("a/0", self.node.metadata, self.store, InlineLane(), self.node.clock, lambda: 3, nothing_under_way)
+
+
+@pytest.mark.parametrize("turns", range(1, 10))
+def test_a_deletion_whose_caller_leaves_takes_no_message_that_it_would_lose(tmp_path: Path, turns: int) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        deletion = asyncio.create_task(master.topics.delete("orders", validate_only=False))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+        deletion.cancel()
+        takes_messages = False
+        for _ in range(20):
+            await asyncio.sleep(0)
+            takes_messages = takes_messages or "orders" in master.topics.writable()
+
+        assert takes_messages == ("orders" in await names_on_disk(tmp_path))
+
+    run(story())
 
 
 async def names_on_disk(folder: Path) -> list[str]:
