@@ -168,7 +168,14 @@ class GroupLink:
             stream.cancel()
 
     async def _exchange(self, stream: Stream, who: str) -> DittoError:
-        """Write and read until the stream ends; why it ended."""
+        """Write and read until the stream ends; why it ended.
+
+        In a task of its own: up to Python 3.11.2 a task whose group has failed is ended by its next time-out.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            return await tasks.create_task(self._write_and_read(stream, who))
+
+    async def _write_and_read(self, stream: Stream, who: str) -> DittoError:
         problem: DittoError = OutOfReach(who, "it ended the stream")
         try:
             async with asyncio.TaskGroup() as tasks:
