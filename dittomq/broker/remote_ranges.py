@@ -2,8 +2,6 @@
 
 from collections.abc import AsyncGenerator
 
-import grpc.aio
-
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.broker.config import BrokerConfig
@@ -11,7 +9,7 @@ from dittomq.copies import Beginning
 from dittomq.errors import OutOfReach, QueueFull
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
-from dittomq.rpc.channel import Channels, typed
+from dittomq.rpc.channel import Channels, breaking
 from dittomq.wire import replication as wire
 from dittomq.wire.beginning import beginning_from_pb
 
@@ -34,17 +32,15 @@ class RemoteRanges:
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchRangeRequest(cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end, node=self._node)
         try:
-            async for piece in stub.FetchRange(request, timeout=_DEADLINE_S):
-                yield wire.range_piece_from_pb(piece)
-        except grpc.aio.AioRpcError as error:
-            problem = typed(error, self._address)
-            raise OutOfReach(self._address, str(problem)) if isinstance(problem, QueueFull) else problem from error
+            with breaking(self._address):
+                async for piece in stub.FetchRange(request, timeout=_DEADLINE_S):
+                    yield wire.range_piece_from_pb(piece)
+        except QueueFull as problem:
+            raise OutOfReach(self._address, str(problem)) from problem
 
     async def beginning(self) -> Beginning:
         """Where its log and its queues begin; the other side's typed error, or OutOfReach, within 10 s."""
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchBeginningRequest(cluster=self._cluster, broker=self._broker)
-        try:
+        with breaking(self._address):
             return await beginning_from_pb(stub.FetchBeginning(request, timeout=_BEGINNING_S))
-        except grpc.aio.AioRpcError as error:
-            raise typed(error, self._address) from error

@@ -1,6 +1,8 @@
 """The calling side: one channel per address, every call with a deadline, every failure a typed error."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -8,7 +10,7 @@ import grpc
 import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions, Transport
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, OutOfReach
 from dittomq.rpc import status
 from dittomq.rpc.limits import KEEPALIVE_OPTIONS, SIZE_OPTIONS
 
@@ -77,10 +79,25 @@ async def call(method: Callable[..., Awaitable[T]], request: object, *, who: str
 
     Without a connection it fails at once. When it is `patient` it waits for one; it is sent once, or not at all.
     """
-    try:
+    with breaking(who):
         return await method(request, timeout=deadline_s, wait_for_ready=patient or None)
+
+
+@contextlib.contextmanager
+def breaking(who: str) -> Iterator[None]:
+    """What breaks a call or a stream to `who` comes out as a typed error, also when somebody closes the channel that it is on.
+
+    gRPC tells that as a cancellation, which a task group takes for the wish of whoever runs the task, and says nothing.
+    """
+    try:
+        yield
     except grpc.aio.AioRpcError as error:
         raise status.decode(error, who) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise OutOfReach(who, "its connection was given up meanwhile") from None
 
 
 def typed(error: grpc.aio.AioRpcError, who: str) -> DittoError:

@@ -7,7 +7,7 @@ import grpc.aio
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.errors import OutOfReach
-from dittomq.rpc.channel import Channels, typed
+from dittomq.rpc.channel import Channels, breaking
 from dittomq.wire import replication as wire
 from services.slave.stream import MasterSaid, SlaveSays
 
@@ -24,18 +24,15 @@ class ReplicationLine:
 
     async def read(self) -> MasterSaid | None:
         """What the master says next, None when it has left."""
-        try:
+        with breaking(self._address):
             frame = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise typed(error, self._address) from error
         return wire.master_event_from_pb(frame) if isinstance(frame, pb.ReplicateResponse) else None  # grpc.aio.EOF
 
     async def write(self, message: SlaveSays) -> None:
         """Say it."""
         try:
-            await self._call.write(wire.slave_frame(message))
-        except grpc.aio.AioRpcError as error:
-            raise typed(error, self._address) from error
+            with breaking(self._address):
+                await self._call.write(wire.slave_frame(message))
         except asyncio.InvalidStateError as error:
             raise OutOfReach(self._address, "the stream has ended") from error
 

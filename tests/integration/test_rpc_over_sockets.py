@@ -18,7 +18,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, OutOfReach, PortInUse, StoreFailed, TopicExists, TopicNotFound
 from dittomq.rpc import interceptors, status
-from dittomq.rpc.channel import Channels, call
+from dittomq.rpc.channel import Channels, breaking, call
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
@@ -183,7 +183,7 @@ def test_a_call_without_a_deadline_gets_the_default_one(monkeypatch: pytest.Monk
         raise AssertionError
 
     async def story(loopback: Loopback) -> None:
-        loopback.naming.answer = never
+        loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
         stub = loopback.channels.stub(naming_pb2_grpc.NameServerServiceStub, loopback.address)
 
         with pytest.raises(grpc.aio.AioRpcError) as late:
@@ -211,7 +211,7 @@ def test_a_callers_deadline_is_out_of_reach() -> None:
         raise AssertionError
 
     async def story(loopback: Loopback) -> None:
-        loopback.naming.answer = never
+        loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
 
         with pytest.raises(OutOfReach):
             await loopback.get_route(deadline_s=0.1)
@@ -365,5 +365,36 @@ def test_reflection_lists_the_services_and_resolves_error_details() -> None:
         for symbol in ("google.rpc.ErrorInfo", "ditto.error.v1.NotMaster"):
             found = await ask(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
             assert found.HasField("file_descriptor_response")
+
+    over_sockets(story)
+
+
+def test_a_call_whose_channel_is_closed_under_it_fails_with_a_typed_error() -> None:
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
+        stream = loopback.publish_stream()
+        await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1))
+
+        async def read_on() -> None:
+            with breaking(loopback.address):
+                while await stream.read() is not grpc.aio.EOF:
+                    pass
+
+        calls = [asyncio.ensure_future(loopback.get_route()), asyncio.ensure_future(read_on())]
+        await asyncio.sleep(0)
+        await loopback.channels.forget(loopback.address)
+
+        assert [type(outcome) for outcome in await asyncio.gather(*calls, return_exceptions=True)] == [OutOfReach, OutOfReach]
+
+    over_sockets(story)
+
+
+def test_a_caller_who_ends_its_wait_is_told_of_no_broken_call() -> None:
+    async def story(loopback: Loopback) -> None:
+        loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await loopback.get_route()
 
     over_sockets(story)
