@@ -308,7 +308,10 @@ def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset, ma
 
 
 def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
-    """Find the first of a slave's leaves that is not ours, and whether our own records up to there are whole; damage is noted. Blocks."""
+    """Find the first of a slave's leaves that is not ours and, once that is a byte, whether our record there is whole. Blocks.
+
+    Damage is noted.
+    """
     size = leaves.leaf_bytes
     try:
         ours = store.leaf_digests(leaves.start, leaves.end, leaf_bytes=size)
@@ -319,9 +322,8 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
     if differing is None:
         return master_events.LeavesCompared(None, ours_whole=True)
     first, end = PhysicalOffset(leaves.start + differing * size), PhysicalOffset(min(leaves.end, leaves.start + (differing + 1) * size))
-    store.verify(leaves.start, end)
-    if damaged := store.damage.within(leaves.start, end):
-        return master_events.LeavesCompared(PhysicalOffset(damaged[0].start), ours_whole=False)
     if end - first > 1:
         return master_events.LeafDiffers(first, end)
-    return master_events.LeavesCompared(record_start(store, first), ours_whole=True)
+    start = record_start(store, first)
+    damaged = store.damage.within(first, end)
+    return master_events.LeavesCompared(PhysicalOffset(damaged[0].start) if damaged else start, ours_whole=not damaged)

@@ -7,6 +7,7 @@ from typing import Protocol, assert_never
 
 from dittomq.broker.digesting import digest_of
 from dittomq.commitlog.store import Store
+from dittomq.copies import LEAF_BYTES
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, first_of
@@ -14,6 +15,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion, Opening
 from services.slave.copy_log import CopyLog
@@ -108,6 +110,7 @@ class MasterStream:
         self._told: Opening | None = None  # what nameservers told and the session does not know yet
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
+        self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
 
     def told_of(self, opening: Opening) -> None:
         """Nameservers know of this epoch."""
@@ -226,13 +229,27 @@ class MasterStream:
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
         """Own damage is mended, and nobody cut for it."""
         store = self._parts.store
-        await self._parts.reads.call(lambda: store.verify(probe.start, probe.end))
+        digests = await self._parts.reads.call(lambda: self._leaves(probe))
         if damaged := store.damage.within(probe.start, probe.end):
             low, high = damaged[0]
             return slave_events.DamageFound(PhysicalOffset(low), PhysicalOffset(high))
-        digests = await self._parts.reads.call(lambda: tuple(store.leaf_digests(probe.start, probe.end, leaf_bytes=probe.leaf_bytes)))
         await self._say(LeafDigests(probe.start, probe.end, digests))
         return None
+
+    def _leaves(self, probe: LeafProbe) -> tuple[bytes, ...]:
+        """What is asked for; damage there is noted. Blocks.
+
+        Of many leaves of a megabyte none is verified: the one that differs is asked for by itself next, and verified once.
+        """
+        store, (start, end) = self._parts.store, self._verified
+        if probe.leaf_bytes < LEAF_BYTES and not start <= probe.start < probe.end <= end:
+            store.verify(probe.start, probe.end)
+            self._verified = probe.start, probe.end
+        try:
+            return tuple(store.leaf_digests(probe.start, probe.end, leaf_bytes=probe.leaf_bytes))
+        except OSError:
+            store.verify(probe.start, probe.end)
+            return ()
 
     async def _say(self, message: SlaveSays) -> None:
         async with self._writing:

@@ -49,6 +49,14 @@ def test_of_leaves_that_differ_the_first_is_looked_at_closer(store: Store, equal
     )
 
 
+def probed(ours: Store, theirs: Store, probe: LeafProbe) -> tuple[LeavesCompared, int]:
+    """What is found in the end, and how many closer looks that takes."""
+    rounds = 0
+    while isinstance(found := compare_leaves(ours, leaves_of(theirs, probe)), LeafDiffers):
+        probe, rounds = LeafProbe(found.start, found.end), rounds + 1
+    return found, rounds
+
+
 def grown(differs_from: int, chance: random.Random) -> Store:
     """A log of three segments whose messages are others from that one on, of the same sizes."""
     store = Machine(random.Random(1), replace(SMALL, segment_bytes=3 * 1024 * 1024)).open()
@@ -66,20 +74,19 @@ def test_probes_end_at_the_very_record_in_which_two_logs_of_equal_length_begin_t
     ours, theirs = grown(60, random.Random(seed)), grown(differs_from, random.Random(seed))
     records = [start for _, start in queues_of(whole_log(ours), ours.segment_bytes)["orders", 0]]
     start, end = ours.segment_of(records[differs_from])
-    probe, rounds = LeafProbe(start, PhysicalOffset(min(end, ours.end))), 0
 
-    while isinstance(found := compare_leaves(ours, leaves_of(theirs, probe)), LeafDiffers):
-        probe, rounds = LeafProbe(found.start, found.end), rounds + 1
+    found, rounds = probed(ours, theirs, LeafProbe(start, PhysicalOffset(min(end, ours.end))))
 
     assert found == LeavesCompared(PhysicalOffset(records[differs_from]), ours_whole=True)
     assert rounds <= 3
 
 
 def test_a_leaf_that_differs_because_of_our_own_damage_is_told_from_that(machine: Machine, store: Store, equal: LeafDigests) -> None:
+    whole = filled(Machine(random.Random(7)))
     inode = machine.disk.names.files[f"commitlog/{equal.start:020d}"]
     inode.write(memoryview(b"\xee"), 300, machine.chance)
 
-    assert compare_leaves(store, equal) == LeavesCompared(equal.start, ours_whole=False)
+    assert probed(store, whole, LeafProbe(equal.start, equal.end))[0] == LeavesCompared(equal.start, ours_whole=False)
 
 
 def test_damage_before_a_compared_range_keeps_nobody_from_the_difference_in_it_nor_from_its_record(machine: Machine, store: Store) -> None:
