@@ -87,6 +87,15 @@ class Product:
             while not await self._is_settled():  # noqa: ASYNC110  # what it waits for is in other processes
                 await asyncio.sleep(_LOOK_EVERY_S)
 
+    async def settle_after_start(self) -> None:
+        """The same while the slave starts, on a new connection: gRPC leaves one that was refused alone for a while."""
+        host, port = self._address(SLAVE).split(":")
+        async with asyncio.timeout(_PATIENCE_S):
+            while not await _accepts(host, int(port)):  # noqa: ASYNC110  # as above
+                await asyncio.sleep(_LOOK_EVERY_S)
+        async with AsyncClient(self.cluster.nameserver) as mq:
+            await Product(self.cluster, mq, self._producer).settle()
+
     async def catch_up(self) -> CaughtUp:
         """Empty the slave and start it anew.
 
@@ -204,6 +213,15 @@ class Product:
 
     def _address(self, node: str) -> str:
         return self.cluster.node(node).address
+
+
+async def _accepts(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 @asynccontextmanager

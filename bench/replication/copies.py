@@ -128,7 +128,7 @@ async def _repair(product: Product, size: int) -> _Repaired:
     await product.write(size)
     began = time.time()
     cluster.start_node(SLAVE)
-    await product.settle()
+    await product.settle_after_start()
     ended = time.time()
     return _Repaired(ended - began, ended - _opened_at(cluster.log_file(SLAVE)))
 
