@@ -19,13 +19,16 @@ class NoSuchRun(DittoError):
 
 
 def keep(folder: Path, run: Document) -> None:
-    """Add a run to the history."""
+    """Add a run to the history. It begins a line of its own, also where a crash cut the last one off."""
     folder.mkdir(parents=True, exist_ok=True)
     write_private(folder / f"{run['run']}.json", json.dumps(run, indent=1))
     line = json.dumps(_row(run), separators=(",", ":")) + "\n"
-    descriptor = os.open(folder / LINES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "ab") as file:
-        file.write(line.encode())
+    descriptor = os.open(folder / LINES, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "a+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        torn = file.read(1) not in (b"", b"\n")
+        file.write(b"\n" * torn + line.encode())
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -158,6 +158,15 @@ def test_history_has_one_row_a_run_and_gives_the_whole_back(tmp_path: Path) -> N
         history.load(tmp_path, "r9")
 
 
+def test_a_line_that_a_crash_cut_off_takes_no_later_run_with_it(tmp_path: Path) -> None:
+    history.keep(tmp_path, document(replace(run(group()), run="r1"), show_bytes=False))
+    with (tmp_path / history.LINES).open("a", encoding="utf-8") as file:
+        file.write('{"run": "cut off')
+    history.keep(tmp_path, document(replace(run(group()), run="r2"), show_bytes=False))
+
+    assert [row["run"] for row in history.rows(tmp_path)] == ["r1", "r2"]
+
+
 def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     history.keep(tmp_path, document(run(group()), show_bytes=False))
 
