@@ -63,7 +63,7 @@ def _unreadable(slices: Sequence[SliceResult]) -> Iterator[NotCompared]:
 def _unsure(evidence: Evidence) -> Iterator[str]:
     for leaf in evidence.leaves:
         if leaf.unreadable:
-            yield f"digests differ at bytes {leaf.leaf.start:,} to {leaf.leaf.end:,} and the bytes could not be read: {leaf.unreadable}"
+            yield f"digests differ at bytes {leaf.leaf.start:,} to {leaf.leaf.end:,} and not every copy gave them: {leaf.unreadable}"
     for result in evidence.slices:
         records = result.records
         if records is not None and not records.rehash_equal:

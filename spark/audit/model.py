@@ -185,9 +185,13 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class SliceResult:
-    """What became of one slice. `unreadable` holds (node, why) of every copy that could not be digested or read."""
+    """What became of one slice. `digested` names the copies whose digests were compared; `compared`: these are all, and several.
+
+    `unreadable` holds (node, why) of every copy that could not be digested or read.
+    """
 
     slice: Slice
+    digested: tuple[str, ...]
     compared: bool
     leaves: tuple[Leaf, ...]
     unreadable: tuple[tuple[str, str], ...]
@@ -241,9 +245,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LeafResult:
-    """What reading a differing leaf raw, twice, brought. `transient`: it was equal when it was read.
+    """What reading a differing leaf raw, twice, brought. `transient`: it was equal on all its copies when it was read.
 
-    `unreadable` says why it could not be read; empty when it could.
+    `unreadable` says why some copy could not be read; empty when all could.
     """
 
     leaf: Leaf
@@ -340,7 +344,7 @@ class SliceTask:
 
 @dataclass(frozen=True, slots=True)
 class LeafTask:
-    """Read one differing leaf raw from all copies, twice, `pause_s` apart."""
+    """Read one differing leaf raw from the copies whose digests differ in it, twice, `pause_s` apart."""
 
     leaf: Leaf
     copies: tuple[NodeAddress, ...]

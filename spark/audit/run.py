@@ -93,16 +93,15 @@ def _slice_tasks(each: GroupPlan, salt: int) -> list[SliceTask]:
     return [SliceTask(part, addresses, addresses[0], each.bounds, salt) for part in each.slices]
 
 
-def _differing(each: GroupPlan, sliced: Sequence[SliceResult]) -> list[Leaf]:
-    return sorted((leaf for result in sliced if result.slice.broker == each.broker for leaf in result.leaves), key=lambda leaf: leaf.start)
+def _differing(each: GroupPlan, sliced: Sequence[SliceResult]) -> list[tuple[Leaf, SliceResult]]:
+    found = [(leaf, result) for result in sliced if result.slice.broker == each.broker for leaf in result.leaves]
+    return sorted(found, key=lambda pair: pair[0].start)
 
 
 def _leaf_tasks(each: GroupPlan, sliced: Sequence[SliceResult], pause_s: float) -> list[LeafTask]:
     addresses = {copy.node: copy.address for copy in each.copies}
-    silent = {node for result in sliced if result.slice.broker == each.broker for node, _ in result.unreadable}
-    answering = tuple(address for node, address in addresses.items() if node not in silent)
-    copies = answering if len(answering) > 1 else tuple(addresses.values())
-    return [LeafTask(leaf, copies, each.bounds, pause_s) for leaf in _differing(each, sliced)[:MAX_LEAVES_READ]]
+    wanted = _differing(each, sliced)[:MAX_LEAVES_READ]
+    return [LeafTask(leaf, tuple(addresses[node] for node in result.digested), each.bounds, pause_s) for leaf, result in wanted]
 
 
 def _what_happened(each: GroupPlan, after: Sequence[GroupSurvey], pinning: Pinning) -> list[str]:

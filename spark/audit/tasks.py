@@ -1,8 +1,8 @@
-"""What runs where Spark puts it: one slice digested on all copies, one differing leaf read raw from all copies."""
+"""What runs where Spark puts it: one slice digested on all copies, one differing leaf read raw from those whose digests differ."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from dittomq.client.copies import CopyReader, NodeAddress
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
@@ -11,7 +11,7 @@ from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
 from dittomq.errors import DittoError
 from dittomq.rpc.channel import Channels
-from spark.audit.findings import differences, explain, window_of
+from spark.audit.findings import Window, differences, explain, window_of
 from spark.audit.model import Leaf, LeafResult, LeafTask, Records, Slice, SliceResult, SliceTask
 from spark.audit.semantics import check, missing_tail
 
@@ -64,25 +64,50 @@ async def compare_slice(source: RangeSource, task: SliceTask) -> SliceResult:
             records = await _prove(source, task, task.proof, digests[task.proof])
         except DittoError as error:
             unreadable.append((task.proof.name, str(error)))
-    return SliceResult(part, len(digests) == len(task.copies) > 1, leaves, tuple(unreadable), records)
+    digested = tuple(copy.name for copy in digests)
+    return SliceResult(part, digested, len(digests) == len(task.copies) > 1, leaves, tuple(unreadable), records)
 
 
 async def explain_leaf(source: RangeSource, task: LeafTask) -> LeafResult:
-    """Read a leaf raw from all copies and again after a pause; only what differs both times is a finding."""
-    window = window_of(task.leaf, task.bounds)
+    """Read a leaf raw from all its copies and again after a pause; only what differs both times is a finding."""
+    around = await _around(source, task)
+    if around.differ:
+        await asyncio.sleep(task.pause_s)
+        around = await _around(source, task)
+    if not around.differ:
+        return LeafResult(task.leaf, (), 0, transient=not around.unreadable, unreadable=around.unreadable)
+    explained = explain(task.leaf, around.window, around.copies, task.bounds)
+    return LeafResult(task.leaf, explained.findings, explained.ignored, transient=False, unreadable=around.unreadable)
+
+
+class _Around(NamedTuple):
+    """A leaf's surroundings on the copies that could be read. `unreadable` is why another one could not."""
+
+    window: Window
+    copies: dict[str, bytes]
+    differ: bool
+    unreadable: str
+
+
+async def _around(source: RangeSource, task: LeafTask) -> _Around:
+    """What explains a leaf best; where that cannot be read, the part of it in the slice of the leaf, of which all these gave digests."""
+    leaf, wide = task.leaf, window_of(task.leaf, task.bounds)
+    found = await _read_around(source, task, wide)
+    if not found.unreadable:
+        return found
+    return await _read_around(source, task, Window(max(wide.start, leaf.slice.start), min(wide.end, leaf.slice.end)))
+
+
+async def _read_around(source: RangeSource, task: LeafTask, window: Window) -> _Around:
     copies: dict[str, bytes] = {}
-    for attempt in range(2):
-        if attempt:
-            await asyncio.sleep(task.pause_s)
+    unreadable = ""
+    for copy in task.copies:
         try:
-            copies = {copy.name: await _whole(source, copy, window.start, window.end) for copy in task.copies}
+            copies[copy.name] = await _whole(source, copy, window.start, window.end)
         except DittoError as error:
-            return LeafResult(task.leaf, (), 0, transient=False, unreadable=str(error))
-        inside = [data[task.leaf.start - window.start : task.leaf.end - window.start] for data in copies.values()]
-        if not differences(inside).any():
-            return LeafResult(task.leaf, (), 0, transient=True, unreadable="")
-    explained = explain(task.leaf, window, copies, task.bounds)
-    return LeafResult(task.leaf, explained.findings, explained.ignored, transient=False, unreadable="")
+            unreadable = str(error)
+    inside = [data[task.leaf.start - window.start : task.leaf.end - window.start] for data in copies.values()]
+    return _Around(window, copies, len(inside) > 1 and bool(differences(inside).any()), unreadable)
 
 
 async def _digests(source: RangeSource, copy: NodeAddress, task: SliceTask) -> tuple[RangeDigests | None, str]:

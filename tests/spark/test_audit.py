@@ -214,6 +214,19 @@ def test_bytes_that_a_disk_does_not_give_are_unreadable_never_different(log: Syn
     assert any("Input/output error" in problem for problem in result.groups[0].problems)
 
 
+def test_a_difference_on_a_copy_with_unreadable_bytes_elsewhere_is_a_difference(log: SyntheticLog, runner: SparkRunner) -> None:
+    position = log.record_at(SEGMENT + 1_000_000).body_start
+    three = stores(log, {2: flipped(log, position)})
+    three[2].bad = range(1_000, 1_001)
+
+    with AuditedCluster(serving(three)) as cluster:
+        result = audited(cluster, runner)
+
+    assert result.exit_status == Exit.DIVERGED | Exit.INCOMPLETE
+    (finding,) = result.groups[0].findings
+    assert (finding.node, finding.first, result.groups[0].transients) == ("a/2", position, 0)
+
+
 def test_spark_leaves_nothing_in_the_checkout(runner: SparkRunner) -> None:
     assert runner is not None
     assert not [name for name in ("spark-warehouse", "metastore_db", "derby.log", "artifacts") if (CHECKOUT / name).exists()]

@@ -9,7 +9,7 @@ from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import Host, mark
 from dittomq.copies import LEAF_BYTES, RangeDigests
-from dittomq.errors import OutOfReach
+from dittomq.errors import OutOfReach, QueueFull
 from dittomq.message import Draft
 from dittomq.offsets import PhysicalOffset
 
@@ -63,25 +63,33 @@ class SyntheticLog:
         return encode_draft(draft, offset, len(self.data), 1_700_000_000_123, HOST)
 
 
+@dataclass(slots=True)
 class Copies:
-    """Reads copies that are byte strings; as CopyReader does. A node in `silent` never answers."""
+    """Reads copies that are byte strings; as CopyReader does.
 
-    def __init__(self, copies: dict[str, bytes], silent: frozenset[str] = frozenset()) -> None:
-        self.copies = copies
-        self.silent = silent
+    Ranges with a byte in `bad` cannot be read on that node. A node's next so many calls in `refusals` find its queue full.
+    """
+
+    copies: dict[str, bytes]
+    bad: dict[str, range] = field(default_factory=dict)
+    refusals: dict[str, int] = field(default_factory=dict)
 
     async def digests(self, node: NodeAddress, start: int, end: int, salt: int, *, leaves: bool) -> RangeDigests:
-        data = self._data(node)[start:end]
+        data = self._data(node, start, end)
         found = tuple(leaf_digest(data[at : at + LEAF_BYTES], salt) for at in range(0, len(data), LEAF_BYTES))
         return RangeDigests(PhysicalOffset(start), PhysicalOffset(end), root_digest(found, salt), found if leaves else ())
 
     async def read(self, node: NodeAddress, start: int, end: int) -> AsyncIterator[bytes]:
-        yield self._data(node)[start:end]
+        yield self._data(node, start, end)
 
-    def _data(self, node: NodeAddress) -> bytes:
-        if node.name in self.silent:
-            raise OutOfReach(node.name, "no answer")
-        return self.copies[node.name]
+    def _data(self, node: NodeAddress, start: int, end: int) -> bytes:
+        if self.refusals.get(node.name, 0) > 0:
+            self.refusals[node.name] -= 1
+            raise QueueFull("the queue of audit reads", 64)
+        bad = self.bad.get(node.name, range(0))
+        if bad and start < bad.stop and bad.start < end:
+            raise OutOfReach(node.name, "Input/output error")
+        return self.copies[node.name][start:end]
 
 
 def address(node: str) -> NodeAddress:
