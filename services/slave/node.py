@@ -175,7 +175,7 @@ class SlaveNode:
             role=Role.SLAVE,
             in_sync_replicas=0,
             in_sync_now=0,
-            replicas_expected=0,
+            replicas_expected=self._config.replication.replicas_expected,
             min_offset=store.min_offset,
             end=follower.copy.received,
             flushed=follower.copy.flushed,

@@ -71,7 +71,7 @@ class Surveyed:
 
 @dataclass(frozen=True, slots=True)
 class GroupSurvey:
-    """A broker group as it was found. `slaves_expected` is None when no node could say."""
+    """A broker group as it was found. `slaves_expected` is None when a node that was read did not say."""
 
     broker: str
     cluster: str

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dittomq.commitlog.records.seals import Seals
 from dittomq.copies import CopyDescription
+from dittomq.routes import Role
 from spark.audit.model import Bounds, GroupPlan, GroupSurvey, NotCompared, Slice, Surveyed
 
 SLICE_BYTES = 32 * 1024 * 1024
@@ -15,7 +16,7 @@ def plan(survey: GroupSurvey) -> GroupPlan:
     """What an audit of one group compares: from the highest first byte to the lowest confirmed end of its copies."""
     copies = tuple(node for node in survey.nodes if node.held is not None)
     held = [copy.held for copy in copies if copy.held is not None]
-    problems = [*_absent(survey), *_unlike(held)]
+    problems = [*_absent(survey), *_masterless(survey.broker, held), *_unlike(held)]
     if not held:
         return GroupPlan(survey.broker, survey.cluster, (), Bounds(0, 0, NEVER), 0, (), (), tuple(problems))
     low = max(copy.min_offset for copy in held)
@@ -71,9 +72,14 @@ def _absent(survey: GroupSurvey) -> Iterator[str]:
         if node.held is None:
             yield f"{node.node} is registered and could not be read: {node.problem}"
     if survey.slaves_expected is None:
-        yield f"no node of {survey.broker} could say how many copies it should have"
+        yield f"not every node of {survey.broker} said how many copies there should be"
     elif len(survey.nodes) < survey.slaves_expected + 1:
         yield f"{survey.broker} is configured with {survey.slaves_expected + 1} copies and {len(survey.nodes)} are registered"
+
+
+def _masterless(broker: str, held: list[CopyDescription]) -> Iterator[str]:
+    if held and all(copy.role == Role.SLAVE for copy in held):
+        yield f"{broker}: no master is among the copies that could be read, and it may hold what they lack"
 
 
 def _unlike(held: list[CopyDescription]) -> Iterator[str]:

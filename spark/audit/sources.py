@@ -23,7 +23,8 @@ async def survey(reader: CopyReader, nameserver: str, broker: str | None) -> lis
     for name, members in groupby(found, key=lambda each: each[0].address.broker):
         listed = list(members)
         surveyed = tuple(node for node, _ in listed)
-        expected = max((count for _, count in listed if count is not None), default=None)
+        told = [count for node, count in listed if count is not None or node.held is not None]
+        expected = None if None in told else max(filter(None, told), default=0)
         groups.append(GroupSurvey(name, surveyed[0].address.cluster, surveyed, expected))
     return groups
 

@@ -274,3 +274,14 @@ def test_an_old_master_that_starts_the_moment_another_was_promoted_opens_no_epoc
         assert not (await mq.admin.ha_status("a0:10911")).writable
 
     play(story)
+
+
+def test_a_slave_tells_how_many_slaves_its_group_is_configured_with_also_when_its_master_is_gone() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await group.in_sync(mq)
+        await group.kill("a0")
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+
+        assert [(await mq.admin.ha_status(f"a{number}:10911")).replicas_expected for number in (1, 2)] == [2, 2]
+
+    play(story, STRICT)

@@ -142,6 +142,27 @@ def test_a_configured_copy_that_is_not_registered_makes_the_audit_incomplete(log
     assert result.groups[0].problems == ("a is configured with 3 copies and 2 are registered",)
 
 
+def test_slaves_whose_master_is_gone_are_incomplete_however_equal_they_are(log: SyntheticLog, runner: SparkRunner) -> None:
+    with AuditedCluster(serving(stores(log))[1:], slaves_expected=0) as cluster:
+        result = audited(cluster, runner)
+
+    assert result.exit_status == Exit.INCOMPLETE
+    assert result.groups[0].problems == ("a: no master is among the copies that could be read, and it may hold what they lack",)
+
+
+def test_a_master_that_does_not_say_how_many_copies_there_should_be_makes_the_audit_incomplete(
+    log: SyntheticLog, runner: SparkRunner
+) -> None:
+    copies = serving(stores(log))[:2]
+    copies[0].tells_status = False
+
+    with AuditedCluster(copies, slaves_expected=1) as cluster:
+        result = audited(cluster, runner)
+
+    assert result.exit_status == Exit.INCOMPLETE
+    assert result.groups[0].problems == ("not every node of a said how many copies there should be",)
+
+
 def test_an_epoch_opened_during_the_run_makes_it_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
     copies = serving(stores(log))
     copies[0].before_describe = lambda number, copy: with_new_epoch(copy) if number == 2 else None

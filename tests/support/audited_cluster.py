@@ -59,11 +59,12 @@ class BytesStore:
 
 @dataclass(slots=True)
 class ServedCopy:
-    """One node. `before_describe` is called with the number of the call, to change what it says."""
+    """One node. `before_describe` is called with the number of the call, to change what it says. It may be silent about its status."""
 
     description: CopyDescription
     store: AuditedStore
     reachable: bool = True
+    tells_status: bool = True
     before_describe: Callable[[int, "ServedCopy"], None] = field(default=lambda _number, _copy: None)
     described: int = 0
     address: str = ""
@@ -132,7 +133,7 @@ class AuditedCluster:
             server = grpc.aio.server(interceptors=[_interceptor(copy.description.node)])
             auditing = Auditing(copy.store, self._workers.lane("audit"), copy.describe)
             audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditServicer(auditing, copy.pins), server)
-            admin_pb2_grpc.add_BrokerServiceServicer_to_server(_Admin(self), server)
+            admin_pb2_grpc.add_BrokerServiceServicer_to_server(_Admin(self, copy), server)
             port = server.add_insecure_port("127.0.0.1:0")
             copy.address = f"127.0.0.1:{port}"
             if copy.reachable:
@@ -171,10 +172,13 @@ class _Names(naming_pb2_grpc.NameServerServiceServicer):
 
 
 class _Admin(admin_pb2_grpc.BrokerServiceServicer):
-    def __init__(self, cluster: AuditedCluster) -> None:
+    def __init__(self, cluster: AuditedCluster, copy: ServedCopy) -> None:
         self._cluster = cluster
+        self._copy = copy
 
     async def GetHaStatus(self, request: admin_pb2.GetHaStatusRequest, context: Context) -> admin_pb2.GetHaStatusResponse:
+        if not self._copy.tells_status:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
         return admin_pb2.GetHaStatusResponse(replicas_expected=self._cluster.slaves_expected)
 
 

@@ -19,7 +19,8 @@ def held(node: str, *, low: int = 0, end: int = 0, confirmed: int | None = None)
     lineage = (LineageEntry(Epoch(1), 0, 5, PhysicalOffset(0)),)
     known = PhysicalOffset(end if confirmed is None else confirmed)
     end_at = PhysicalOffset(end)
-    return CopyDescription(node, "c", node, "SLAVE", lineage, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1")
+    role = "SYNC_MASTER" if node.endswith("/0") else "SLAVE"
+    return CopyDescription(node, "c", node, role, lineage, 0, PhysicalOffset(low), end_at, end_at, known, SEGMENT, DataVersion(), "1")
 
 
 def planned(*copies: CopyDescription, expected: int | None = None) -> GroupPlan:
@@ -92,7 +93,15 @@ def test_segments_of_different_sizes_are_not_compared() -> None:
 def test_a_group_whose_size_nobody_tells_is_incomplete() -> None:
     nodes = (Surveyed(address("a/0"), held("a/0", end=10)),)
 
-    assert plan(GroupSurvey("a", "c", nodes, None)).problems == ("no node of a could say how many copies it should have",)
+    assert plan(GroupSurvey("a", "c", nodes, None)).problems == ("not every node of a said how many copies there should be",)
+
+
+def test_a_group_of_which_only_slaves_could_be_read_is_incomplete() -> None:
+    gone = ("a: no master is among the copies that could be read, and it may hold what they lack",)
+    two, both_slaves = planned(held("a/1", end=10), expected=0), planned(held("a/1", end=10), held("a/2", end=10), expected=1)
+
+    assert (two.problems, both_slaves.problems) == (gone, gone)
+    assert "a is configured with 3 copies and 2 are registered" in planned(held("a/1", end=10), held("a/2", end=10), expected=2).problems
 
 
 def test_a_group_of_one_copy_has_nothing_wrong_with_it() -> None:
