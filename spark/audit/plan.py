@@ -52,6 +52,20 @@ def changes(before: tuple[Surveyed, ...], after: tuple[Surveyed, ...]) -> list[s
     return found
 
 
+def late(plan: GroupPlan, after: tuple[Surveyed, ...]) -> list[str]:
+    """Which copies still lack at the end of the run what was confirmed at its start: all that was in flight then has arrived since."""
+    planned = {copy.node for copy in plan.copies}
+    copies = [node.held for node in after if node.held is not None and node.node in planned]
+    return [_lateness(copy, plan.frontier) for copy in copies if _comparable_end(copy) < plan.frontier]
+
+
+def _lateness(copy: CopyDescription, frontier: int) -> str:
+    if copy.end < frontier:
+        return f"{copy.node} still lacks {frontier - copy.end:,} bytes at the end of the run that were confirmed at its start"
+    known = f"{copy.node} knows of nothing confirmed beyond byte {copy.confirmed:,} at the end of the run"
+    return f"{known}, others knew up to {frontier:,} at its start"
+
+
 def _changed(then: CopyDescription, now: CopyDescription) -> Iterator[str]:
     if then.replica_uuid != now.replica_uuid:
         yield "another store took its place during the run"

@@ -13,18 +13,20 @@ from dittomq.doors.transport import Transport
 from dittomq.doors.workers import Workers
 from dittomq.rpc.channel import Channels
 from spark.audit.conclude import Evidence, conclude
-from spark.audit.model import GroupPlan, GroupResult, GroupSurvey, Leaf, LeafResult, LeafTask, RunResult, SliceResult, SliceTask
+from spark.audit.model import GroupPlan, GroupResult, GroupSurvey, Leaf, LeafResult, LeafTask, RunResult, SliceResult, SliceTask, Surveyed
 from spark.audit.pinning import Pinning
-from spark.audit.plan import changes, plan
+from spark.audit.plan import changes, late, plan
 from spark.audit.sources import registered, survey
 
 ASK_DEADLINE_S = 10.0
 MAX_LEAVES_READ = 256
+LAST_SURVEYS = 5
+"""So often copies are asked at the end, a pause apart, whether they got by now what was confirmed when the run began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to audit: the cluster's nameserver "host:port", one broker group or all, and the pause before a difference is read again."""
+    """What to audit: the cluster's nameserver "host:port", one broker group or all, and the pause before a second look."""
 
     nameserver: str
     broker: str | None = None
@@ -71,7 +73,7 @@ async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
             sliced = await pinning.during(lane, lambda: runner.slices(tasks)) if tasks else []
             wanted = [task for each in plans for task in _leaf_tasks(each, sliced, settings.pause_s)]
             leaves = await pinning.during(lane, lambda: runner.leaves(wanted)) if wanted else []
-            after = await survey(reader, settings.nameserver, settings.broker)
+            after = await _survey_at_the_end(reader, settings, plans)
         finally:
             await pinning.release()
     results = tuple(_conclude(each, sliced, leaves, _what_happened(each, after, pinning)) for each in plans)
@@ -86,6 +88,20 @@ async def _audit(settings: Settings, world: World, runner: Runner) -> RunResult:
         groups=results,
         problems=() if before else (f"no node of {name} is registered at {settings.nameserver}",),
     )
+
+
+async def _survey_at_the_end(reader: CopyReader, settings: Settings, plans: Sequence[GroupPlan]) -> list[GroupSurvey]:
+    """The last of a few surveys, of which one is enough once no copy is late."""
+    for _ in range(LAST_SURVEYS - 1):
+        after = await survey(reader, settings.nameserver, settings.broker)
+        if not any(late(each, _nodes_of(each, after)) for each in plans):
+            return after
+        await asyncio.sleep(settings.pause_s)
+    return await survey(reader, settings.nameserver, settings.broker)
+
+
+def _nodes_of(each: GroupPlan, found: Sequence[GroupSurvey]) -> tuple[Surveyed, ...]:
+    return next((group.nodes for group in found if group.broker == each.broker), ())
 
 
 def _slice_tasks(each: GroupPlan, salt: int) -> list[SliceTask]:
@@ -106,9 +122,9 @@ def _leaf_tasks(each: GroupPlan, sliced: Sequence[SliceResult], pause_s: float) 
 
 def _what_happened(each: GroupPlan, after: Sequence[GroupSurvey], pinning: Pinning) -> list[str]:
     """What makes the result of a group unsafe."""
-    now = next((group.nodes for group in after if group.broker == each.broker), ())
+    now = _nodes_of(each, after)
     unheld = [pinning.problems[copy.address] for copy in each.copies if copy.address in pinning.problems]
-    return [*changes(each.copies, now), *unheld]
+    return [*changes(each.copies, now), *late(each, now), *unheld]
 
 
 def _conclude(each: GroupPlan, sliced: Sequence[SliceResult], leaves: Sequence[LeafResult], happened: Sequence[str]) -> GroupResult:

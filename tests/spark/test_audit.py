@@ -174,6 +174,26 @@ def test_an_epoch_opened_during_the_run_makes_it_incomplete(log: SyntheticLog, r
     assert result.groups[0].problems == ("a/0: its epoch changed from 1 to 2 during the run",)
 
 
+@pytest.mark.parametrize(("arrives", "exit_status"), [(False, Exit.INCOMPLETE), (True, Exit(0))])
+def test_a_slave_that_is_a_little_behind_passes_only_when_it_gets_the_rest_during_the_run(
+    log: SyntheticLog, runner: SparkRunner, arrives: bool, exit_status: Exit
+) -> None:
+    copies = serving(stores(log))
+    whole = copies[2].description
+    behind = PhysicalOffset(log.records[-1].start)
+
+    def lag(number: int, copy: ServedCopy) -> None:
+        copy.description = whole if arrives and number > 2 else replace(whole, end=behind, flushed=behind, confirmed=behind)
+
+    copies[2].before_describe = lag
+    with AuditedCluster(copies) as cluster:
+        result = audited(cluster, runner)
+
+    lacking = f"a/2 still lacks {whole.end - behind:,} bytes at the end of the run that were confirmed at its start"
+    assert result.exit_status == exit_status
+    assert result.groups[0].problems == (() if arrives else (lacking,))
+
+
 def test_every_copy_is_pinned_while_the_audit_reads_and_given_up_afterwards(log: SyntheticLog, runner: SparkRunner) -> None:
     copies = serving(stores(log))
     held: list[list[str]] = []

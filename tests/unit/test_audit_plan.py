@@ -8,7 +8,7 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import DataVersion
 from spark.audit.model import GroupPlan, GroupSurvey, Surveyed
-from spark.audit.plan import SLICE_BYTES, changes, plan
+from spark.audit.plan import SLICE_BYTES, changes, late, plan
 from tests.support.synthetic_log import address
 
 MIB = 1024 * 1024
@@ -106,6 +106,23 @@ def test_a_group_of_which_only_slaves_could_be_read_is_incomplete() -> None:
 
 def test_a_group_of_one_copy_has_nothing_wrong_with_it() -> None:
     assert planned(held("a/0", end=10)).problems == ()
+
+
+def test_a_copy_that_does_not_get_during_the_run_what_was_confirmed_at_its_start_is_said() -> None:
+    first = planned(held("a/0", end=1_000), held("a/1", end=900))
+    address_of = {copy.node: copy.address for copy in first.copies}
+
+    def said(*now: CopyDescription) -> list[str]:
+        return late(first, tuple(Surveyed(address_of[copy.node], copy) for copy in now))
+
+    assert first.problems == ()
+    assert said(held("a/0", end=2_000), held("a/1", end=1_000)) == []
+    assert said(held("a/0", end=2_000), held("a/1", end=900)) == [
+        "a/1 still lacks 100 bytes at the end of the run that were confirmed at its start"
+    ]
+    assert said(held("a/0", end=2_000), held("a/1", end=2_000, confirmed=900)) == [
+        "a/1 knows of nothing confirmed beyond byte 900 at the end of the run, others knew up to 1,000 at its start"
+    ]
 
 
 def test_what_happens_to_a_copy_during_the_run_is_said() -> None:
