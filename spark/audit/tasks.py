@@ -4,18 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
 from dittomq.client.copies import CopyReader, NodeAddress
 from dittomq.commitlog.records.digest import leaf_digest, root_digest
 from dittomq.commitlog.records.walk import View
 from dittomq.copies import LEAF_BYTES, MAX_READ_RANGE_BYTES, RangeDigests
 from dittomq.doors.transport import GrpcTransport  # noqa: TID251  # the root of an executor's process
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, QueueFull
 from dittomq.rpc.channel import Channels
 from spark.audit.findings import Window, differences, explain, window_of
 from spark.audit.model import Leaf, LeafResult, LeafTask, Records, Slice, SliceResult, SliceTask
 from spark.audit.semantics import check, missing_tail
 
 DEADLINE_S = 120.0
+LONGEST_PAUSE_S = 5.0
 T = TypeVar("T")
 
 
@@ -112,7 +115,7 @@ async def _read_around(source: RangeSource, task: LeafTask, window: Window) -> _
 
 async def _digests(source: RangeSource, copy: NodeAddress, task: SliceTask) -> tuple[RangeDigests | None, str]:
     try:
-        got = await source.digests(copy, task.slice.start, task.slice.end, task.salt, leaves=True)
+        got: RangeDigests = await _patiently()(source.digests, copy, task.slice.start, task.slice.end, task.salt, leaves=True)
     except DittoError as error:
         return None, str(error)
     if got.unreadable:
@@ -143,4 +146,21 @@ async def _prove(source: RangeSource, task: SliceTask, proof: NodeAddress, told:
 
 async def _whole(source: RangeSource, copy: NodeAddress, start: int, end: int) -> bytes:
     assert end - start <= MAX_READ_RANGE_BYTES, "slices and windows are smaller than what a node gives at once"
-    return b"".join([piece async for piece in source.read(copy, start, end)])
+
+    async def whole() -> bytes:
+        return b"".join([piece async for piece in source.read(copy, start, end)])
+
+    return await _patiently()(whole)
+
+
+def _patiently() -> AsyncRetrying:
+    """A node reads for few tasks at once, lets some wait and refuses the others: those come again, for as long as a call may take."""
+    clock = asyncio.get_running_loop()
+    until = clock.time() + DEADLINE_S
+    return AsyncRetrying(
+        retry=retry_if_exception_type(QueueFull),
+        wait=wait_random_exponential(multiplier=0.1, max=LONGEST_PAUSE_S),
+        stop=lambda _: clock.time() >= until,
+        sleep=asyncio.sleep,
+        reraise=True,
+    )

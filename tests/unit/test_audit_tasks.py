@@ -29,9 +29,9 @@ def copies_of(log: SyntheticLog, **flipped: int) -> Copies:
     return Copies({node: bytes(data) for node, data in copies.items()})
 
 
-def compared(source: Copies, start: int = 0, end: int = 2 * MIB) -> SliceResult:
+def compared(source: Copies, start: int = 0, end: int = 2 * MIB, *, proof: bool = False) -> SliceResult:
     part = Slice("a", start, end, 0, SEGMENT)
-    task = SliceTask(part, tuple(map(address, NODES)), None, bounds(source), 7)
+    task = SliceTask(part, tuple(map(address, NODES)), address("a/0") if proof else None, bounds(source), 7)
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(compare_slice(source, task))
 
@@ -88,3 +88,26 @@ def test_a_difference_is_gone_only_when_every_copy_of_it_was_read_again(log: Syn
     assert not explained(partly, 3 * MIB).transient
     assert "a/2" in explained(partly, 3 * MIB).unreadable
     assert "a/2" in explained(partly, 3 * MIB, "a/0", "a/2").unreadable
+
+
+def test_a_node_whose_queue_is_full_is_asked_again_until_it_answers(log: SyntheticLog) -> None:
+    position = log.record_at(3 * MIB + 500_000).body_start
+    busy = replace(copies_of(log, a_2=position), refusals={"a/0": 5, "a/1": 9})
+
+    result = compared(busy, 2 * MIB, 4 * MIB, proof=True)
+
+    assert (result.digested, result.unreadable) == (NODES, ())
+    assert result.records is not None
+    (finding,) = explained(replace(busy, refusals={"a/2": 7}), 3 * MIB).findings
+    assert finding.first == position
+
+
+def test_a_node_whose_queue_stays_full_is_unreadable_within_the_deadline(log: SyntheticLog) -> None:
+    stuck = replace(copies_of(log), refusals={"a/1": 1_000_000})
+
+    result = compared(stuck)
+
+    assert result.digested == ("a/0", "a/2")
+    ((node, why),) = result.unreadable
+    assert (node, "is full" in why) == ("a/1", True)
+    assert 1_000_000 - stuck.refusals["a/1"] < 200
