@@ -18,6 +18,7 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.errors import DittoError, OutOfReach, StartError
 from spark.audit import history
+from spark.audit.conclude import account
 from spark.audit.model import Exit
 from spark.audit.page import page
 from spark.audit.report import Document, document
@@ -59,8 +60,10 @@ def _run(options: argparse.Namespace) -> int:
     settings = Settings(nameserver=options.nameserver, broker=options.broker, pause_s=options.pause)
     with contextlib.closing(ThreadWorkers()) as workers, spark_context(options.master) as context:
         result = audit(settings, World(GrpcTransport(), OsClock(), os_chance(), workers), SparkRunner(context))
-    found = document(result, show_bytes=options.show_bytes)
     earlier = history.rows(options.history)
+    known = history.known_groups(earlier, result.cluster)
+    result = account(result, known, only=options.broker is not None, forget=options.forget)
+    found = document(result, show_bytes=options.show_bytes)
     broker = f" --broker {options.broker}" if options.broker else ""
     again = f"python -m spark.audit run --nameserver {options.nameserver}{broker}"
     history.write_private(options.out / "audit.json", json.dumps(found, indent=1))
@@ -87,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="audit a cluster", description="Audit a cluster.")
     run.add_argument("--nameserver", required=True, metavar="HOST:PORT", help="a nameserver of the cluster")
     run.add_argument("--broker", help="one broker group; default: all")
+    run.add_argument("--forget", action="append", default=[], metavar="BROKER", help="a group that is gone for good; may be repeated")
     run.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder of audit.html and audit.json (default %(default)s)")
     run.add_argument("--master", default="local[*]", help="Spark master, where spark-submit gave none (default %(default)s)")
     run.add_argument("--pause", type=float, default=1.0, metavar="SECONDS", help="wait before a second look (default %(default)s)")

@@ -1,11 +1,11 @@
-"""Draws the conclusion of a group's audit from what the tasks brought. Pure."""
+"""Draws the conclusion of a group's audit from what the tasks brought, and of a run from the groups that were known. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from spark.audit.findings import merge
-from spark.audit.model import GroupPlan, GroupResult, LeafResult, NotCompared, SliceResult
+from spark.audit.model import GroupPlan, GroupResult, LeafResult, NotCompared, RunResult, SliceResult
 from spark.audit.semantics import join
 
 
@@ -49,6 +49,17 @@ def conclude(plan: GroupPlan, evidence: Evidence) -> GroupResult:
         not_compared=(*plan.not_compared, *unreadable),
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+def account(result: RunResult, known: Collection[str], *, only: bool = False, forget: Collection[str] = ()) -> RunResult:
+    """The result of a run that had to see all `known` groups but those to `forget`, unless it was asked for one `only`."""
+    unseen = tuple(sorted({*known} - {*forget} - {group.plan.broker for group in result.groups}))
+    problems = () if only else tuple(map(_missing, unseen))
+    return replace(result, unseen=unseen, problems=(*result.problems, *problems))
+
+
+def _missing(broker: str) -> str:
+    return f"no node of {broker} is registered, and an earlier audit saw it; if it is gone for good, audit with --forget {broker}"
 
 
 def _unreadable(slices: Sequence[SliceResult]) -> Iterator[NotCompared]:

@@ -54,6 +54,12 @@ def load(folder: Path, run: str) -> Document:
     return document
 
 
+def known_groups(earlier: list[dict[str, Any]], cluster: str) -> set[str]:
+    """Broker groups of a cluster that its newest run saw, and those that it did not see and had not been told to forget."""
+    row = next((row for row in reversed(earlier) if row["cluster"] == cluster), None)
+    return set() if row is None else {*row["groups"], *row.get("unseen_groups", ())}
+
+
 def last_proven(earlier: list[dict[str, Any]], broker: str, position: int) -> str | None:
     """When a byte of a group was last proven equal on all copies; None when it never was."""
     for row in reversed(earlier):
@@ -84,6 +90,7 @@ def _row(run: Document) -> dict[str, Any]:
         "verdict": run["verdict"],
         "exit_status": run["exit_status"],
         "findings": sum(len(group["findings"]) for group in run["groups"]),
+        "unseen_groups": run.get("unseen_groups", []),
         "groups": {
             group["broker"]: {
                 "verdict": group["verdict"],

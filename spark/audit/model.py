@@ -298,7 +298,7 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One audit. Times in milliseconds since 1970."""
+    """One audit. Times in milliseconds since 1970. `unseen` are groups that earlier audits saw and this one did not."""
 
     run: str
     cluster: str
@@ -308,6 +308,7 @@ class RunResult:
     salt: int
     groups: tuple[GroupResult, ...]
     problems: tuple[str, ...]
+    unseen: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> Exit:

@@ -26,6 +26,7 @@ def document(result: RunResult, *, show_bytes: bool) -> Document:
         "duration_ms": result.ended_ms - result.started_ms,
         "salt": f"{result.salt:016x}",
         "problems": list(result.problems),
+        "unseen_groups": list(result.unseen),
         "groups": [_group(group, show_bytes=show_bytes) for group in result.groups],
     }
 

@@ -120,13 +120,16 @@ def _summary(run: Document) -> str:
         return _passed(groups)
     worst = next((group for group in groups if group["findings"] or group["damaged"] or group["unexplained_leaves"]), None)
     if worst is not None:
-        incomplete = sum(len(group["problems"]) for group in groups)
+        incomplete = len(_problems(run))
         tail = f"; {incomplete} thing{'s' if incomplete != 1 else ''} could not be checked" if incomplete else ""
         return f"{worst['broker']}: {_worst(groups, worst)}{tail}"
-    group = next(group for group in groups if group["problems"])
-    more = sum(len(each["problems"]) for each in groups) - 1
-    rest = f" (and {more} more)" if more else ""
-    return f"{group['broker']}: {group['problems'][0]}{rest}; {_compared(groups)}"
+    problems = _problems(run)
+    rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{problems[0]}{rest}; {_compared(groups)}"
+
+
+def _problems(run: Document) -> list[str]:
+    return [*run["problems"], *(f"{group['broker']}: {problem}" for group in run["groups"] for problem in group["problems"])]
 
 
 def _passed(groups: list[Document]) -> str:

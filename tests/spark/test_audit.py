@@ -25,6 +25,7 @@ from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
 from dittomq.offsets import Epoch, PhysicalOffset
+from spark.audit.history import keep
 from spark.audit.model import Exit, Kind, RunResult, Verdict
 from spark.audit.page import page
 from spark.audit.report import document
@@ -327,6 +328,23 @@ def test_the_command_prints_the_verdict_and_leaves_private_files(log: SyntheticL
     html = tmp_path / "out" / "audit.html"
     assert stat.S_IMODE(html.stat().st_mode) == 0o600
     assert "PASS  a: 3 copies equal" in html.read_text(encoding="utf-8")
+
+
+def test_the_command_misses_a_group_that_an_earlier_audit_saw_until_it_is_told_to_forget_it(log: SyntheticLog, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "spark.audit", "run", "--master", "local[2]", "--json"]
+    command += ["--out", str(tmp_path), "--history", str(tmp_path)]
+
+    def run(cluster: AuditedCluster, *flags: str) -> subprocess.CompletedProcess[str]:
+        whole = [*command, "--nameserver", cluster.nameserver, *flags]
+        return subprocess.run(whole, cwd=CHECKOUT, capture_output=True, text=True, timeout=300, check=False)
+
+    earlier = RunResult("2026-11-20T02-00-00.000Z", "test", 0, 0, 0, 0, (), (), unseen=("b",))
+    keep(tmp_path, document(earlier, show_bytes=False))
+    with AuditedCluster(serving(stores(log))) as cluster:
+        missing, told = run(cluster), run(cluster, "--forget", "b")
+
+    assert (missing.returncode, told.returncode) == (Exit.INCOMPLETE, 0), told.stderr
+    assert "no node of b is registered" in json.loads(missing.stdout)["problems"][0]
 
 
 def test_a_nameserver_that_does_not_answer_is_incomplete_in_one_sentence(tmp_path: Path) -> None:

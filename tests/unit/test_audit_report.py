@@ -13,6 +13,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.routes import DataVersion
 from spark.audit import history
 from spark.audit.__main__ import main
+from spark.audit.conclude import account
 from spark.audit.model import (
     Bounds,
     Damage,
@@ -165,6 +166,44 @@ def test_a_line_that_a_crash_cut_off_takes_no_later_run_with_it(tmp_path: Path) 
     history.keep(tmp_path, document(replace(run(group()), run="r2"), show_bytes=False))
 
     assert [row["run"] for row in history.rows(tmp_path)] == ["r1", "r2"]
+
+
+def audited(folder: Path, *brokers: str, cluster: str = "c", **asked: Any) -> RunResult:
+    """A run that found these groups, as it is kept after what the history knows."""
+    groups = [group(plan=replace(group().plan, broker=broker)) for broker in brokers]
+    known = history.known_groups(history.rows(folder), cluster)
+    result = account(replace(run(*groups), cluster=cluster), known, **asked)
+    history.keep(folder, document(result, show_bytes=False))
+    return result
+
+
+def test_a_group_that_an_earlier_audit_saw_makes_every_audit_incomplete_until_it_is_back_or_forgotten(tmp_path: Path) -> None:
+    gone = "no node of b is registered, and an earlier audit saw it; if it is gone for good, audit with --forget b"
+
+    assert audited(tmp_path, "a", "b").exit_status == Exit(0)
+    for _ in range(2):
+        without = audited(tmp_path, "a")
+        assert (without.exit_status, without.problems) == (Exit.INCOMPLETE, (gone,))
+        assert headline(document(without, show_bytes=False)).startswith(f"INCOMPLETE  {gone}; ")
+    assert audited(tmp_path, "a", "b").exit_status == Exit(0)
+    assert audited(tmp_path, "a").problems == (gone,)
+    assert audited(tmp_path, "a", forget=["b"]).exit_status == Exit(0)
+    assert audited(tmp_path, "a").exit_status == Exit(0)
+
+
+def test_an_audit_of_one_group_misses_no_other_and_forgets_none(tmp_path: Path) -> None:
+    audited(tmp_path, "a", "b")
+
+    assert audited(tmp_path, "a", only=True).exit_status == Exit(0)
+    assert audited(tmp_path, "a", cluster="another").exit_status == Exit(0)
+    assert audited(tmp_path, "a").exit_status == Exit.INCOMPLETE
+
+
+def test_a_difference_beside_a_missing_group_is_said_first_and_the_group_is_counted(tmp_path: Path) -> None:
+    audited(tmp_path, "a", "b")
+    result = account(run(group(findings=(finding(),))), {"a", "b"})
+
+    assert headline(document(result, show_bytes=False)).endswith("; 1 thing could not be checked")
 
 
 def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
