@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 
 from dittomq.errors import InvalidField
-from dittomq.routes import DEFAULT_NETWORK, Registration, TopicQueues
+from dittomq.routes import DEFAULT_NETWORK, Beat, Opening, Registration, TopicQueues
 
 MAX_TOPICS = 100_000
 MAX_QUEUES = 1_024
 MAX_BROKER_ID = 2**31 - 1
+MAX_EPOCH = 2**62
 MAX_NETWORKS = 16
 MAX_ADDRESS_CHARACTERS = 255
 ALL_PERMISSIONS = 7
@@ -26,7 +27,7 @@ def check_registration(registration: Registration) -> None:
     _match("replica_uuid", _UUID, registration.replica_uuid, "32 hex digits")
     _between("broker_id", registration.broker_id, 0, MAX_BROKER_ID)
     _between("configured_id", registration.configured_id or 0, 0, MAX_BROKER_ID)
-    _between("epoch", registration.epoch, 0, 2**62)
+    _check_opening(registration.opening)
     _between("permission", registration.permission, 0, ALL_PERMISSIONS)
     _between("registration_period_ms", registration.registration_period_ms, 1, 3_600_000)
     _check_addresses("addresses", registration.addresses)
@@ -34,6 +35,11 @@ def check_registration(registration: Registration) -> None:
     _between("number of topics", len(registration.topics), 0, MAX_TOPICS)
     for queues in registration.topics:
         _check_topic(queues)
+
+
+def check_beat(beat: Beat) -> None:
+    """Raise InvalidField unless every field keeps its limits."""
+    _check_opening(Opening(beat.epoch, beat.opener_id))
 
 
 def check_topic_name(topic: str) -> None:
@@ -44,6 +50,11 @@ def check_topic_name(topic: str) -> None:
 def check_network(network: str) -> None:
     """Raise InvalidField unless `network` is a legal name."""
     _match("network", _NETWORK, network, "1 to 63 lower-case letters, digits, dashes or underscores")
+
+
+def _check_opening(opening: Opening) -> None:
+    _between("epoch", opening.epoch, 0, MAX_EPOCH)
+    _between("opener_id", opening.opener_id or 0, 0, MAX_BROKER_ID)
 
 
 def _check_topic(queues: TopicQueues) -> None:

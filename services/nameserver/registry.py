@@ -9,11 +9,12 @@ Who may take a node id, when another session holds it:
     another uuid                 refused while the holder lives
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dittomq.errors import InvalidField, NodeIdTaken, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
 from dittomq.offsets import Epoch
@@ -34,14 +35,18 @@ from dittomq.routes import (
     Route,
     TopicQueues,
 )
-from services.nameserver.limits import check_registration
+from services.nameserver.limits import check_beat, check_registration
 
 MAX_NODES = 10_000
-MAX_GROUPS = 10_000
+MAX_GROUPS = MAX_NODES  # and no fewer: of more than these, one has no members
 MAX_SUPERSEDED = 10_000
+MAX_REPLICAS = 2 * MAX_NODES
+MAX_ADDRESSES = 16
 DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
 _SIMILAR_CANDIDATES = 2_000
+
+_PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 
 NodeKey = tuple[str, int]  # broker, broker id
 
@@ -83,9 +88,9 @@ class Registry:
         self._members: dict[NodeKey, _Member] = {}
         self._groups: dict[str, dict[int, _Member]] = {}  # the same members, by broker and id
         self._key_of_session: dict[str, NodeKey] = {}
-        self._whereabouts: dict[str, _Whereabouts] = {}
+        self._whereabouts: dict[str, _Whereabouts] = {}  # replica uuid → where, at most MAX_REPLICAS: the oldest is forgotten
         self._superseded: dict[str, str] = {}  # session → node, oldest first
-        self._openings: dict[str, Opening] = {}  # the newest epoch of each group
+        self._openings: dict[str, Opening] = {}  # the newest epoch of each group, the one told of longest ago first
         self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
 
     def register(self, registration: Registration, session_id: str, now: Now) -> Membership:
@@ -95,7 +100,7 @@ class Registry:
             raise WrongCluster("cluster", registration.cluster, self._cluster)
         self.expire(now)
         key = (registration.broker, registration.broker_id)
-        self._check_room(key, registration.broker)
+        self._check_room(key)
         self._check_id(key, registration, now)
         self._check_address(registration, now)
         self._leave_other_ids(key, registration.replica_uuid)
@@ -106,7 +111,8 @@ class Registry:
         return Membership(session_id, *self._master(registration.broker), self._expiry_ms, newest, uptime_ms)
 
     def heartbeat(self, beat: Beat, now: Now) -> BeatAnswer:
-        """Keep a session alive; raises SessionEnded."""
+        """Keep a session alive; raises SessionEnded, InvalidField."""
+        check_beat(beat)
         key = self._key_of_session.get(beat.session_id)
         if key is None:
             raise self._ended(beat.session_id)
@@ -114,7 +120,7 @@ class Registry:
         member.seen = now
         broker, _ = key
         known = member.registration
-        self._whereabouts[known.replica_uuid].heard_ms[known.addresses[DEFAULT_NETWORK]] = now.monotonic_ms
+        self._is_at(known, now)
         if (beat.epoch, beat.state) != (known.epoch, known.state):
             member.registration = replace(known, epoch=beat.epoch, opener_id=beat.opener_id, state=beat.state)
         newest = self._newest(broker, Opening(beat.epoch, beat.opener_id))
@@ -170,11 +176,9 @@ class Registry:
         """How many nodes are registered."""
         return len(self._members)
 
-    def _check_room(self, key: NodeKey, broker: str) -> None:
+    def _check_room(self, key: NodeKey) -> None:
         if key not in self._members and len(self._members) >= MAX_NODES:
             raise QueueFull("the table of nodes", MAX_NODES)
-        if broker not in self._openings and len(self._openings) >= MAX_GROUPS:
-            raise QueueFull("the table of broker groups", MAX_GROUPS)
 
     def _check_id(self, key: NodeKey, registration: Registration, now: Now) -> None:
         holder = self._members.get(key)
@@ -190,9 +194,9 @@ class Registry:
     def _check_address(self, registration: Registration, now: Now) -> None:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
         address = registration.addresses[DEFAULT_NETWORK]
-        whereabouts = self._whereabouts.setdefault(registration.replica_uuid, _Whereabouts(address))
-        returns = address != whereabouts.home and address in whereabouts.heard_ms
-        whereabouts.heard_ms[address] = now.monotonic_ms
+        known = self._whereabouts.get(registration.replica_uuid)
+        returns = known is not None and address != known.home and address in known.heard_ms
+        whereabouts = self._is_at(registration, now)
         others = [other for other in whereabouts.heard_ms if other != address]
         if (returns or not whereabouts.home) and others:
             whereabouts.home = ""
@@ -200,6 +204,15 @@ class Registry:
             silent_ms = now.monotonic_ms - whereabouts.heard_ms[others[-1]]
             raise NodeIdTaken(f"replica {registration.replica_uuid}", others[-1], silent_ms)
         whereabouts.home = address
+
+    def _is_at(self, registration: Registration, now: Now) -> _Whereabouts:
+        """The replica was heard of at its address."""
+        address = registration.addresses[DEFAULT_NETWORK]
+        whereabouts = self._whereabouts.setdefault(registration.replica_uuid, _Whereabouts(address))
+        whereabouts.heard_ms[address] = now.monotonic_ms
+        _forget_oldest(whereabouts.heard_ms, MAX_ADDRESSES)
+        _forget_oldest(self._whereabouts, MAX_REPLICAS)
+        return whereabouts
 
     def _leave_other_ids(self, kept: NodeKey | None, uuid: str) -> None:
         for key in [key for key, member in self._members.items() if key != kept and member.registration.replica_uuid == uuid]:
@@ -228,12 +241,13 @@ class Registry:
 
     def _remember_superseded(self, old: _Member) -> None:
         self._superseded[old.session_id] = old.registration.node
-        if len(self._superseded) > MAX_SUPERSEDED:
-            del self._superseded[next(iter(self._superseded))]
+        _forget_oldest(self._superseded, MAX_SUPERSEDED)
 
     def _remove(self, key: NodeKey) -> None:
         member = self._members.pop(key)
         del self._groups[key[0]][key[1]]
+        if not self._groups[key[0]]:
+            del self._groups[key[0]]
         del self._key_of_session[member.session_id]
         self._index_topics(key[0], member.topics, {})
         self._version += 1
@@ -257,8 +271,15 @@ class Registry:
         """The newest epoch of the group after one was heard of; of two that are equal, one whose opener is known."""
         known = self._openings.get(broker, NO_OPENING)
         if heard.epoch > known.epoch or (heard.epoch == known.epoch and known.opener_id is None):
+            self._openings.pop(broker, None)
             known = self._openings[broker] = heard
+            self._forget_a_group()
         return known
+
+    def _forget_a_group(self) -> None:
+        """Where too many are known: the newest epoch of one without members, as after a restart."""
+        if len(self._openings) > MAX_GROUPS:
+            del self._openings[next(broker for broker in self._openings if broker not in self._groups)]
 
     def _master(self, broker: str) -> tuple[str, str]:
         member = self._members.get((broker, 0))
@@ -302,14 +323,20 @@ class Registry:
     def _page_start(self, token: str) -> int:
         if not token:
             return 0
-        version, _, start = token.partition(":")
-        if not (version.isascii() and version.isdigit() and start.isascii() and start.isdigit()):
+        parts = _PAGE_TOKEN.fullmatch(token)
+        if parts is None:
             raise InvalidField("page_token", "is not one that this server gave; start with an empty one")
-        if int(version) != self._version:
+        version, start = map(int, parts.groups())
+        if version != self._version:
             raise VersionChanged("the list of nodes")
-        return int(start)
+        return start
 
 
 def _visible(registration: Registration) -> tuple[object, ...]:
     """What a list of nodes shows of a node besides its heartbeats."""
     return registration.replica_uuid, registration.role, dict(registration.addresses), dict(registration.replication_addresses)
+
+
+def _forget_oldest(remembered: dict[str, Any], limit: int) -> None:
+    if len(remembered) > limit:
+        del remembered[next(iter(remembered))]

@@ -1,9 +1,10 @@
-"""Registrations for tests."""
+"""Registrations and heartbeats for tests."""
 
 from dataclasses import replace
 
 from dittomq.offsets import Epoch
-from dittomq.routes import DataVersion, NodeState, Registration, Role, TopicQueues
+from dittomq.routes import Beat, DataVersion, NodeState, Registration, Role, TopicQueues
+from services.nameserver.registry import Now
 
 UUID_A = "a" * 32
 UUID_B = "b" * 32
@@ -35,3 +36,13 @@ def master(uuid: str = UUID_A, *, host: str = "a-0", epoch: int = 7, broker: str
 def slave(uuid: str = UUID_B, *, host: str = "a-1", broker_id: int = 1, epoch: int = 7) -> Registration:
     """Node a/1, which follows it."""
     return replace(master(uuid, host=host, epoch=epoch), broker_id=broker_id, role=Role.SLAVE)
+
+
+def beat(session: str, *, epoch: int = 7, version: DataVersion | None = None, state: NodeState = NodeState.SERVING) -> Beat:
+    """That of a node that holds what `master` and `slave` hold."""
+    return Beat(session, version or DataVersion(1, 2, 3), Epoch(epoch), state)
+
+
+def at(ms: int) -> Now:
+    """So many milliseconds after a nameserver's start."""
+    return Now(ms, 1_000_000 + ms)
