@@ -1,6 +1,7 @@
 """ditto.naming.v1 ↔ `dittomq.routes`. From the wire comes a valid value or InvalidField."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -23,6 +24,9 @@ from dittomq.routes import (
     TopicQueues,
 )
 
+MAX_TOPICS: Final = 100_000
+MAX_NETWORKS: Final = 16
+
 _ROLE = {
     pb.BROKER_ROLE_ASYNC_MASTER: Role.ASYNC_MASTER,
     pb.BROKER_ROLE_SYNC_MASTER: Role.SYNC_MASTER,
@@ -37,6 +41,7 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
     """What a node says of itself."""
     if not request.HasField("broker_id"):
         raise InvalidField("broker_id", "is missing; 0 is the master")
+    _check_number("topics", request.topics, MAX_TOPICS)
     return Registration(
         cluster=request.cluster,
         broker=request.broker,
@@ -204,13 +209,20 @@ def _pb_version(version: DataVersion) -> pb.DataVersion:
     return pb.DataVersion(state_version=version.state_version, timestamp_ms=version.timestamp_ms, counter=version.counter)
 
 
-def _addresses(field: str, given: Iterable[pb.NetworkAddress]) -> Mapping[str, str]:
+def _addresses(field: str, given: Sequence[pb.NetworkAddress]) -> Mapping[str, str]:
+    _check_number(field, given, MAX_NETWORKS)
     found: dict[str, str] = {}
     for each in given:
         if each.network in found:
             raise InvalidField(field, f'network "{each.network}" is named twice')
         found[each.network] = each.address
     return found
+
+
+def _check_number(field: str, given: Sequence[Any], most: int) -> None:
+    """Before they are taken apart, which takes much longer than to send them."""
+    if len(given) > most:
+        raise InvalidField(f"number of {field}", f"{len(given):,} is outside [0, {most:,}]")
 
 
 def _pb_addresses(addresses: Mapping[str, str]) -> list[pb.NetworkAddress]:

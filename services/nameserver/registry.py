@@ -12,11 +12,11 @@ Who may take a node id, when another session holds it:
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, NamedTuple
 
 from dittomq.errors import InvalidField, NodeIdTaken, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
+from dittomq.metadata.topics import nearest_name
 from dittomq.offsets import Epoch
 from dittomq.routes import (
     DEFAULT_NETWORK,
@@ -44,7 +44,7 @@ MAX_REPLICAS = 2 * MAX_NODES
 MAX_ADDRESSES = 16
 DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
-_SIMILAR_CANDIDATES = 2_000
+_NAMES_LOOKED_AT = 100_000  # for one like an unknown one
 
 _PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 
@@ -154,7 +154,7 @@ class Registry:
         """The topic's queues and the nodes of their groups that `network` reaches; raises TopicNotFound, InvalidField."""
         queues = tuple(sorted(self._queue_ranges(topic), key=lambda each: each.broker))
         if not queues:
-            raise TopicNotFound(topic, f"cluster {self._cluster}", self._similar(topic))
+            raise TopicNotFound(topic, f"cluster {self._cluster}", nearest_name(topic, islice(self._holders, _NAMES_LOOKED_AT)))
         keys = [(each.broker, broker_id) for each in queues for broker_id, _ in self._group(each.broker)]
         nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
         if not nodes:
@@ -296,10 +296,6 @@ class Registry:
             if broker_id != 0 or node.state is not NodeState.SERVING:
                 permission &= ~PERMISSION_WRITE
             yield QueueRange(broker, queues.read_queues, queues.write_queues, permission & (PERMISSION_READ | PERMISSION_WRITE))
-
-    def _similar(self, topic: str) -> str:
-        near = (name for name in self._holders if abs(len(name) - len(topic)) <= 2)  # two typing slips
-        return next(iter(get_close_matches(topic, islice(near, _SIMILAR_CANDIDATES), n=1)), "")
 
     def _node(self, key: NodeKey, network: str) -> Node:
         member = self._members[key]

@@ -1,10 +1,11 @@
 """What a nameserver refuses, and how much it remembers at most, whoever asks."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
-from dittomq.errors import InvalidField, QueueFull, WrongCluster
+from dittomq.errors import InvalidField, QueueFull, TopicNotFound, WrongCluster
 from dittomq.offsets import Epoch
 from dittomq.routes import Beat, Registration, TopicQueues
 from services.nameserver import registry as module
@@ -142,3 +143,22 @@ def test_replicas_that_take_one_anothers_place_are_remembered_up_to_a_limit(regi
     registry.register(slave(UUID_A, host="two"), "moved", at(11))
 
     assert registry.nodes == 2
+
+
+def test_who_asks_for_an_unknown_topic_among_thousands_alike_holds_the_nameserver_up_for_few_steps(registry: Registry) -> None:
+    topics = tuple(TopicQueues(f"customer-orders-{number:04}-events", 1, 1, 6) for number in range(2_000))
+    registry.register(replace(master(), topics=topics), "s1", at(0))
+    steps = 0
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(TopicNotFound):
+            registry.route("customer-orders-xxxx-events", "default")
+    finally:
+        sys.setprofile(None)
+
+    assert steps < 150_000
