@@ -23,7 +23,10 @@ class Names:
         self._clock = clock
         self._chance = chance
         self._scan_period_s = config.registry.scan_period_ms / 1_000
-        self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, self._now())
+        self._longest_pause_ms = config.registry.scan_period_ms + config.registry.broker_expiry_ms // 3
+        started = self._now()
+        self._looked_ms = started.monotonic_ms
+        self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started)
 
     @property
     def nodes(self) -> int:
@@ -32,7 +35,7 @@ class Names:
 
     def register(self, registration: Registration) -> Membership:
         """Enter a node."""
-        self._expire()
+        self.expire()
         try:
             membership = self._registry.register(registration, hex_id(self._chance), self._now())
         except NodeIdTaken as refused:
@@ -71,15 +74,21 @@ class Names:
         check_network(network or DEFAULT_NETWORK)
         return self._registry.page(size, token, network or DEFAULT_NETWORK)
 
+    def expire(self) -> None:
+        """Forget silent nodes. Time in which this process stood still, with the others' words unread, is no silence of theirs."""
+        now = self._now()
+        since_ms, self._looked_ms = now.monotonic_ms - self._looked_ms, now.monotonic_ms
+        if since_ms > self._longest_pause_ms:
+            log.warning("stood_still", ms=since_ms)
+            self._registry.stood_still(since_ms, now)
+        for node in self._registry.expire(now):
+            log.warning("broker_expired", node=node)
+
     async def expire_forever(self) -> None:
         """Forget silent nodes; runs until cancelled."""
         while True:
             await asyncio.sleep(self._scan_period_s)
-            self._expire()
-
-    def _expire(self) -> None:
-        for node in self._registry.expire(self._now()):
-            log.warning("broker_expired", node=node)
+            self.expire()
 
     def _now(self) -> Now:
         return Now(int(self._clock.monotonic() * 1_000), self._clock.wall_ms())

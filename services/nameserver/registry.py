@@ -150,6 +150,14 @@ class Registry:
                 del self._whereabouts[uuid]
         return names
 
+    def stood_still(self, ms: int, now: Now) -> None:
+        """Nobody was heard for so long because nobody listened: it counts as no silence, and all must have time to say what they did."""
+        for member in self._members.values():
+            member.seen = member.seen._replace(monotonic_ms=min(member.seen.monotonic_ms + ms, now.monotonic_ms))
+        for whereabouts in self._whereabouts.values():
+            whereabouts.heard_ms = {address: min(heard + ms, now.monotonic_ms) for address, heard in whereabouts.heard_ms.items()}
+        self._started = now
+
     def route(self, topic: str, network: str) -> Route:
         """The topic's queues and the nodes of their groups that `network` reaches; raises TopicNotFound, InvalidField."""
         queues = tuple(sorted(self._queue_ranges(topic), key=lambda each: each.broker))

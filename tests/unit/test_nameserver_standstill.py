@@ -1,0 +1,100 @@
+"""A nameserver whose process stood still: nobody was silent meanwhile, and it does not know yet who lives."""
+
+import random
+
+import pytest
+
+from dittomq.errors import NodeIdTaken
+from dittomq.routes import Membership
+from services.nameserver.config import NameserverConfig
+from services.nameserver.names import Names
+from tests.support.naming import UUID_B, beat, master, slave
+
+EXPIRY_S = 30
+
+
+class HandClock:
+    """Moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return int(self.now_s * 1_000)
+
+
+class Awake:
+    """A nameserver that looks for silent brokers every second, except while it stands still."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.names = Names(NameserverConfig(), self.clock, random.Random(1))
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.now_s += 1
+            self.names.expire()
+
+    def stand_still(self, seconds: int) -> None:
+        self.clock.now_s += seconds
+
+
+def is_settled(membership: Membership) -> bool:
+    return membership.uptime_ms >= membership.broker_expiry_ms
+
+
+@pytest.fixture
+def awake() -> Awake:
+    return Awake()
+
+
+@pytest.mark.parametrize("still_s", [EXPIRY_S // 2, EXPIRY_S + 1, 100 * EXPIRY_S])
+def test_a_nameserver_that_stood_still_forgets_nobody_for_it(awake: Awake, still_s: int) -> None:
+    sessions = [awake.names.register(each).session_id for each in (master(), slave())]
+    awake.run(9)
+
+    awake.stand_still(still_s)
+    awake.run(EXPIRY_S - 10)
+
+    assert awake.names.nodes == 2
+    for session in sessions:
+        awake.names.heartbeat(beat(session))
+
+
+def test_who_is_silent_for_the_expiry_is_forgotten_though_the_nameserver_stood_still_before(awake: Awake) -> None:
+    awake.names.register(master())
+    awake.stand_still(100)
+
+    awake.run(EXPIRY_S + 1)
+
+    assert awake.names.nodes == 0
+
+
+def test_a_nameserver_that_stood_still_is_settled_only_when_all_have_had_time_to_say_what_happened_meanwhile(awake: Awake) -> None:
+    awake.run(2 * EXPIRY_S)
+    assert is_settled(awake.names.register(master()))
+
+    awake.stand_still(EXPIRY_S + 1)
+
+    assert not is_settled(awake.names.register(slave()))
+    awake.run(EXPIRY_S)
+    assert is_settled(awake.names.register(slave()))
+
+
+def test_who_comes_first_after_a_standstill_does_not_take_the_id_of_one_that_lives(awake: Awake) -> None:
+    awake.names.register(master())
+    awake.stand_still(EXPIRY_S + 1)
+
+    with pytest.raises(NodeIdTaken):
+        awake.names.register(master(UUID_B, host="a-9"))
+
+
+def test_a_short_pause_is_no_standstill(awake: Awake) -> None:
+    awake.run(2 * EXPIRY_S)
+
+    awake.stand_still(EXPIRY_S // 3)
+
+    assert is_settled(awake.names.register(master()))
