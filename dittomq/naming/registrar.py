@@ -46,8 +46,8 @@ class NameserverNews:
 
     `answers`: those whose last call succeeded, in the configured order. `newest`: the newest epoch of the group that any of them ever
     told of, also one that refused us. `superseded`: another replica took this node's id by a
-    higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, empty for none. `taken`: some
-    refuse us because another replica holds this node's id, and none takes us in.
+    higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, or may forget us, empty for none.
+    `taken`: some refuse us because another replica holds this node's id, and none takes us in.
     """
 
     answers: tuple[NameserverAnswer, ...]
@@ -120,8 +120,8 @@ class Registrar:
     async def run(self) -> None:
         """Until `goodbye`, or until this node is superseded.
 
-        Raises ConfigError (in a group) when three registration periods exceed a nameserver's expiry, and when all nameservers serve
-        another cluster; NodeIdTaken when this node was registered nowhere yet and a replica that lives holds its id.
+        Raises ConfigError (in a group) when all nameservers serve another cluster, and while this node was registered nowhere yet when
+        three registration periods exceed a nameserver's expiry; NodeIdTaken, then too, when a replica that lives holds its id.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -222,9 +222,12 @@ class Registrar:
             stub.RegisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
         )
         membership = wire.membership(response)
-        _check_period(registration, membership, desk.nameserver)
+        too_long = _period_problem(registration, membership, desk.nameserver)
+        if too_long is not None and not self._was_registered:
+            raise too_long
         self._was_registered = True
-        desk.session, desk.refusal, desk.taken_s, desk.answered_s = membership.session_id, "", None, self._clock.monotonic()
+        desk.session, desk.taken_s, desk.answered_s = membership.session_id, None, self._clock.monotonic()
+        desk.refusal = "" if too_long is None else str(too_long)
         self._learn(membership.newest)
         desk.answer = NameserverAnswer(
             desk.nameserver,
@@ -314,15 +317,16 @@ class Registrar:
         return ceiling * (0.5 + self._chance.random() / 2)
 
 
-def _check_period(registration: Registration, membership: Membership, nameserver: str) -> None:
+def _period_problem(registration: Registration, membership: Membership, nameserver: str) -> ConfigError | None:
     period_ms = registration.registration_period_ms
-    if 3 * period_ms > membership.broker_expiry_ms:
-        limit_ms = membership.broker_expiry_ms // 3
-        raise ConfigError(
-            "registration_period_ms",
-            f"{period_ms:,} is too long for nameserver {nameserver}, which forgets a broker after {membership.broker_expiry_ms:,} ms; "
-            f"set it to {limit_ms:,} or less",
-        )
+    if 3 * period_ms <= membership.broker_expiry_ms:
+        return None
+    limit_ms = membership.broker_expiry_ms // 3
+    return ConfigError(
+        "registration_period_ms",
+        f"{period_ms:,} is too long for nameserver {nameserver}, which forgets a broker after {membership.broker_expiry_ms:,} ms; "
+        f"set it to {limit_ms:,} or less",
+    )
 
 
 def _opening_in(error: NodeIdTaken | SessionEnded) -> Opening:

@@ -275,6 +275,22 @@ def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(world: 
     play(world, story)
 
 
+def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        broker = town.broker(master())
+        await asyncio.sleep(1)
+
+        town.restart_nameserver("n0", NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
+        await asyncio.sleep(30)
+
+        assert broker.failure is None
+        assert "set it to 9,999 or less" in broker.last.refusal
+        assert [node.name for node in await town.routes().brokers()] == ["a/0"]
+
+    play(world, story)
+
+
 def test_a_broker_of_another_cluster_refuses_to_start_and_says_both_names(world: World) -> None:
     async def story(town: Town) -> None:
         town.nameserver()

@@ -14,7 +14,7 @@ from services.nameserver.config import NameserverConfig
 from services.nameserver.wiring import serve
 from tests.simulation.life import Life
 from tests.simulation.transport import SimulatedTransport
-from tests.simulation.world import World
+from tests.simulation.world import Power, World
 
 CONFIG = NameserverConfig()
 
@@ -64,6 +64,13 @@ class Town:
         self.world.node(name, lambda doors, stop: serve(config, doors.transport, doors.clock, doors.chance, stop)).start()
         self.nameservers.append(f"{name}:9876")
         return name
+
+    def restart_nameserver(self, name: str, config: NameserverConfig) -> None:
+        """It was killed, and comes back with another configuration."""
+        node = self.world.nodes[name]
+        node.crash(Power.KILL)
+        node.serve = lambda doors, stop: serve(config, doors.transport, doors.clock, doors.chance, stop)
+        node.start()
 
     def broker(self, registration: Registration) -> Broker:
         broker = Broker(self.world, registration, list(self.nameservers))
