@@ -82,8 +82,9 @@ class _Desk:
     taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
     foreign: bool = False  # it serves another cluster, and has never served ours
     described: int = 0  # how often this node was described for it
-    reported: int = 0  # the last description that it answered, refused or let pass
+    reported: int = 0  # the last description that it took, refused or let pass, not one over which a session ended
     round_over: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)  # nothing more is said to it but goodbye
 
 
 class Registrar:
@@ -115,7 +116,6 @@ class Registrar:
         self._newest = NO_OPENING
         self._was_registered = False
         self._leaving = asyncio.Event()
-        self._left = asyncio.Event()
 
     async def run(self) -> None:
         """Until `goodbye`, or until this node is superseded.
@@ -123,12 +123,10 @@ class Registrar:
         Raises ConfigError (in a group) when all nameservers serve another cluster, and while this node was registered nowhere yet when
         three registration periods exceed a nameserver's expiry; NodeIdTaken, then too, when a replica that lives holds its id.
         """
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for desk in self._desks:
-                    tasks.create_task(self._attend(desk), name=f"registrar {desk.nameserver}")
-        finally:
-            self._left.set()
+        async with asyncio.TaskGroup() as tasks:
+            for desk in self._desks:
+                attending = tasks.create_task(self._attend(desk), name=f"registrar {desk.nameserver}")
+                attending.add_done_callback(lambda _, desk=desk: desk.left.set())  # type: ignore[misc]
 
     def changed(self) -> None:
         """Register again now: topics, state, epoch or role differ."""
@@ -147,7 +145,8 @@ class Registrar:
 
         async def one(desk: _Desk) -> None:
             nonlocal heard
-            heard += await self._told(desk)
+            told = await self._told(desk)
+            heard += told
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s), asyncio.TaskGroup() as tasks:
@@ -170,7 +169,6 @@ class Registrar:
             desk.wake.set()
         try:
             async with asyncio.timeout(_GOODBYE_S), asyncio.TaskGroup() as tasks:
-                await self._left.wait()
                 for desk in self._desks:
                     tasks.create_task(self._unregister(desk), name=f"goodbye {desk.nameserver}")
         except TimeoutError:
@@ -184,6 +182,7 @@ class Registrar:
             desk.described += 1
             try:
                 await self._report(desk, registration)
+                desk.reported = desk.described
                 failures = 0
                 pause_s = self._period_s(desk, registration)
             except SessionEnded as ended:
@@ -200,9 +199,9 @@ class Registrar:
                 desk.answer = None
                 desk.stale = True
                 desk.refusal = "" if isinstance(error, OutOfReach) else str(error)
+                desk.reported = desk.described
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
-            desk.reported = desk.described
             desk.round_over.set()
             self._tell()
             await _wait(desk.wake, pause_s)
@@ -252,6 +251,7 @@ class Registrar:
         return answer
 
     async def _unregister(self, desk: _Desk) -> None:
+        await desk.left.wait()
         if not desk.session:
             return
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
