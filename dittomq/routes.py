@@ -121,6 +121,19 @@ NO_OPENING = Opening(Epoch(0), None)
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """Why a node leads: what it opened, and the epoch that the last role change granted it; None when there was none."""
+
+    opening: Opening
+    granted: Epoch | None
+
+    @property
+    def rank(self) -> tuple[Epoch, Epoch, int]:
+        """Of two that lead, the higher one leads on. In one epoch it is whom an operator chose last; of two equal ones the lower id."""
+        return self.opening.epoch, self.granted or Epoch(0), -(self.opening.opener_id or 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """What a broker node tells every nameserver about itself. Addresses are "host:port" by network; "default" is among them."""
 
@@ -139,6 +152,7 @@ class Registration:
     registration_period_ms: int
     configured_id: int | None = None  # None: its broker id
     opener_id: int | None = None  # who opened `epoch`; None: unknown
+    granted_epoch: Epoch | None = None  # what the last role change granted a master; None: nothing
 
     @property
     def node(self) -> str:

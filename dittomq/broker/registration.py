@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dittomq.commitlog.records.format import Host
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import Epoch
 from dittomq.routes import DEFAULT_NETWORK, NodeState, Opening, Registration, Role, TopicQueues
 
 _PORT_DIGITS = 5
@@ -14,7 +15,7 @@ _PORT_DIGITS = 5
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What does not change while a node runs. Addresses are "host:port" by network name."""
+    """What does not change while a node runs. Addresses are "host:port" by network name. `granted_epoch`: a master's."""
 
     cluster: str
     broker: str
@@ -26,6 +27,7 @@ class Identity:
     replication_addresses: Mapping[str, str]
     permission: int
     registration_period_ms: int
+    granted_epoch: Epoch | None = None
 
 
 def registration(identity: Identity, opening: Opening, state: NodeState, topics: Table[TopicConfig]) -> Registration:
@@ -46,6 +48,7 @@ def registration(identity: Identity, opening: Opening, state: NodeState, topics:
         registration_period_ms=identity.registration_period_ms,
         configured_id=identity.configured_id,
         opener_id=opening.opener_id,
+        granted_epoch=identity.granted_epoch,
     )
 
 

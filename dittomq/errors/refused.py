@@ -227,7 +227,8 @@ class WrongCluster(Refused):
 class NodeIdTaken(Refused):
     """A living replica holds the id; it was last heard `silent_ms` ago. `group_epoch` is the highest one known of the group, 0 for none.
 
-    `opener_id` is the configured id of the node that opened it, None when that is unknown.
+    `opener_id` is the configured id of the node that opened it, None when that is unknown; of several the holder's. `granted_epoch` is
+    what the role change that made the holder a master granted it, 0 for none.
     """
 
     reason: ClassVar[str] = "NODE_ID_TAKEN"
@@ -236,6 +237,7 @@ class NodeIdTaken(Refused):
     silent_ms: int = 0
     group_epoch: int = 0
     opener_id: int | None = None
+    granted_epoch: int = 0
 
     def __str__(self) -> str:
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"

@@ -12,7 +12,7 @@ from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
 from dittomq.offsets import Epoch
-from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Membership, NodeState, Opening, Registration
+from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Claim, Membership, NodeState, Opening, Registration
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -47,7 +47,9 @@ class NameserverNews:
     `answers`: those whose last call succeeded, in the configured order. `newest`: the newest epoch of the group that any of them ever
     told of, also one that refused us. `superseded`: another replica took this node's id by a
     higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, or may forget us, empty for none.
-    `taken`: some refuse us because another replica holds this node's id, and none takes us in.
+    `taken`: some refuse us because another replica holds this node's id, and none takes us in. `may_hold`: a nameserver that does not
+    answer now may hold the id for this node still. `rivals`: why those lead for whom it is refused. `complete`: each has answered, refused
+    or been silent once.
     """
 
     answers: tuple[NameserverAnswer, ...]
@@ -55,6 +57,9 @@ class NameserverNews:
     refusal: str
     taken: bool
     newest: Opening
+    may_hold: bool
+    rivals: tuple[Claim, ...]
+    complete: bool
 
     @property
     def settled(self) -> bool:
@@ -80,6 +85,8 @@ class _Desk:
     answered_s: float = 0.0
     refusal: str = ""
     taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
+    rival: Claim | None = None  # why that one leads
+    held_s: float = 0.0  # until when it may hold that id for this node, if it does not answer
     foreign: bool = False  # it serves another cluster, and has never served ours
     described: int = 0  # how often this node was described for it
     reported: int = 0  # the last description that it took, refused or let pass, not one over which a session ended
@@ -182,6 +189,7 @@ class Registrar:
             desk.described += 1
             try:
                 await self._report(desk, registration)
+                desk.held_s = self._clock.monotonic() + _remembered_s(desk)
                 desk.reported = desk.described
                 failures = 0
                 pause_s = self._period_s(desk, registration)
@@ -225,7 +233,7 @@ class Registrar:
         if too_long is not None and not self._was_registered:
             raise too_long
         self._was_registered = True
-        desk.session, desk.taken_s, desk.answered_s = membership.session_id, None, self._clock.monotonic()
+        desk.session, desk.taken_s, desk.rival, desk.answered_s = membership.session_id, None, None, self._clock.monotonic()
         desk.refusal = "" if too_long is None else str(too_long)
         self._learn(membership.newest)
         desk.answer = NameserverAnswer(
@@ -268,9 +276,10 @@ class Registrar:
         A holder that died is silent from then on, but for what was on its way, and makes room at its expiry.
         """
         if not isinstance(error, NodeIdTaken):
-            desk.taken_s = None
+            desk.taken_s = desk.rival = None
             return
-        self._learn(_opening_in(error))
+        desk.rival, desk.held_s = Claim(_opening_in(error), Epoch(error.granted_epoch)), 0.0
+        self._learn(desk.rival.opening)
         now = self._clock.monotonic()
         desk.taken_s = now if desk.taken_s is None else desk.taken_s
         if not self._patient and not self._was_registered and now - error.silent_ms / 1_000 > desk.taken_s + _CALL_DEADLINE_S:
@@ -301,7 +310,10 @@ class Registrar:
         )
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
         taken = not answers and any(desk.taken_s is not None for desk in self._desks)
-        self._heard(NameserverNews(answers, self._superseded, refusal, taken, self._newest))
+        may_hold = any(now < desk.held_s for desk in self._desks)
+        rivals = tuple(desk.rival for desk in self._desks if desk.rival is not None)
+        complete = all(desk.reported for desk in self._desks)
+        self._heard(NameserverNews(answers, self._superseded, refusal, taken, self._newest, may_hold, rivals, complete))
 
     def _period_s(self, desk: _Desk, registration: Registration) -> float:
         period_s = registration.registration_period_ms / 1_000
@@ -327,6 +339,11 @@ def _period_problem(registration: Registration, membership: Membership, nameserv
         f"{period_ms:,} is too long for nameserver {nameserver}, which forgets a broker after {membership.broker_expiry_ms:,} ms; "
         f"set it to {limit_ms:,} or less",
     )
+
+
+def _remembered_s(desk: _Desk) -> float:
+    """So long a nameserver remembers a node, and the refusal for it that another node heard lasts there."""
+    return 0.0 if desk.answer is None else desk.answer.broker_expiry_ms / 1_000 + _MAX_RETRY_S + _CALL_DEADLINE_S
 
 
 def _opening_in(error: NodeIdTaken | SessionEnded) -> Opening:

@@ -94,12 +94,16 @@ def facts(error: DittoError) -> Facts:
 
 
 def rebuild(reason: str, metadata: Mapping[str, str]) -> DittoError | None:
-    """The error of `reason` with its fields, None when it is not one of ours or a field is missing or malformed."""
+    """The error of `reason` with its fields, None when it is not one of ours or a field is malformed.
+
+    A field that is missing, as an older version does not send it, has its default; without one, None.
+    """
     kind = _CLASS_OF.get(reason)
     if kind is None:
         return None
     try:
-        return kind(**{field.name: _value(field.type, metadata[field.name]) for field in _fields(kind)})
+        sent = [field for field in _fields(kind) if field.name in metadata or field.default is dataclasses.MISSING]
+        return kind(**{field.name: _value(field.type, metadata[field.name]) for field in sent})
     except (KeyError, ValueError):
         return None
 

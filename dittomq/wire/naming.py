@@ -58,6 +58,7 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         registration_period_ms=request.registration_period_ms,
         configured_id=request.configured_id if request.HasField("configured_id") else None,
         opener_id=request.opener_id if request.HasField("opener_id") else None,
+        granted_epoch=Epoch(request.granted_epoch) if request.HasField("granted_epoch") else None,
     )
 
 
@@ -81,6 +82,7 @@ def registration_request(value: Registration) -> pb.RegisterBrokerRequest:
         registration_period_ms=value.registration_period_ms,
         configured_id=value.configured_id,
         opener_id=value.opener_id,
+        granted_epoch=value.granted_epoch,
     )
 
 

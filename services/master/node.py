@@ -36,7 +36,7 @@ from dittomq.replication.confirm import Confirm
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.leadership import Lead
 from dittomq.replication.promotion import Stance, Standing
-from dittomq.routes import NodeState, Opening, Registration
+from dittomq.routes import Claim, NodeState, Opening, Registration
 from dittomq.rpc.headers import Answerer
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
@@ -266,7 +266,7 @@ class MasterNode:
         return Known(self.term.flushed, self.term.confirm.confirmed, self.term.confirm.in_sync)
 
     async def nameserver_answered(self, within_s: float) -> None:
-        """Return when a nameserver has said which epochs it knows, or when none did in time."""
+        """Return when all nameservers that answer have said which epochs they know, or when not all did in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._nameserver_answered.wait()
@@ -274,7 +274,7 @@ class MasterNode:
     def heard(self, news: NameserverNews) -> None:
         """The nameservers answered."""
         self._parts.recovery.nameservers_say(news)
-        if news.answers or news.taken:
+        if news.complete and (news.answers or news.taken):
             self._nameserver_answered.set()
         if self.term is not None:
             self._hear_of(news, self.term)
@@ -288,8 +288,21 @@ class MasterNode:
             term.end("another replica took this node's place at the nameserver", lost)
         elif newest.epoch > term.opened.epoch:
             term.end(f"nameservers know of epoch {newest.epoch}, newer than {term.opened.epoch}", newest)
-        elif news.taken and newest.epoch == term.opened.epoch and newest.opener_id not in {None, self.node_id}:
-            term.end(f"node {newest.opener_id} of its group leads, which opened epoch {newest.epoch} too", newest)
+        elif rival := self._stronger_rival(news, term):
+            term.end(f"node {rival.opener_id} of its group leads, which opened epoch {rival.epoch} too", rival)
+
+    def _stronger_rival(self, news: NameserverNews, term: Term) -> Opening | None:
+        """Another node that opened this epoch too, and leads on instead of this one.
+
+        Nameservers of different opinions refuse each of the two for the other: then it is the one with the higher claim. It is the other
+        one, whatever its claim, when no nameserver has taken this node in for so long that the other is refused nowhere for it.
+        """
+        openers = {None, self.node_id}
+        rivals = [each for each in news.rivals if each.opening.epoch == term.opened.epoch and each.opening.opener_id not in openers]
+        strongest = max(rivals, key=lambda each: each.rank, default=None)
+        own = Claim(Opening(term.opened.epoch, self.node_id), None if self.grant is None else self.grant.epoch)
+        gives_way = strongest is not None and (strongest.rank > own.rank or (news.taken and not news.may_hold))
+        return strongest.opening if strongest is not None and gives_way else None
 
     async def mark_ends(self, term: Term) -> None:
         """Remember where the ends are, twice a second, so that lags can be told as times; until cancelled."""

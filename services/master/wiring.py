@@ -293,6 +293,7 @@ class Master:
             replication_addresses=advertised(config.advertise_replication, config.listen.replication, replicas.port),
             permission=config.node.permission,
             registration_period_ms=config.node.registration_period_ms,
+            granted_epoch=opened.granted,
         )
 
 

@@ -26,6 +26,7 @@ def check_registration(registration: Registration) -> None:
     _between("broker_id", registration.broker_id, 0, MAX_BROKER_ID)
     _between("configured_id", registration.configured_id or 0, 0, MAX_BROKER_ID)
     _check_opening(registration.opening)
+    _between("granted_epoch", registration.granted_epoch or 0, 0, MAX_EPOCH)
     _between("permission", registration.permission, 0, ALL_PERMISSIONS)
     _between("registration_period_ms", registration.registration_period_ms, 1, 3_600_000)
     _check_addresses("addresses", registration.addresses)

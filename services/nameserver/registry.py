@@ -196,8 +196,11 @@ class Registry:
         if registration.epoch <= holder.registration.epoch or not is_rightful:
             silent_ms = now.monotonic_ms - holder.seen.monotonic_ms
             newest = self._newest(registration.broker, registration.opening)
-            address = holder.registration.addresses[DEFAULT_NETWORK]
-            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, newest.opener_id)
+            held = holder.registration
+            if held.epoch == newest.epoch and held.opener_id is not None:  # two opened it: the holder's opening counts
+                newest = held.opening
+            address = held.addresses[DEFAULT_NETWORK]
+            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, newest.opener_id, held.granted_epoch or 0)
 
     def _check_address(self, registration: Registration, now: Now) -> None:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""

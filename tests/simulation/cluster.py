@@ -346,7 +346,10 @@ class Cluster:
         self.problems += (Broken(each.invariant, f"{where}: {each.what}") for each in found)
 
     def _build(self) -> None:
-        self.world.node("ns", lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop))
+        for name in self.shape.name_machines:
+            self.world.node(
+                name, lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop)
+            )
         for number, name in enumerate(self.brokers):
             services = self._services(number, name)
             node = self.world.node(name, services[BrokerService.SLAVE if number else BrokerService.MASTER])

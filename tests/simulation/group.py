@@ -36,7 +36,7 @@ class Group:
         return self.world.nodes[name]
 
     async def start(self) -> None:
-        for name in ("ns", *self.cluster.brokers):
+        for name in (*self.cluster.shape.name_machines, *self.cluster.brokers):
             self.node(name).start()
 
     async def in_sync(self, mq: AsyncClient, master: str = "a/0") -> None:

@@ -11,6 +11,7 @@ from services.slave.config import SlaveConfig
 from tests.simulation.faults import Machines
 
 NAMESERVER = "ns:9876"
+SECOND_NAMESERVER = "ns2:9876"
 PUBLISHERS = ("p0", "p1")
 SUBSCRIBER = "r0"
 RESERVE_BYTES = 256 * 1024
@@ -31,6 +32,7 @@ class Shape:
     segment_bytes: int = 65_536
     retention: RetentionTable = RetentionTable()  # noqa: RUF009  # a value, and frozen
     producers: int = MAX_PRODUCERS
+    nameservers: tuple[str, ...] = (NAMESERVER,)
 
     def __str__(self) -> str:
         table, told = self.replication, self._group
@@ -76,6 +78,11 @@ class Shape:
         return Machines(self.brokers, "ns", (*PUBLISHERS, SUBSCRIBER))
 
     @property
+    def name_machines(self) -> tuple[str, ...]:
+        """The machines of the nameservers."""
+        return tuple(each.partition(":")[0] for each in self.nameservers)
+
+    @property
     def store(self) -> StoreTable:
         """Of every broker."""
         return StoreTable(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
@@ -110,7 +117,7 @@ class Shape:
     def _tables(self, machine: str, number: int) -> dict[str, Any]:
         replication = self.replication if number == 0 else replace(self.replication, flush_mode=self.slave_flush)
         return {
-            "node": NodeTable(broker_id=number, nameservers=(NAMESERVER,)),
+            "node": NodeTable(broker_id=number, nameservers=self.nameservers),
             "advertise": {"default": f"{machine}:10911"},
             "advertise_replication": {"default": f"{machine}:10912"},
             "store": self.store,

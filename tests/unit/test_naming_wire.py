@@ -1,15 +1,20 @@
 """What nameservers and brokers say to each other survives the way over the wire; too much of it is refused before it is looked at."""
 
+from dataclasses import replace
+
 import pytest
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
+from dittomq.offsets import Epoch
+from dittomq.routes import Registration
 from dittomq.wire import naming as wire
 from tests.support.naming import master
 
 
-def test_a_registration_survives_the_way() -> None:
-    assert wire.registration(wire.registration_request(master())) == master()
+@pytest.mark.parametrize("sent", [master(), replace(master(), configured_id=1, opener_id=1, granted_epoch=Epoch(7))])
+def test_a_registration_survives_the_way(sent: Registration) -> None:
+    assert wire.registration(wire.registration_request(sent)) == sent
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from dittomq.errors import InvalidField, NodeIdTaken, SessionEnded, TopicNotFound, VersionChanged
-from dittomq.routes import DataVersion, NodeState, TopicQueues
+from dittomq.offsets import Epoch
+from dittomq.routes import Claim, DataVersion, NodeState, Opening, TopicQueues
 from services.nameserver.registry import Registry
 from tests.support.naming import UUID_A, UUID_B, at, beat, master, orders, slave
 
@@ -332,3 +333,26 @@ def test_whoever_is_refused_hears_of_the_newest_epoch_and_who_opened_it_if_that_
         registry.register(master(UUID_A, epoch=7), "s2", at(1))
 
     assert (refused.value.group_epoch, refused.value.opener_id) == (9, opener_id)
+
+
+def test_of_two_that_opened_one_epoch_the_refused_one_hears_of_the_holders_opening_and_what_it_was_granted(registry: Registry) -> None:
+    registry.register(replace(slave(UUID_A, epoch=9), configured_id=1, opener_id=1), "s1", at(0))  # it was promoted, and is to come back
+    registry.register(replace(master(UUID_B, host="a-9", epoch=9), opener_id=0, granted_epoch=Epoch(4)), "s2", at(1))
+
+    with pytest.raises(NodeIdTaken) as refused:
+        registry.register(replace(master(UUID_A, host="a-1", epoch=9), configured_id=1, opener_id=1), "s3", at(2))
+
+    assert (refused.value.group_epoch, refused.value.opener_id, refused.value.granted_epoch) == (9, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("higher", "lower"),
+    [
+        (Claim(Opening(Epoch(3), 1), None), Claim(Opening(Epoch(2), 0), Epoch(2))),
+        (Claim(Opening(Epoch(2), 1), Epoch(2)), Claim(Opening(Epoch(2), 0), None)),
+        (Claim(Opening(Epoch(3), 0), Epoch(3)), Claim(Opening(Epoch(3), 1), Epoch(2))),
+        (Claim(Opening(Epoch(3), 1), Epoch(3)), Claim(Opening(Epoch(3), 2), Epoch(3))),
+    ],
+)
+def test_of_two_claims_to_one_epoch_exactly_one_is_higher_and_it_is_what_an_operator_said_last(higher: Claim, lower: Claim) -> None:
+    assert higher.rank > lower.rank

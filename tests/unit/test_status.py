@@ -8,7 +8,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 from dittomq import errors
 from dittomq._pb.ditto.error.v1 import error_pb2
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, NodeIdTaken, OutOfReach
 from dittomq.rpc import status
 
 
@@ -175,3 +175,12 @@ def test_foreign_or_broken_details_are_ignored(content: bytes) -> None:
 @pytest.mark.parametrize("metadata", [{}, {"node": "a/0"}, {"node": "a/0", "in_sync": "many", "demanded": "2"}])
 def test_facts_with_a_missing_or_malformed_field_are_not_guessed(metadata: dict[str, str]) -> None:
     assert status.rebuild("TOO_FEW_COPIES", metadata) is None
+
+
+def test_a_field_that_an_older_version_does_not_send_has_its_default() -> None:
+    sent = {"node": "a/0", "holder": "h:1", "silent_ms": "7", "group_epoch": "2", "opener_id": "1"}
+
+    received = status.rebuild("NODE_ID_TAKEN", sent)
+
+    assert isinstance(received, NodeIdTaken)
+    assert (received.silent_ms, received.granted_epoch) == (7, 0)

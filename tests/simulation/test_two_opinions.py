@@ -1,0 +1,125 @@
+"""Two nameservers of different opinions about who leads: one master does in the end, and it is the one that an operator chose last."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from dittomq.client import AsyncClient
+from dittomq.errors import DittoError
+from tests.simulation.group import SYNC, Group, bodies, play
+from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
+
+TWO_NAMESERVERS = replace(SYNC, nameservers=(NAMESERVER, SECOND_NAMESERVER))
+SETTLES_S = 40.0
+ADDRESSES = {"a0": "a0:10911", "a1": "a1:10911"}
+
+
+async def epochs_led(mq: AsyncClient) -> dict[str, int]:
+    """The epochs of those that take writes, by machine."""
+    led = {}
+    for machine, address in ADDRESSES.items():
+        try:
+            status = await mq.admin.ha_status(address)
+        except DittoError:
+            continue
+        if status.writable:
+            led[machine] = status.epoch
+    return led
+
+
+async def until_led(mq: AsyncClient, led: dict[str, int]) -> None:
+    async with asyncio.timeout(60):
+        while await epochs_led(mq) != led:  # noqa: ASYNC110  # nodes tell nobody
+            await asyncio.sleep(0.1)
+
+
+async def begin(mq: AsyncClient) -> None:
+    """A topic, a message, and nameservers that have been up for long."""
+    [created] = await mq.admin.create_topic("orders", 1)
+    assert created.error is None
+    await asyncio.sleep(SETTLES_S)
+    await publish(mq, b"before")
+
+
+async def promote_out_of_sight(group: Group, mq: AsyncClient, heir: str, old: str) -> int:
+    """The old master dies, and only the first nameserver hears of the promotion; the new epoch."""
+    group.world.network.cut(heir, "ns2")
+    await group.kill(old)
+    promoted = await mq.admin.change_role(ADDRESSES[heir], old_master_is_stopped=True)
+    await until_led(mq, {heir: promoted.epoch})
+    return promoted.epoch
+
+
+async def publish(mq: AsyncClient, body: bytes) -> None:
+    async with mq.producer(on_weak="return", retry_s=60.0) as producer:
+        await producer.publish("orders", body, queue=0)
+
+
+def test_a_starting_master_hears_every_nameserver_that_answers_before_it_believes_that_nobody_leads() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        epoch = await promote_out_of_sight(group, mq, "a1", "a0")
+        for ends in (("a0", "ns"), ("ns", "a0")):
+            group.world.network.link(*ends).slowness = 100.0
+
+        group.node("a0").start()
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert await epochs_led(mq) == {"a1": epoch}
+
+    play(story, TWO_NAMESERVERS)
+
+
+@pytest.mark.parametrize(("heir", "old"), [("a1", "a0"), ("a0", "a1")])
+@pytest.mark.parametrize("loses", ["nobody", "the heir loses the nameserver that takes it in"])
+def test_of_two_masters_of_one_epoch_that_different_nameservers_take_in_the_one_that_was_promoted_leads_on(
+    heir: str, old: str, loses: str
+) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        network = group.world.network
+        await begin(mq)
+        if old == "a1":
+            await mq.admin.change_role("a/1")
+            await group.in_sync(mq, "a/1")
+        epoch = await promote_out_of_sight(group, mq, heir, old)
+        await publish(mq, b"of the one that was chosen")
+        network.cut(old, "ns")
+        group.node(old).start()
+        await until_led(mq, {heir: epoch, old: epoch})
+        await asyncio.sleep(20.0)
+        assert await epochs_led(mq) == {heir: epoch, old: epoch}
+
+        if loses != "nobody":
+            network.cut(heir, "ns")
+        network.heal(old, "ns")
+        network.heal(heir, "ns2")
+
+        await until_led(mq, {heir: epoch})
+        for _ in range(60):
+            await asyncio.sleep(1.0)
+            assert heir in await epochs_led(mq)
+        network.heal(heir, "ns")
+        await group.in_sync(mq, f"a/{heir[1]}")
+        assert await bodies(mq, f"a/{old[1]}") == [b"before", b"of the one that was chosen"]
+
+    play(story, TWO_NAMESERVERS)
+
+
+def test_a_promoted_master_that_every_nameserver_refuses_ends_when_none_can_hold_its_id_any_more() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        epoch = await promote_out_of_sight(group, mq, "a1", "a0")
+        group.world.network.cut("a0", "ns")
+        group.node("a0").start()
+        await until_led(mq, {"a1": epoch, "a0": epoch})
+
+        await group.kill("ns")  # and with it who knows of the promotion
+        group.world.network.heal("a1", "ns2")
+
+        await until_led(mq, {"a0": epoch})
+        group.node("ns").start()
+        group.world.network.heal("a0", "ns")
+        await group.in_sync(mq, "a/0")
+
+    play(story, TWO_NAMESERVERS)
