@@ -22,7 +22,9 @@ from dittomq.errors import DittoError, OutOfReach, Refused
 
 DOMAIN = "dittomq"
 DETAILS_KEY = "grpc-status-details-bin"
-_MAX_FIELD_CHARACTERS = 200  # trailing metadata has a hard limit of 16 KiB
+_MAX_TEXT_BYTES = 1_000  # of all fields: each is sent up to four times, and from 8 KiB on gRPC may refuse trailing metadata
+_MAX_PROBLEM_CHARACTERS = 200
+_CUT = "…"
 _UNKNOWN = "-1"  # an id that is not known
 
 STATUS_OF: Mapping[type[DittoError], StatusCode] = {
@@ -138,7 +140,7 @@ def _short_problem(details: str) -> str:
     line = " ".join(details.split())
     # "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused"
     short = f"cannot connect: {line.rpartition(': ')[2]}" if line.startswith("failed to connect to all addresses") else line
-    return short if len(short) <= _MAX_FIELD_CHARACTERS else short[: _MAX_FIELD_CHARACTERS - 1] + "…"
+    return short if len(short) <= _MAX_PROBLEM_CHARACTERS else short[: _MAX_PROBLEM_CHARACTERS - 1] + "…"
 
 
 def _unpacked(value: bytes) -> DittoError | None:
@@ -178,9 +180,15 @@ def _fields(kind: type[DittoError]) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _shortened(error: DittoError) -> DittoError:
+    """The longest texts are cut: what a short one leaves of its share goes to those that need more."""
     texts = {field.name: getattr(error, field.name) for field in _fields(type(error)) if field.type is str}
-    long = {name: text[: _MAX_FIELD_CHARACTERS - 1] + "…" for name, text in texts.items() if len(text) > _MAX_FIELD_CHARACTERS}
-    return dataclasses.replace(error, **long) if long else error  # type: ignore[type-var]
+    left, cut = _MAX_TEXT_BYTES, {}
+    for done, (name, text) in enumerate(sorted(texts.items(), key=lambda item: len(item[1].encode()))):
+        encoded, share = text.encode(), left // (len(texts) - done)
+        if len(encoded) > share:
+            cut[name] = encoded[: share - len(_CUT.encode())].decode(errors="ignore") + _CUT
+        left -= min(len(encoded), share)
+    return dataclasses.replace(error, **cut) if cut else error  # type: ignore[type-var]
 
 
 def _text(value: str | int | bool | None) -> str:

@@ -87,6 +87,30 @@ def test_a_long_field_is_cut_so_that_the_details_fit_in_a_header() -> None:
     assert isinstance(status.decode(failed_call(encoded), "a/0"), errors.TopicExists)
 
 
+def test_the_longest_field_is_cut_first_and_by_what_it_costs_in_a_header() -> None:
+    sent = errors.InvalidField("topic", "€" * 100_000)
+
+    encoded = status.encode(sent)
+    received = status.decode(failed_call(encoded), "a/0")
+
+    assert isinstance(received, errors.InvalidField)
+    assert (received.field, received.problem[:300], received.problem[-1]) == ("topic", "€" * 300, "…")
+    assert len(encoded.trailing_metadata[0][1]) + 3 * len(encoded.details.encode()) < 8_000
+
+
+LACKS = "a/1 knows 41,943,040,112 bytes to be confirmed and this log agrees with it only up to 41,900,000,000"
+REMEDY = "empty the data_dir of a/0 to copy its slaves, or give these up: dittomq role lead a/0 --accept-loss"
+
+
+@pytest.mark.parametrize(
+    "sent", [errors.NeedsOperator("a/0", f"{LACKS}; {REMEDY}"), errors.NotPermitted(f"refused: a/0 takes no writes: {LACKS}; {REMEDY}")]
+)
+def test_what_an_operator_is_to_type_arrives_whole(sent: DittoError) -> None:
+    received = status.decode(failed_call(status.encode(sent)), "a/0")
+
+    assert str(received) == str(sent)
+
+
 def test_a_bad_field_is_named_in_bad_request() -> None:
     bad = error_details_pb2.BadRequest()
     assert details(errors.InvalidField("topic", "is empty")).details[1].Unpack(bad)
