@@ -195,7 +195,7 @@ class SlaveStream:
             case master_events.CountAck() if not self._parts.speaks():
                 pass
             case master_events.CountAck():
-                self._record.acked(command.received, command.flushed, command.applied)
+                self._record.acked(command.received, command.flushed, command.applied, self._parts.clock)
                 self._parts.term.slave_at(self._record.node, command.received, command.flushed)
             case master_events.SendVerdict():
                 await self._send_verdict(command.verdict)

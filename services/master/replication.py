@@ -19,7 +19,7 @@ from services.master.config import MasterConfig
 from services.master.inbox import SlaveSaid
 from services.master.recovery import Recovery
 from services.master.replicate import MasterSays, SlaveStream, StreamParts
-from services.master.slaves import SlaveRecord
+from services.master.slaves import GONE, SlaveRecord
 from services.master.term import Term
 
 log = structlog.get_logger()
@@ -118,7 +118,7 @@ class Replication:
         del self._streams[stream.seat]
         if self._seats.leave(stream.seat):
             stream.record.connected = False
-            stream.record.become("gone", self._clock)
+            stream.record.become(GONE, self._clock)
             self._recovery.slave_gone(stream.seat.node)
 
     async def _serve(

@@ -1,15 +1,22 @@
 """What a master knows of its slaves: for status, and so that each replica has one stream."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from dittomq.doors.clock import Clock
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.measuring import Rate
 
+FOLLOWING: Final = "following"
+GONE: Final = "gone"
+
 
 @dataclass(slots=True)
 class SlaveRecord:
-    """One slave. Offsets in bytes, `since_ms` and `last_drop_ms` in wall milliseconds; None is unknown."""
+    """One slave. Offsets in bytes, `since_ms` and `last_drop_ms` in wall milliseconds; None is unknown.
+
+    It is FOLLOWING from its stream's first ack that counts on: before, what it holds is what it said on an earlier stream, if it did.
+    """
 
     node: str
     replica_uuid: str
@@ -30,9 +37,10 @@ class SlaveRecord:
         if state != self.state:
             self.state, self.since_ms = state, clock.wall_ms()
 
-    def acked(self, received: PhysicalOffset, flushed: PhysicalOffset, applied: PhysicalOffset | None) -> None:
-        """The slave said what it holds."""
+    def acked(self, received: PhysicalOffset, flushed: PhysicalOffset, applied: PhysicalOffset | None, clock: Clock) -> None:
+        """The slave said what it holds of this master's log."""
         self.received, self.flushed, self.applied = received, flushed, applied
+        self.become(FOLLOWING, clock)
 
     def disk_gone(self) -> None:
         """What was known of its disk says nothing of this slave any more: another one has it."""

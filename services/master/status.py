@@ -11,7 +11,7 @@ from dittomq.replication.confirm import SlaveView
 from dittomq.replication.confirm_states import Degrade
 from dittomq.replication.measuring import EndHistory
 from services.master.config import MasterConfig
-from services.master.slaves import SlaveRecord
+from services.master.slaves import FOLLOWING, GONE, SlaveRecord
 from services.master.term import Term
 
 
@@ -98,22 +98,24 @@ class StatusBoard:
         view, now = term.confirm.view(record.node), self._clock.monotonic()
         end, confirmed = term.written, term.confirm.confirmed
         state, since_ms = record.state, record.since_ms
-        if record.connected and view is not None:
+        if record.state == FOLLOWING and view is not None:
             state, since_ms = "in sync" if view.in_sync else "catching up", self._wall_ms((record.node, "since"), view.since)
         reason, dropped_ms = self._last_drop(record, view)
+        judged = record.state in {FOLLOWING, GONE}
+        received, flushed, applied = (record.received, record.flushed, record.applied) if judged else (None, None, None)
         return NodeView(
             record.node,
             "slave",
             state,
-            received=record.received,
-            flushed=record.flushed,
-            applied=record.applied,
-            received_lag_bytes=_lag(end, record.received),
-            flushed_lag_bytes=_lag(end, record.flushed),
-            applied_lag_bytes=_lag(confirmed, record.applied),
-            received_lag_s=self._ends.lag_s(record.received, end, now),
-            flushed_lag_s=self._ends.lag_s(record.flushed, end, now),
-            applied_lag_s=self._confirmed_ends.lag_s(record.applied, confirmed, now),
+            received=received,
+            flushed=flushed,
+            applied=applied,
+            received_lag_bytes=_lag(end, received),
+            flushed_lag_bytes=_lag(end, flushed),
+            applied_lag_bytes=_lag(confirmed, applied),
+            received_lag_s=self._ends.lag_s(received, end, now),
+            flushed_lag_s=self._ends.lag_s(flushed, end, now),
+            applied_lag_s=self._confirmed_ends.lag_s(applied, confirmed, now),
             proven_equal=self._store.damage.whole_end(record.proven_equal) or None,
             since_ms=since_ms,
             transfer_bytes_per_s=record.sent.bytes_per_s(now),

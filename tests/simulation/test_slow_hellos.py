@@ -1,10 +1,13 @@
 """A hello whose digests take long to read, on either side: whoever reads is not taken for one that is gone."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from dittomq.client import Ack, AsyncClient
+from dittomq.errors import DittoError
+from dittomq.ha_status import NodeView
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
@@ -48,5 +51,30 @@ def test_a_slave_connects_at_once_though_one_side_reads_its_digests_for_longer_t
         await all_is_copied(mq)
 
         assert READING_S <= group.now - began < 1.5 * READING_S
+
+    play(story, SHAPE)
+
+
+@pytest.mark.parametrize("comes_back", ["a0", "a1"])
+def test_a_slave_is_not_in_sync_while_its_hello_is_judged_though_it_was_in_sync_before(comes_back: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        size = await publish(mq, 150)
+        await all_is_copied(mq)
+        for name in ("a1", "a0") if comes_back == "a0" else ("a1",):
+            await group.node(name).stop()
+        group.node("a1").disk.names.files.pop("dittomq/verified-equal", None)
+        group.node("a0").faults.read_bytes_per_s = size / READING_S
+        for name in ("a0", "a1") if comes_back == "a0" else ("a1",):
+            group.node(name).start()
+        began = group.now
+        seen: list[NodeView] = []
+        while not seen or seen[-1].state != "in sync":
+            with contextlib.suppress(DittoError):
+                seen += [view for view in (await mq.admin.ha_status("a0:10911")).nodes if view.node == "a/1"]
+            await asyncio.sleep(0.1)
+
+        assert group.now - began >= READING_S
+        assert {(view.state, view.received) for view in seen if view.state not in {"gone", "in sync"}} == {("waiting", None)}
 
     play(story, SHAPE)
