@@ -69,7 +69,7 @@ class Follower:
         self._streaming = False
         self._left_at = self._heard_at = parts.clock.monotonic()
         self._wake = asyncio.Event()
-        self.resync = Resync(parts.resync, self.heard, callers.topics_at)
+        self.resync = Resync(parts.resync, self.heard, self._ends_at, callers.topics_at)
         self._silence_s = parts.config.replication.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
         self._retired = False
@@ -81,14 +81,14 @@ class Follower:
         self.problem = "no master is known yet"
         self.problem_ms: int | None = None
         self.epoch = Epoch(0)
-        self._master_end: PhysicalOffset | None = None
+        self.master_end: PhysicalOffset | None = None  # where its log ends, as it last told in this session
         self.master_ends = EndHistory()
 
     # What streams tell.
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
         """The master says what is confirmed, and where its log ends."""
         self._own.learn(confirmed)
-        self._master_end = master_end
+        self._ends_at(master_end)
         self._review()
 
     def stored(self) -> None:
@@ -103,11 +103,10 @@ class Follower:
         """The master said something."""
         self._streaming = True
         self._heard_at = self._parts.clock.monotonic()
+        self._become("following")
 
-    @property
-    def master_end(self) -> PhysicalOffset | None:
-        """Where the master's log ends, as it last told."""
-        return self._master_end if self.resync.replica is None else self.resync.master_end
+    def _ends_at(self, master_end: PhysicalOffset) -> None:
+        self.master_end = master_end
 
     @property
     def copy(self) -> CopyLog:
@@ -274,14 +273,13 @@ class Follower:
             *(describe, replica.cut, replica.begin, self._hear, self.degraded.learn),
             doubted=replica.take_doubted,
         )
-        self._become("following")
         self._following = MasterStream(parts, core, line)
         if self._told.epoch > hello.heard:
             self._following.told_of(self._told)
         try:
             await self._following.run(hello)
         finally:
-            self._following = None
+            self._following = self.master_end = None
 
     async def _hear(self, opening: Opening) -> None:
         await self._own.parts.files.call(lambda: save_heard(self._own.parts.storage, opening))

@@ -191,10 +191,9 @@ class SlaveNode:
         )
 
     def _own_view(self) -> NodeView:
-        """How far this copy is; behind its master only while it hears it."""
+        """How far this copy, or the one that is made anew, is; behind its master only while it hears where that one's log ends."""
         follower, now = self._follower, self._parts.clock.monotonic()
-        received, flushed = follower.copy.received, follower.copy.flushed
-        end = follower.master_end if follower.state == "following" else None
+        received, flushed, end = follower.newest.copy.received, follower.newest.copy.flushed, follower.master_end
         return NodeView(
             self._config.name,
             "slave",

@@ -74,17 +74,24 @@ class ResyncParts:
 class Resync:
     """The copy, from the verdict to the swap. Also the ears of its streams."""
 
-    def __init__(self, parts: ResyncParts, heard: Callable[[], None], topics_at: Callable[[DataVersion], None]) -> None:
-        """`heard` and `topics_at` are told what does not concern this store alone."""
+    def __init__(
+        self,
+        parts: ResyncParts,
+        heard: Callable[[], None],
+        ends_at: Callable[[PhysicalOffset], None],
+        topics_at: Callable[[DataVersion], None],
+    ) -> None:
+        """`heard`, `ends_at` and `topics_at` are told what does not concern this store alone."""
         self._parts = parts
         self.heard = heard
+        self._ends_at = ends_at
         self.topics_at = topics_at
         self.replica: Replica | None = None
         self.is_done = False
         self._life = contextlib.AsyncExitStack()
         self._duties: list[asyncio.Task[None]] = []
         self._tasks: asyncio.TaskGroup | None = None
-        self.master_end = PhysicalOffset(0)
+        self._master_end = PhysicalOffset(0)
         self._goal: tuple[PhysicalOffset, float] | None = None
         self._caught_up = False
 
@@ -93,7 +100,7 @@ class Resync:
         """The master says what is confirmed, and where its log ends. Raises CopyComplete."""
         replica = self._held()
         replica.learn(confirmed)
-        self.master_end = master_end
+        self._learn_end(master_end)
         if self._goal is None:
             self._goal = (confirmed, self._parts.doors.clock.monotonic())
         self.stored()
@@ -123,7 +130,7 @@ class Resync:
         if self.replica is None:
             return ""
         begin = self.replica.store.min_offset
-        done, total = self.replica.copy.received - begin, max(self.master_end, self.replica.copy.received) - begin
+        done, total = self.replica.copy.received - begin, max(self._master_end, self.replica.copy.received) - begin
         return f"copying anew, {_of(done, total)}"
 
     async def __aenter__(self) -> Self:
@@ -163,7 +170,7 @@ class Resync:
             reason=order.reason,
             kept_until_then=f"bytes {own.min_offset:,} to {own.end:,}, which the master does not have any more",
         )
-        self.master_end = order.end
+        self._learn_end(order.end)
         await parts.lanes.files.call(lambda: swap.make(parts.doors.storage))
         return await self._open()
 
@@ -195,6 +202,10 @@ class Resync:
         await parts.lanes.files.call(lambda: swap.intend(parts.doors.storage, gone))
         goes = f"bytes {gone.start:,} to {gone.end:,}, which the master does not have any more"
         log.warning("copied_anew", node=parts.config.name, start=store.min_offset, end=store.end, goes=goes)
+
+    def _learn_end(self, master_end: PhysicalOffset) -> None:
+        self._master_end = master_end
+        self._ends_at(master_end)
 
     def _held(self) -> Replica:
         assert self.replica is not None, "only a copy's stream talks about it"

@@ -119,6 +119,28 @@ def test_a_copy_that_is_interrupted_goes_on_and_the_old_store_serves_until_the_c
     play(world, story)
 
 
+def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_knows_its_masters_end(world: World) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        copy = await half_made(group)
+        [away] = (await group.status("a1")).nodes
+        assert (away.received, away.received_lag_bytes) == (copy.end, None)
+
+        world.network.heal("a0", "a1")
+        world.network.link("a0", "a1").slowness = 100.0
+        lacks, lags = (await group.status("a0")).end - copy.end, set[int]()
+        while not told(world, "copied_anew"):
+            [view] = (await group.status("a1")).nodes
+            lags.add(lacks if view.received_lag_bytes is None else view.received_lag_bytes)
+            await asyncio.sleep(0.01)
+
+        assert max(lags) == lacks
+        assert len(lags) > 2
+        await copied(group)
+
+    play(world, story)
+
+
 def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(world: World) -> None:
     async def story(group: Group) -> None:
         await away_for_too_long(group)

@@ -2,15 +2,19 @@
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator
 
 import pytest
 
 from dittomq.cli.ha_report import build_report
-from dittomq.client import AsyncClient
+from dittomq.client import Ack, AsyncClient
 from dittomq.client.ha_watch import ClusterView
 from dittomq.errors import InvalidField, OutOfReach, QueueFull
-from dittomq.ha_status import HaStatus
+from dittomq.ha_status import HaStatus, NodeView
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
+from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
 
 NODE = "a/0"
@@ -163,6 +167,37 @@ def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_
         watching.cancel()
 
     play(story)
+
+
+def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_held_all() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await publish(mq, 1, 1)
+        await asyncio.sleep(10)
+        group.world.network.cut("a0", "a1")
+        cut_at = group.now
+        async with mq.producer(Ack.MASTER_FLUSHED) as producer:
+            for _ in range(40):
+                await producer.publish("orders", bytes(200_000), queue=0)
+        away = [view async for view in own_views(mq, group, "a/1", until=cut_at + 300)][5:]
+        group.world.network.heal("a0", "a1")
+        back = [view async for view in own_views(mq, group, "a/1", until=group.now + 30)]
+
+        assert {(view.state, view.since_ms, view.received_lag_s) for view in away} == {("waiting", away[0].since_ms, None)}
+        behind = [view for view in back if view.received_lag_bytes]
+        assert len(behind) > 10
+        assert all(view.received_lag_s is not None and view.received_lag_s >= 300 for view in behind)
+        assert (back[-1].state, back[-1].received_lag_s) == ("following", 0.0)
+
+    table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, max_bytes_per_s_per_slave=2**20)
+    play(story, Shape(1, table, FlushMode.SYNC_FLUSH, segment_bytes=2**20))
+
+
+async def own_views(mq: AsyncClient, group: Group, node: str, until: float) -> AsyncIterator[NodeView]:
+    """What the node says of itself, ten times a second."""
+    while group.now < until:
+        yield (await mq.admin.ha_status(node)).nodes[0]
+        await asyncio.sleep(0.1)
 
 
 def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said() -> None:
