@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from dittomq.commitlog.store import Frame, Group, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import Refused, StoreFailed
+from dittomq.errors import DiskFull, Refused, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import PlacedRun
 
+_ROOM_S = 1.0
 _OVERHEAD_BYTES = 128
 """What a record holds besides its body and its properties, about."""
 
@@ -91,6 +92,8 @@ class Writer:
         self._written = store.end
         self._failed: StoreFailed | None = None
         self._refusal: Refused | None = None
+        self.full: DiskFull | None = None  # what frames were refused with last, while it stands
+        self._ran_full = asyncio.Event()
         self._takes = asyncio.Event()
         self._takes.set()
 
@@ -137,6 +140,7 @@ class Writer:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_groups(events))
             tasks.create_task(self._sync_behind(events))
+            tasks.create_task(self._look_for_room())
 
     async def flush(self, events: WriterEvents) -> None:
         """Sync what is written, in the order of the groups."""
@@ -177,6 +181,18 @@ class Writer:
             events.flushed(min(flushed, self._written))  # of a group that is written only just now nobody has been told
             self._rest()
 
+    async def _look_for_room(self) -> None:
+        """A disk that refused a frame has room when that one would fit: nobody may come with another to find out."""
+        while True:
+            await self._ran_full.wait()
+            await asyncio.sleep(_ROOM_S)
+            if (full := self.full) is None:
+                self._ran_full.clear()
+                continue
+            found = await self._lanes.write.call(lambda: self._still(full))  # it is called before the next one is looked at
+            if self.full is full:
+                self.full = found
+
     async def _admitted(self, size: int) -> None:
         """Return when the frame may be taken; raises why none is."""
         await self._takes.wait()
@@ -214,6 +230,7 @@ class Writer:
     async def _write(self, batch: list[_Waiting], events: WriterEvents) -> None:
         def on_written(group: Group) -> None:
             self._written = group.end
+            self.full = None
             events.written(group)
             _answer(batch, group)
 
@@ -221,6 +238,9 @@ class Writer:
         try:
             flushed = await self._lanes.write.run(self._steps(batch), on_written)
         except Refused as refused:
+            if isinstance(refused, DiskFull):
+                self.full = refused
+                self._ran_full.set()
             for waiting in batch:
                 _fail(waiting, refused)
             return
@@ -231,6 +251,13 @@ class Writer:
             events.flushed(flushed)
         elif self._sync_each_group:
             self._must_sync.set()
+
+    def _still(self, full: DiskFull) -> DiskFull | None:
+        try:
+            self._store.check_free(full.needed)
+        except DiskFull as still:
+            return still
+        return None
 
     def _steps(self, batch: list[_Waiting]) -> Generator[Group, None, PhysicalOffset | None]:
         group = self._store.append([waiting.frame for waiting in batch], self._clock.wall_ms())

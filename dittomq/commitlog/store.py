@@ -137,8 +137,11 @@ class Store(Front, Mending):
 
     def check_room(self, size: int) -> None:
         """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
-        free, needed = self._storage.free_bytes(), size + self._options.reserve_bytes
-        if free < needed:
+        self.check_free(size + self._options.reserve_bytes)
+
+    def check_free(self, needed: int) -> None:
+        """Raise DiskFull when fewer bytes than that are free."""
+        if (free := self._storage.free_bytes()) < needed:
             raise DiskFull(self._options.node, free, needed)
 
     def append(self, frames: Sequence[Frame], now_ms: int) -> Group:

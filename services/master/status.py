@@ -64,7 +64,8 @@ class StatusBoard:
             damaged_bytes=self._store.damage.total_bytes,
         )
         slaves = [self._slave(term, record) for record in records]
-        return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=term.refuses_writes, term=term)
+        waiting_for = term.refuses_writes or str(term.writer.full or "")
+        return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=waiting_for, term=term)
 
     def _status(
         self, own: NodeView, slaves: list[NodeView], *, confirmed: PhysicalOffset, waiting_for: str, term: Term | None = None
@@ -85,7 +86,7 @@ class StatusBoard:
             flushed=own.flushed or 0,
             confirmed=confirmed,
             readable=confirmed,
-            writable=term is not None and not term.refuses_writes and term.confirm.has_room_for_writes(),
+            writable=term is not None and not waiting_for and term.confirm.has_room_for_writes(),
             degraded=degraded,
             degraded_since_ms=term.degraded.since_ms if term is not None else None,
             degraded_bytes=term.degraded.total_bytes(confirmed) if term is not None else 0,

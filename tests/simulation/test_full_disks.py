@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from dittomq.client import AsyncClient, PutStatus
+from dittomq.cli.ha_report import build_report
+from dittomq.client import AsyncClient, NotStored, PutStatus
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import Group, play
+from tests.simulation.shapes import RESERVE_BYTES
 
 
 def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room() -> None:
@@ -32,6 +34,34 @@ def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_t
         async with mq.producer() as producer:
             assert (await producer.publish("orders", b"after", queue=0)).status is PutStatus.PUT_OK
         assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("somebody_publishes", [True, False])
+def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there_is_room(*, somebody_publishes: bool) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        disk = group.node("a0").disk
+        async with mq.producer(retry_s=0.5) as producer:
+            await producer.publish("orders", b"before", queue=0)
+            disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
+            with pytest.raises(NotStored) as refused:
+                await producer.publish("orders", b"refused", queue=0)
+
+            for _ in range(3):
+                report = build_report(await mq.admin.list_brokers(), {"a/0": (status := await mq.admin.ha_status("a/0"))})
+                assert (status.writable, status.waiting_for) == (False, str(refused.value.cause))
+                assert report.missing == f"a/0 takes no writes: {status.waiting_for}"
+                await asyncio.sleep(5.0)
+
+            disk.capacity_bytes = BOUNDLESS
+            if somebody_publishes:
+                await producer.publish("orders", b"after", queue=0)
+            else:
+                await asyncio.sleep(1.5)
+        status = await mq.admin.ha_status("a/0")
+        assert (status.writable, status.waiting_for) == (True, "")
 
     play(story)
 
