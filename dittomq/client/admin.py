@@ -27,7 +27,7 @@ from dittomq.wire.admin import BrokerDescription, RoleChange, RoleOrder
 T = TypeVar("T")
 
 _DEADLINE_S: Final = 5.0
-_ROLE_DEADLINE_S: Final = 30.0
+_ROLE_DEADLINE_S: Final = 30.0  # a slave that hears nothing of its master gives up before
 _REPAIR_DEADLINE_S: Final = 600.0
 _SILENCE_S: Final = 15.0
 _ROUTE_WAIT_S: Final = 3.0
@@ -155,11 +155,17 @@ class Admin:
 
         A slave takes its master's place when that hands it over, or when it is silent and `old_master_is_stopped`. A master that recovers
         leads without what it waits for with `accept_loss`, and so does a slave without what it must hear. Raises NotPermitted, which says
-        what is missing, NotReady, or OutOfReach.
+        what is missing, NotReady, or OutOfReach, which says whether the change may still happen.
         """
         name = node if "/" in node else (await self.get_broker(node)).node
         order = RoleOrder(name, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
-        response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
+        address = await self._address_of(node)
+        try:
+            response: pb.ChangeRoleResponse = await self._on_node(address, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
+        except OutOfReach as silent:
+            was_sent = not self._around.channels.backs_off(address)
+            unknown = "; its role may change all the same, which dittomq ha-status shows" if was_sent else ""
+            raise OutOfReach(node, silent.problem + unknown) from silent
         return wire.role_change(response)
 
     async def repair(self, node: str, start: int | None = None, end: int | None = None) -> RepairReport:

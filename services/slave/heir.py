@@ -36,7 +36,7 @@ from services.slave.node import MasterAddresses, SlaveNode
 log = structlog.get_logger()
 
 _WRITES_WAIT_S: Final = 3.0
-_LOOKS: Final = 40
+_LOOK_S: Final = 15.0  # with all else that it asks the caller's 30 s are enough
 _LOOK_EVERY_S: Final = 0.25
 _TELL_S: Final = 1.0
 
@@ -141,13 +141,20 @@ class Heir:
         return {**heard, master: gone}, (master, *(node for node in stepped.in_sync if node != own.node))
 
     async def _look_for_step_down(self, master: str) -> dict[str, Standing]:
-        for _ in range(_LOOKS):
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                return await self._hear_in_a_place(master)
+        except TimeoutError:
+            why = f"it asked {master} to step down and did not hear whether that one did; give the command again when {master} answers"
+            raise NotReady(self._parts.config.name, why) from None
+
+    async def _hear_in_a_place(self, master: str) -> dict[str, Standing]:
+        """What is heard as soon as the old master answers and has decided what it is."""
+        while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             heard = await self._hear_all()
             if master in heard and heard[master].stance is not Stance.RECOVERING:
                 return heard
-        why = f"it asked {master} to step down and did not hear whether that one did; give the command again when {master} answers"
-        raise NotReady(self._parts.config.name, why)
 
     async def _take_place(self, promotion: Promote, *, planned: bool) -> RoleChange:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received."""

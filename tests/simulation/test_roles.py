@@ -7,7 +7,7 @@ import pytest
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import DittoError, NotPermitted, NotReady
+from dittomq.errors import DittoError, NotPermitted, NotReady, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.wire.admin import RoleChange
 from services.master.config import Mode, ReplicationTable
@@ -135,10 +135,11 @@ def test_a_slave_that_does_not_hear_whether_its_master_stepped_down_leads_when_t
             await asyncio.sleep(silent_s - 2.0)
             assert _who_opened_epochs(group) == ["a/0"], "nobody leads on a guess"
             group.world.network.heal("a0", "a1")
-            change, orders = await changing
+            change, problems = await changing
             assert (change.may_be_lost, (await after).epoch) == ("", change.epoch)
 
-        assert (orders == 1) is is_told_in_time
+        assert (not problems) is is_told_in_time
+        assert all("did not hear whether that one did" in problem for problem in problems[:1])
         await group.in_sync(mq, "a/1")
         assert _who_opened_epochs(group) == ["a/0", "a/1"]
         assert (await mq.admin.ha_status("a/1")).degraded_bytes == 0
@@ -185,16 +186,32 @@ async def _refused_to_lead(mq: AsyncClient, node: str) -> str:
     return "it leads"
 
 
-async def _lead_in_the_end(mq: AsyncClient, node: str) -> tuple[RoleChange, int]:
-    """Give the command until it is obeyed; the change, and how often it was given."""
-    orders = 0
+async def _lead_in_the_end(mq: AsyncClient, node: str) -> tuple[RoleChange, list[str]]:
+    """Give the command until it is obeyed; the change, and why it was not at first."""
+    problems: list[str] = []
     while True:
-        orders += 1
         try:
-            return await mq.admin.change_role(node), orders
+            return await mq.admin.change_role(node), problems
         except DittoError as unknown:
-            print(unknown)
+            problems.append(str(unknown))
         await asyncio.sleep(1.0)
+
+
+def test_who_does_not_hear_what_became_of_a_change_is_told_that_it_may_have_happened() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.ha_status("a/1")  # there is a connection
+        group.world.network.silence("a1", "client")
+        with pytest.raises(OutOfReach, match=r"^a/1 does not answer: .*; its role may change all the same, which dittomq ha-status shows$"):
+            await mq.admin.change_role("a/1")
+        group.world.network.heal("a1", "client")
+        await group.in_sync(mq, "a/1")
+
+        await group.kill("a0")
+        with pytest.raises(OutOfReach) as nothing_was_sent:
+            await mq.admin.change_role("a/0")
+        assert "all the same" not in str(nothing_was_sent.value)
+
+    play(story)
 
 
 def _who_opened_epochs(group: Group) -> list[str]:
