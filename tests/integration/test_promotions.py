@@ -92,6 +92,20 @@ def test_a_master_that_stood_still_through_a_promotion_comes_back_as_a_slave_by_
     history.check()
 
 
+def test_a_slave_that_is_told_to_lead_alone_leads_and_the_command_says_what_it_lacks_for_writes(tmp_path: Path) -> None:
+    with real_group(tmp_path, shape(1, master=STRICT, slave=STRICT)) as group:
+        command = CommandLine(tmp_path, DITTOMQ_NAMESERVER=group.cluster.nameserver)
+        group.cluster.kill(MASTER)
+
+        told = command.run("role", "lead", "a/1", "--old-master-is-stopped", timeout_s=40)
+
+        assert told.code == 3, told
+        assert told.out.startswith("a/1 leads since epoch 2 after ")
+        assert told.err.endswith("\na/1 takes no writes yet: too few copies are in sync; dittomq ha-status says more\n")
+        group.cluster.start_node(MASTER)
+        all_in_sync(group)
+
+
 @pytest.mark.parametrize("dies", ["the old master", "the new master"])
 def test_whoever_dies_in_the_middle_of_a_change_of_place_one_leads_in_the_end_and_nothing_is_lost(
     group: RealGroup, shim: Path, tmp_path: Path, dies: str
