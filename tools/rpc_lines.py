@@ -37,7 +37,7 @@ $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1
 - **Errors** are `google.rpc.Status` with `ErrorInfo`: `reason` is a name of [ErrorReason](#errorerrorreason),
   `domain` is `dittomq`, `metadata` has the numbers. `BadRequest` names a wrong field, `RetryInfo` says when waiting
   helps. grpcurl prints them all and exits with 64 + the status code.
-- **Headers** of every answer: `dittomq-node`, `dittomq-epoch`, `dittomq-request-id`; the id is in the server's log.
+- **Headers** of every answer: `dittomq-node`, `dittomq-cluster`, `dittomq-epoch`, `dittomq-request-id`; the id is in the server's log.
   A master that takes messages adds `dittomq-log-end`: nothing that the call brings will lie below it; `sent_since_offset` is made of that.
   A node that does not name it takes none: it ends a stream of them with the reason.
   Without a deadline of the caller's, a unary call has 30 s.

@@ -127,7 +127,8 @@ class Admin:
 
         Ends when the node stops; raises OutOfReach when it is gone or was silent for 15 s.
         """
-        stub: Any = self._around.channels.stub(BrokerServiceStub, await self._address_of(node))
+        address, _ = await self._find(node)
+        stub: Any = self._around.channels.stub(BrokerServiceStub, address)
         stream = stub.WatchHaStatus(wire.watch_request(period_s))
         try:
             while True:
@@ -220,21 +221,24 @@ class Admin:
             who=f"{node.name} at {address}",
             deadline_s=_DEADLINE_S,
             patient=self._around.channels.backs_off(address),
+            node=node,
         )
 
     async def _on_node(self, node: str, method: str, request: object, deadline_s: float = _DEADLINE_S) -> Any:
-        address = await self._address_of(node)
+        address, known = await self._find(node)
         channels = self._around.channels
         stub: Any = channels.stub(BrokerServiceStub, address)
-        return await call(getattr(stub, method), request, who=node, deadline_s=deadline_s, patient=channels.backs_off(address))
+        patient = channels.backs_off(address)
+        return await call(getattr(stub, method), request, who=node, deadline_s=deadline_s, patient=patient, node=known)
 
-    async def _address_of(self, node: str) -> str:
+    async def _find(self, node: str) -> tuple[str, Node | None]:
+        """Its address, and what nameservers say of it; None of one that is called by its address."""
         if "/" not in node:
-            return node
+            return node, None
         nodes = await self.list_brokers()
         for known in nodes:
             if known.name == node:
-                return self._around.routing.address(known)
+                return self._around.routing.address(known), known
         names = ", ".join(known.name for known in nodes) or "none"
         raise InvalidField("node", f'"{node}" is not registered with any nameserver; registered: {names}')
 

@@ -38,7 +38,7 @@ from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
-from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER
+from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
@@ -157,7 +157,7 @@ class GroupLink:
         self._outgoing.clear()
         self._ending = asyncio.get_running_loop().create_future()
         try:
-            await self._open(stream, who)
+            await self._open(stream, master, who)
             self._feed(StreamOpened(self._log_end))
             raise await self._exchange(stream, who)
         except NotMaster:
@@ -190,8 +190,8 @@ class GroupLink:
         assert self._ending is not None  # it is set before the stream is used
         raise await self._ending
 
-    async def _open(self, stream: Stream, who: str) -> None:
-        """The server's headers show that it takes messages: before them, nothing is sent.
+    async def _open(self, stream: Stream, master: Node, who: str) -> None:
+        """The server's headers show that it is of the group and takes messages: before them, nothing is sent.
 
         Without its log's end among them it takes none, and the end of the stream says why. One that begins to lead just then may not
         end it; but the epoch that it has named is not the one in which it would write, so it gets nothing on this stream either.
@@ -200,6 +200,7 @@ class GroupLink:
         try:
             async with asyncio.timeout(_OPEN_DEADLINE_S):
                 headers = dict(await stream.initial_metadata() or ())
+                check_answerer(headers.items(), master, who, any_of_its_group=True)
                 self._epoch, self._log_end = int(headers.get(EPOCH_HEADER, 0)), int(headers.get(LOG_END_HEADER, 0))
                 if LOG_END_HEADER not in headers:
                     await stream.read()

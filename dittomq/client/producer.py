@@ -49,7 +49,7 @@ from dittomq.errors import (
 from dittomq.message import Ack, Message, PutStatus, Receipt
 from dittomq.routes import Route
 from dittomq.rpc.channel import typed
-from dittomq.rpc.headers import EPOCH_HEADER
+from dittomq.rpc.headers import EPOCH_HEADER, check_answerer
 from dittomq.wire import messaging as wire
 
 _ANSWER_GRACE_S = 2.0
@@ -297,6 +297,7 @@ class Producer:
         if master is None:
             raise OutOfReach(f"the master of {handle.broker}", "no nameserver knows one now")
         address = self._around.routing.address(master)
+        who = f"{master.name} at {address}"
         request.sent_since_offset = self._sent_since(handle)
         answer = getattr(self._around.channels.stub(MessagingServiceStub, address), method)(
             request, timeout=self._options.timeout_s + _ANSWER_GRACE_S
@@ -304,8 +305,10 @@ class Producer:
         try:
             response = await answer
             headers: dict[str, Any] = dict(await answer.initial_metadata() or ())
+            check_answerer(headers.items(), master, who, any_of_its_group=True)
         except grpc.aio.AioRpcError as error:
-            problem = typed(error, f"{master.name} at {address}")
+            check_answerer(error.initial_metadata(), master, who, any_of_its_group=True)
+            problem = typed(error, who)
             if method == "Publish" and not isinstance(problem, Refused):
                 self._unknowns_of(handle).resent_in_vain(handle.producer_id)
             raise problem from error

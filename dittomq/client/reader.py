@@ -144,7 +144,8 @@ class Reader:
         address = self._around.routing.address(node)
         stub: Any = self._around.channels.stub(MessagingServiceStub, address)
         deadline_s = order.wait_s + _ANSWER_DEADLINE_S
-        response: pb.PullResponse = await call(stub.Pull, wire.pull_request(order), who=f"{node.name} at {address}", deadline_s=deadline_s)
+        who = f"{node.name} at {address}"
+        response: pb.PullResponse = await call(stub.Pull, wire.pull_request(order), who=who, deadline_s=deadline_s, node=node)
         return wire.pull_answer(response)
 
     def _in_order(self, route: Route) -> list[Node]:

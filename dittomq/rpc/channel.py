@@ -11,7 +11,9 @@ import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import DittoError, OutOfReach
+from dittomq.routes import Node
 from dittomq.rpc import status
+from dittomq.rpc.headers import check_answerer
 from dittomq.rpc.limits import KEEPALIVE_OPTIONS, SIZE_OPTIONS
 
 T = TypeVar("T")
@@ -74,17 +76,30 @@ class Channels:
         await self.close()
 
 
-async def call(method: Callable[..., Awaitable[T]], request: object, *, who: str, deadline_s: float, patient: bool = False) -> T:
+async def call(  # noqa: PLR0913  # a call has these parts
+    method: Callable[..., Awaitable[T]],
+    request: object,
+    *,
+    who: str,
+    deadline_s: float,
+    patient: bool = False,
+    node: Node | None = None,
+) -> T:
     """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`.
 
     Without a connection it fails at once. When it is `patient` it waits for one; it is sent once, or not at all.
+    What another one than `node` says, an error too, is no answer: OutOfReach.
     """
-    with breaking(who):
-        return await method(request, timeout=deadline_s, wait_for_ready=patient or None)
+    with breaking(who, node):
+        answer: Any = method(request, timeout=deadline_s, wait_for_ready=patient or None)
+        response: T = await answer
+        if node is not None:
+            check_answerer(await answer.initial_metadata(), node, who)
+        return response
 
 
 @contextlib.contextmanager
-def breaking(who: str) -> Iterator[None]:
+def breaking(who: str, node: Node | None = None) -> Iterator[None]:
     """What breaks a call or a stream to `who` comes out as a typed error, also when somebody closes the channel that it is on.
 
     gRPC tells that as a cancellation, which a task group takes for the wish of whoever runs the task, and says nothing.
@@ -92,6 +107,8 @@ def breaking(who: str) -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
+        if node is not None:
+            check_answerer(error.initial_metadata(), node, who)
         raise status.decode(error, who) from error
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -16,7 +16,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, InvalidField
 from dittomq.rpc import status
-from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, NODE_HEADER, REQUEST_ID_HEADER, Answerer
+from dittomq.rpc.headers import CLUSTER_HEADER, EPOCH_HEADER, LOG_END_HEADER, NODE_HEADER, REQUEST_ID_HEADER, Answerer
 
 DEFAULT_DEADLINE_S = 30.0
 UNREAD_S = 30.0
@@ -118,10 +118,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     @contextlib.asynccontextmanager
     async def _around(self, method: str, context: Context) -> AsyncIterator[None]:
         started = self._clock.monotonic()
-        node, epoch, log_end = self._identity()
+        node, cluster, epoch, log_end = self._identity()
         request_id = hex_id(self._chance)[:16]
         told = ((LOG_END_HEADER, str(log_end)),) if log_end is not None else ()
-        await context.send_initial_metadata(((NODE_HEADER, node), (EPOCH_HEADER, str(epoch)), (REQUEST_ID_HEADER, request_id), *told))
+        who = ((NODE_HEADER, node), (CLUSTER_HEADER, cluster), (EPOCH_HEADER, str(epoch)))
+        await context.send_initial_metadata((*who, (REQUEST_ID_HEADER, request_id), *told))
         code = "OK"
         try:
             yield

@@ -115,7 +115,7 @@ class MasterNode:
         log_end = None
         with contextlib.suppress(NotMaster, NotReady):
             log_end = self.term_to_write_in().written
-        return Answerer(self.name, self.epoch, log_end)
+        return Answerer(self.name, self._config.node.cluster, self.epoch, log_end)
 
     @property
     def grant(self) -> Grant | None:

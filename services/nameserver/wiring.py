@@ -33,7 +33,7 @@ class Nameserver:
         self._transport = transport
         self._names = Names(config, clock, chance)
         calls = CallMetrics(self.registry)
-        self._interceptor = CallInterceptor(lambda: Answerer("nameserver", 0), clock, chance, calls)
+        self._interceptor = CallInterceptor(lambda: Answerer("nameserver", config.node.cluster, 0), clock, chance, calls)
         Gauge("dittomq_nameserver_nodes", "Nodes registered now.", registry=self.registry).set_function(lambda: self._names.nodes)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -224,7 +224,9 @@ class Slave:
         return for_clients, for_replicas
 
     async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
-        interceptor = CallInterceptor(lambda: Answerer(self._config.name, node.epoch), self._doors.clock, self._doors.chance, self._calls)
+        interceptor = CallInterceptor(
+            lambda: Answerer(self._config.name, self._config.node.cluster, node.epoch), self._doors.clock, self._doors.chance, self._calls
+        )
         return await bind(self._doors.transport, listen, services, [interceptor], self.vitals)
 
     def _replication_address(self, server: RpcServer) -> str:

@@ -36,7 +36,7 @@ async def serving(node: MetadataNode, changes: TopicChanges | None = None) -> As
     """The address of a broker that answers from the node's tables."""
     store = FakeTopicStore()
     master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
-    server = grpc.aio.server(interceptors=[CallInterceptor(lambda: Answerer("a/0", 1), OsClock(), random.Random(1), Unobserved())])
+    server = grpc.aio.server(interceptors=[CallInterceptor(lambda: Answerer("a/0", "test", 1), OsClock(), random.Random(1), Unobserved())])
     metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata), server)
     reads = TopicReads("a/0", node.metadata, store, InlineLane())
     admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master), server)

@@ -108,7 +108,7 @@ def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
             Service(NAMING, lambda server: naming_pb2_grpc.add_NameServerServiceServicer_to_server(naming, server)),
             Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),
         ]
-        interceptor = CallInterceptor(lambda: Answerer("a/0", 7, 900), OsClock(), random.Random(1), counted)
+        interceptor = CallInterceptor(lambda: Answerer("a/0", "test", 7, 900), OsClock(), random.Random(1), counted)
         server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals)
         await server.start()
         loopback = Loopback(server, vitals, naming, messaging, counted)
@@ -167,7 +167,7 @@ def test_every_answer_names_the_node_its_epoch_and_the_request() -> None:
 
         headers = dict(await answer.initial_metadata())
 
-        assert (headers["dittomq-node"], headers["dittomq-epoch"], headers["dittomq-log-end"]) == ("a/0", "7", "900")
+        assert [headers[f"dittomq-{name}"] for name in ("node", "cluster", "epoch", "log-end")] == ["a/0", "test", "7", "900"]
         assert len(headers["dittomq-request-id"]) == 16
         with pytest.raises(grpc.aio.AioRpcError):
             await answer

@@ -327,3 +327,22 @@ def test_a_message_that_has_lingered_while_its_master_is_away_is_stored_when_it_
         assert town.log.bodies() == [b"bound"]
 
     ClientTown().play(story)
+
+
+@pytest.mark.parametrize(("name", "cluster"), [("b/0", "test"), ("a/0", "another")])
+def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_until_the_route_leads_to_the_master(
+    name: str, cluster: str
+) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        stranger = town.brokers["b/0"]
+        stranger.name, stranger.cluster = name, cluster
+        whole = town.nameserver.nodes
+        town.nameserver.nodes = [replace(node, address="b-0:10911") if node.name == "a/0" else node for node in whole]
+        town.world.loop.call_later(1, setattr, town.nameserver, "nodes", whole)
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"kept", queue=0)
+
+        assert town.now > 1
+        assert (town.logs["a"].bodies(), town.logs["b"].bodies(), stranger.frames) == ([b"kept"], [], [])
+
+    ClientTown(groups=("a", "b")).play(story)

@@ -132,3 +132,21 @@ def test_a_topic_in_two_groups_is_read_by_naming_one() -> None:
             await mq.reader("order", 0).pull(0)
 
     ClientTown(groups=("a", "b")).play(story)
+
+
+@pytest.mark.parametrize("stranger", [("b/0", "test"), ("a/0", "another")])
+def test_a_reader_takes_no_page_from_another_node_that_has_come_up_at_the_address(stranger: tuple[str, str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        await mq.reader("orders", 0).pull(0)
+        town.master.name, town.master.cluster = stranger
+        page = await mq.reader("orders", 0).pull(0)
+        with pytest.raises(OutOfReach, match=f"^a/0 at a-0:10911 does not answer: {stranger[0]}.* has this address now$"):
+            await mq.reader("orders", 0, node="a/0").pull(0)
+        town.master.pull_error = NotReady("b/0", "it recovers")
+        with pytest.raises(OutOfReach):
+            await mq.reader("orders", 0, node="a/0").pull(0)
+
+        assert page.node == "a/1"
+
+    ClientTown().play(story)

@@ -389,5 +389,5 @@ def test_a_caller_that_reads_no_answers_of_a_stream_is_let_go_after_half_a_minut
         except grpc.aio.AioRpcError as error:
             return held, error.code(), error.details()
 
-    interceptor = CallInterceptor(lambda: Answerer("a/0", 1), OsClock(), random.Random(1), Unobserved())
+    interceptor = CallInterceptor(lambda: Answerer("a/0", "test", 1), OsClock(), random.Random(1), Unobserved())
     assert play(story, interceptor) == (True, grpc.StatusCode.UNAVAILABLE, "no answer was read for 30 s")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer
-from dittomq.errors import DittoError, EpochOver, InvalidField, StoreFailed
+from dittomq.errors import DittoError, EpochOver, InvalidField, SequenceGap, StoreFailed
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import Log, Reply
 
@@ -226,5 +226,21 @@ def test_what_followed_a_message_that_was_acknowledged_and_lost_is_not_stored_wh
                 await following
             with pytest.raises(NotStored):
                 await orders.resolve(unknown.value.handle)
+
+    ClientTown().play(story)
+
+
+def test_what_another_node_says_that_has_come_up_at_the_masters_address_proves_nothing() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            handle = await lost_answer(town, orders, b"where", die)
+            town.master.name, town.master.epoch, town.master.log = "b/0", 2, Log()
+            town.restart("a-0")
+
+            with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
+                await orders.resolve(handle)
+            town.master.refusal = SequenceGap("p", 0, 1)
+            with pytest.raises(OutcomeUnknown, match="b/0 has this address now"):
+                await orders.resolve(handle)
 
     ClientTown().play(story)

@@ -153,7 +153,7 @@ class AuditedCluster:
 
 
 def _interceptor(node: str) -> CallInterceptor:
-    return CallInterceptor(lambda: Answerer(node, 1), OsClock(), random.Random(3), Unobserved())
+    return CallInterceptor(lambda: Answerer(node, "test", 1), OsClock(), random.Random(3), Unobserved())
 
 
 class _Names(naming_pb2_grpc.NameServerServiceServicer):

@@ -108,6 +108,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
         self.log = log
+        self.cluster = "test"
         self.epoch = 1
         self.put_status: pb.PutStatus = pb.PUT_STATUS_OK
         self.script: deque[Reply | Refuse] = deque()
@@ -124,7 +125,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
 
     def answerer(self) -> Answerer:
         named = self.refusal is None and self.names_log_end
-        return Answerer(self.name, self.epoch, len(self.log.placed) * RECORD_BYTES if named else None)
+        return Answerer(self.name, self.cluster, self.epoch, len(self.log.placed) * RECORD_BYTES if named else None)
 
     def check_leads(self) -> None:
         """Raise why it takes no messages."""
@@ -287,7 +288,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         self.asked = 0
 
     def answerer(self) -> Answerer:
-        return Answerer(self.name, self.epoch)
+        return Answerer(self.name, "test", self.epoch)
 
     async def serve(self, doors: BrokerDoors, stop: asyncio.Event) -> None:
         server = doors.transport.server([interceptor(self, doors.clock)], ())
