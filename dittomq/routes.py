@@ -97,12 +97,13 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A topic's route."""
+    """A topic's route. `unsettled`: groups and nodes may be missing that a nameserver has not heard of yet, because it is newly up."""
 
     topic: str
     cluster: str
     queues: tuple[QueueRange, ...]
     nodes: tuple[Node, ...]
+    unsettled: bool = False
 
 
 DEFAULT_NETWORK = "default"

@@ -1,21 +1,24 @@
 """What nameservers tell, as a client keeps it: routes by topic, each asked for once at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, OutOfReach, TopicNotFound, VersionChanged
-from dittomq.routes import DEFAULT_NETWORK, Node, Route
+from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
 T = TypeVar("T")
 
 _CALL_DEADLINE_S: Final = 3.0
+_SECOND_OPINION_S: Final = 1.0  # the deadline of whoever is asked besides one that has answered
 _MAX_TOPICS: Final = 10_000  # the oldest is forgotten
 _LIST_PAGE: Final = 1_000
 _LIST_TRIES: Final = 5
@@ -23,11 +26,12 @@ _LIST_TRIES: Final = 5
 
 @dataclass(slots=True)
 class _Entry:
-    """A topic's last answer. `lock` lets one caller ask while others wait for its answer."""
+    """A topic's last answer, `outcome`, and its last route. `lock` lets one caller ask while others wait for its answer."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     asked_s: float = float("-inf")  # when the question behind `outcome` was put
     outcome: Route | DittoError | None = None  # None: never asked
+    known: Route | None = None
 
 
 class RouteCache:
@@ -53,10 +57,12 @@ class RouteCache:
         entry = self._entry(topic)
         async with entry.lock:
             if entry.outcome is None or entry.asked_s < called_s:
-                entry.asked_s = self._clock.monotonic()
-                entry.outcome = await self._ask_for(topic)
+                asked_s = self._clock.monotonic()
+                outcome = await self._ask_for(topic, entry.known)  # a caller who gives up leaves all as it was
+                entry.asked_s, entry.outcome = asked_s, outcome
             if isinstance(entry.outcome, DittoError):
                 raise entry.outcome
+            entry.known = entry.outcome
             return entry.outcome
 
     def forget(self, topic: str) -> None:
@@ -64,13 +70,17 @@ class RouteCache:
         self._entries.pop(topic, None)
 
     async def brokers(self) -> list[Node]:
-        """All nodes that a nameserver knows, in the order of broker name and id, from one version of its table."""
-        for _ in range(_LIST_TRIES - 1):
+        """All nodes that any nameserver knows, in the order of broker name and id, each group from one version of one's table."""
+        tries = _LIST_TRIES
+        while True:
+            tries -= 1
             try:
-                return await self._ask(self._all_pages)
+                lists = await self._ask(self._all_pages, lambda _: False)
             except VersionChanged:
-                continue
-        return await self._ask(self._all_pages)
+                if not tries:
+                    raise
+            else:
+                return _merged_lists(lists)
 
     def _entry(self, topic: str) -> _Entry:
         entry = self._entries.get(topic)
@@ -80,19 +90,24 @@ class RouteCache:
             entry = self._entries[topic] = _Entry()
         return entry
 
-    async def _ask_for(self, topic: str) -> Route | DittoError:
-        async def ask(nameserver: str) -> Route:
+    async def _ask_for(self, topic: str, known: Route | None) -> Route | DittoError:
+        """Groups of the `known` route stay in it until a nameserver leaves them out that has been up for long enough to know."""
+
+        async def ask(nameserver: str, deadline_s: float) -> Route:
             request = pb.GetRouteRequest(topic=topic, network=self._network)
             stub = self._stub(nameserver)
-            response: pb.GetRouteResponse = await call(stub.GetRoute, request, who=_who(nameserver), deadline_s=_CALL_DEADLINE_S)
+            response: pb.GetRouteResponse = await call(stub.GetRoute, request, who=_who(nameserver), deadline_s=deadline_s)
             return wire.route(topic, response)
 
         try:
-            return await self._ask(ask)
+            routes = await self._ask(ask, lambda route: _is_whole(route, known))
         except DittoError as error:
             return error
+        if known is not None and all(route.unsettled for route in routes):
+            routes.append(known)
+        return _merged(routes)
 
-    async def _all_pages(self, nameserver: str) -> list[Node]:
+    async def _all_pages(self, nameserver: str, deadline_s: float) -> list[Node]:
         """A nameserver that was away is waited for: unlike a route, the list has no older answer to live with meanwhile."""
         nodes: list[Node] = []
         token = ""
@@ -102,8 +117,8 @@ class RouteCache:
                 self._stub(nameserver).ListBrokers,
                 request,
                 who=_who(nameserver),
-                deadline_s=_CALL_DEADLINE_S,
-                patient=self._channels.backs_off(nameserver),
+                deadline_s=deadline_s,
+                patient=deadline_s == _CALL_DEADLINE_S and self._channels.backs_off(nameserver),
             )
             page = wire.node_page(response)
             nodes += page.nodes
@@ -114,24 +129,34 @@ class RouteCache:
     def _stub(self, nameserver: str) -> Any:
         return self._channels.stub(NameServerServiceStub, nameserver)
 
-    async def _ask(self, question: Callable[[str], Awaitable[T]]) -> T:
-        """The first answer. A nameserver that knows no such topic may not have heard of it yet: the others are asked too.
+    async def _ask(self, question: Callable[[str, float], Awaitable[T]], is_enough: Callable[[T], bool]) -> list[T]:
+        """Answers up to one that is enough, at least one; each question comes with its deadline.
 
+        A nameserver that knows no such topic, or not enough of it, may not have heard yet: the others are asked too, with less patience.
         Those that cannot be reached now come last.
         """
+        answers: dict[str, T] = {}
         unknown: TopicNotFound | None = None
         silence: OutOfReach | None = None
         for nameserver in sorted(self._nameservers, key=self._channels.backs_off):
             try:
-                answer = await question(nameserver)
+                answer = await question(nameserver, _SECOND_OPINION_S if answers else _CALL_DEADLINE_S)
             except TopicNotFound as error:
                 unknown = error
             except OutOfReach as error:
                 silence = error
+            except DittoError:
+                if not answers:
+                    raise
             else:
-                self._prefer(nameserver)
-                return answer
-        raise unknown or silence or OutOfReach("any nameserver", "none is configured")
+                answers[nameserver] = answer
+                if is_enough(answer):
+                    self._prefer(nameserver)
+                    return list(answers.values())
+        if not answers:
+            raise unknown or silence or OutOfReach("any nameserver", "none is configured")
+        self._prefer(next(iter(answers)))
+        return list(answers.values())
 
     def _prefer(self, nameserver: str) -> None:
         if self._nameservers[0] != nameserver:
@@ -141,3 +166,39 @@ class RouteCache:
 
 def _who(nameserver: str) -> str:
     return f"nameserver {nameserver}"
+
+
+def _is_whole(route: Route, known: Route | None) -> bool:
+    """Whether no other nameserver needs to be asked: each group has a master, and none of those that were `known` is missing."""
+    groups = {group.broker for group in route.queues}
+    expected = {group.broker for group in known.queues} if known is not None else set()
+    led = {node.broker for node in route.nodes if node.broker_id == 0}
+    return not route.unsettled and expected <= groups <= led
+
+
+def _merged(routes: Sequence[Route]) -> Route:
+    """Each group as the route tells it that knows most of it."""
+    best: dict[str, tuple[QueueRange, list[Node]]] = {}
+    for route in routes:
+        for group in route.queues:
+            nodes = [node for node in route.nodes if node.broker == group.broker]
+            if group.broker not in best or _rank(nodes) > _rank(best[group.broker][1]):
+                best[group.broker] = (group, nodes)
+    told = [best[broker] for broker in sorted(best)]
+    return replace(routes[0], queues=tuple(group for group, _ in told), nodes=tuple(node for _, nodes in told for node in nodes))
+
+
+def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:
+    """The same for lists of nodes."""
+    best: dict[str, list[Node]] = {}
+    for nodes in lists:
+        for broker, group in groupby(nodes, key=attrgetter("broker")):
+            members = list(group)
+            if _rank(members) > _rank(best.get(broker, [])):
+                best[broker] = members
+    return [node for broker in sorted(best) for node in best[broker]]
+
+
+def _rank(group: list[Node]) -> tuple[int, int]:
+    """Of two answers about a group the higher one is believed: the newest master, then the more nodes."""
+    return max((node.epoch for node in group if node.broker_id == 0), default=-1), len(group)

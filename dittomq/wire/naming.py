@@ -134,7 +134,7 @@ def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
 
 def route(topic: str, response: pb.GetRouteResponse) -> Route:
     queues = tuple(QueueRange(each.broker, each.read_queues, each.write_queues, each.permission) for each in response.queues)
-    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)))
+    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.unsettled)
 
 
 def route_response(value: Route) -> pb.GetRouteResponse:
@@ -142,7 +142,7 @@ def route_response(value: Route) -> pb.GetRouteResponse:
         pb.QueueRange(broker=each.broker, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
         for each in value.queues
     ]
-    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes))
+    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes), unsettled=value.unsettled)
 
 
 def node_page(response: pb.ListBrokersResponse) -> NodePage:

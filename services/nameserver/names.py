@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import structlog
 
@@ -67,7 +68,8 @@ class Names:
         """A topic's route."""
         check_topic_name(topic)
         check_network(network or DEFAULT_NETWORK)
-        return self._registry.route(topic, network or DEFAULT_NETWORK)
+        route = self._registry.route(topic, network or DEFAULT_NETWORK)
+        return replace(route, unsettled=not self._registry.is_settled(self._now()))
 
     def page(self, size: int, token: str, network: str) -> NodePage:
         """A page of nodes."""

@@ -184,6 +184,10 @@ class Registry:
         """How many nodes are registered."""
         return len(self._members)
 
+    def is_settled(self, now: Now) -> bool:
+        """Whether it has been up for its expiry: whoever lives has registered since."""
+        return now.monotonic_ms - self._started.monotonic_ms >= self._expiry_ms
+
     def _check_room(self, key: NodeKey) -> None:
         if key not in self._members and len(self._members) >= MAX_NODES:
             raise QueueFull("the table of nodes", MAX_NODES)

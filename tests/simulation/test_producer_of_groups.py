@@ -123,3 +123,23 @@ def test_an_order_key_waits_for_its_own_group() -> None:
         assert before == after
 
     ClientTown(groups=("a", "b")).play(story)
+
+
+def test_an_order_key_keeps_its_queue_while_a_nameserver_that_is_newly_up_has_not_heard_of_all_groups() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        keys = [f"k{at}" for at in range(12)]
+        async with mq.producer(retry_s=1) as orders:
+            before = [await orders.publish("orders", b"x", order_key=key) for key in keys]
+            await asyncio.sleep(31)
+            town.nameserver.unsettled = True
+            town.nameserver.queues["orders"] = {"a": 4}
+            after = [await orders.publish("orders", b"y", order_key=key) for key in keys]
+            await asyncio.sleep(31)
+            town.nameserver.unsettled = False
+            settled = [await orders.publish("orders", b"z", order_key=key) for key in keys]
+
+        assert {receipt.broker for receipt in before} == {"a", "b"}
+        assert [(receipt.broker, receipt.queue) for receipt in after] == [(receipt.broker, receipt.queue) for receipt in before]
+        assert {receipt.broker for receipt in settled} == {"a"}
+
+    ClientTown(groups=("a", "b")).play(story)

@@ -165,3 +165,100 @@ def test_all_nodes_are_listed_over_many_pages(world: World) -> None:
         assert [node.name for node in nodes] == ["a/1", "a/2", "a/3"]
 
     play(world, story)
+
+
+def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        world.network.cut("a-0", "n0")
+        town.broker(master())
+        town.broker(slave())
+        await asyncio.sleep(60)
+        routes = town.routes()
+
+        route = await routes.route("orders")
+
+        assert [node.name for node in route.nodes] == ["a/0", "a/1"]
+        assert [group.permission for group in route.queues] == [6]
+        assert [node.name for node in await routes.brokers()] == ["a/0", "a/1"]
+
+    play(world, story)
+
+
+def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and_each_master_is_in_the_route(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        world.network.cut("a-0", "n0")
+        world.network.cut("b-0", "n1")
+        town.broker(master())
+        town.broker(slave())
+        town.broker(master("c" * 32, host="b-0", broker="b"))
+        await asyncio.sleep(60)
+        routes = town.routes()
+
+        assert [node.name for node in await routes.brokers()] == ["a/0", "a/1", "b/0"]
+        route = await routes.route("orders")
+        assert [group.broker for group in route.queues] == ["a", "b"]
+        assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
+
+    play(world, story)
+
+
+def test_for_a_second_opinion_a_silent_nameserver_is_waited_for_no_longer_than_a_second(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        town.broker(slave())
+        await asyncio.sleep(60)
+        world.network.silence("client", "n1")
+        began = world.loop.time()
+
+        assert [node.name for node in (await town.routes().route("orders")).nodes] == ["a/1"]
+        assert world.loop.time() - began < 1.1
+
+    play(world, story)
+
+
+def test_a_group_leaves_a_route_only_when_a_nameserver_that_has_been_up_for_its_expiry_leaves_it_out(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.broker(master())
+        gone = town.broker(master("c" * 32, host="b-0", broker="b"))
+        await asyncio.sleep(60)
+        routes = town.routes()
+        before = await routes.route("orders")
+        world.nodes["n0"].crash(Power.KILL)
+        gone.node.crash(Power.KILL)
+        await asyncio.sleep(1)
+        world.nodes["n0"].start()
+        await asyncio.sleep(15)
+
+        assert (await routes.refresh("orders")).queues == before.queues
+        assert [group.broker for group in (await town.routes().refresh("orders")).queues] == ["a"]
+        await asyncio.sleep(15)
+        assert [group.broker for group in (await routes.refresh("orders")).queues] == ["a"]
+
+    play(world, story)
+
+
+def test_a_caller_who_gives_up_makes_no_old_route_new(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.broker(master())
+        await asyncio.sleep(1)
+        routes = town.routes()
+        await routes.route("orders")
+        await asyncio.sleep(31)
+        town.broker(master("b" * 32, host="a-9", epoch=8))
+        await asyncio.sleep(1)
+        world.network.silence("client", "n0")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await routes.route("orders")
+        world.network.heal("client", "n0")
+
+        assert [node.address for node in (await routes.route("orders")).nodes] == ["a-9:10911"]
+
+    play(world, story)

@@ -286,6 +286,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         self.nodes: list[Node] = []
         self.queues: dict[str, dict[str, int]] = {"orders": {}}  # topic → group → number of queues
         self.asked = 0
+        self.unsettled = False
 
     def answerer(self) -> Answerer:
         return Answerer(self.name, "test", self.epoch)
@@ -304,7 +305,8 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         if groups is None:
             raise TopicNotFound(request.topic, "cluster test")
         queues = tuple(QueueRange(broker, count, count, 6) for broker, count in sorted(groups.items()))
-        return naming_wire.route_response(Route(request.topic, "test", queues, tuple(node for node in self.nodes if node.broker in groups)))
+        nodes = tuple(node for node in self.nodes if node.broker in groups)
+        return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled))
 
     async def ListBrokers(self, request: Any, context: Any) -> Any:
         return naming_wire.node_page_response(NodePage(tuple(self.nodes), ""))
