@@ -39,7 +39,7 @@ class AsyncClient:
         clock = clock or OsClock()
         self._channels = Channels(transport or GrpcTransport())
         cache = RouteCache(nameservers_of(nameserver), self._channels, clock, network)
-        self._around = Surroundings(self._channels, Routing(cache, address_map or {}), clock, chance or os_chance())
+        self._around = Surroundings(self._channels, Routing(cache, clock, address_map or {}), clock, chance or os_chance())
 
     @classmethod
     def from_context(cls, name: str | None = None) -> Self:

@@ -10,6 +10,9 @@ from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import Channels
 
+_SILENCE_S = 10.0
+"""After a question that no nameserver answered nobody waits for another one for so long who can do with an old answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -24,17 +27,23 @@ class Surroundings:
 class Routing:
     """Finds nodes. A route once known is never forgotten for lack of an answer: brokers say themselves what they do not hold."""
 
-    def __init__(self, cache: RouteCache, address_map: Mapping[str, str]) -> None:
+    def __init__(self, cache: RouteCache, clock: Clock, address_map: Mapping[str, str]) -> None:
         self._cache = cache
+        self._clock = clock
         self._address_map = address_map
         self._known: dict[str, Route] = {}
+        self._silent_until = float("-inf")
 
     async def route(self, topic: str, *, fresh: bool = False) -> Route:
         """The topic's route; asked for anew when `fresh`. Raises TopicNotFound or OutOfReach for a topic never seen."""
+        known = self._known.get(topic)
+        if known is not None and not fresh and self._clock.monotonic() < self._silent_until:
+            return known
         try:
             route = await (self._cache.refresh(topic) if fresh else self._cache.route(topic))
-        except (OutOfReach, TopicNotFound):
-            known = self._known.get(topic)
+        except (OutOfReach, TopicNotFound) as error:
+            if isinstance(error, OutOfReach):
+                self._silent_until = self._clock.monotonic() + _SILENCE_S
             if known is None:
                 raise
             return known

@@ -287,6 +287,25 @@ def test_a_topic_once_known_is_published_to_while_no_nameserver_answers() -> Non
     ClientTown().play(story)
 
 
+def test_while_the_nameserver_is_silent_only_one_use_of_an_old_route_in_a_while_waits_for_it() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"one")
+            town.world.network.silence("client", "ns")
+            await asyncio.sleep(31)
+            began = town.now
+            await orders.publish("orders", b"two")
+            waited = town.now
+            for _ in range(5):
+                await orders.publish("orders", b"more")
+                await mq.reader("orders", 0).pull(0)
+
+        assert 2.9 < waited - began < 3.2
+        assert town.now - waited < 0.1
+
+    ClientTown().play(story)
+
+
 def test_a_lone_message_lingers_no_longer_than_asked() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer(linger_s=0.5) as orders:
