@@ -15,8 +15,9 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.client import Client, Message, NotStored, OutcomeUnknown
 from dittomq.doors.clock import OsClock
-from dittomq.errors import DiskFull, OutOfReach, TopicNotFound
+from dittomq.errors import DiskFull, DittoError, InvalidField, OutOfReach, TopicNotFound
 from tests.support.fake_broker import FakeBroker, FakeNameserver, Log, Refuse, Reply, interceptor, node_of
+from tests.support.waiting import eventually
 
 
 class Server:
@@ -134,3 +135,57 @@ def test_an_unknown_outcome_is_resolved_without_await() -> None:
 def test_a_client_of_nobody_says_who_does_not_answer() -> None:
     with Client("127.0.0.1:1") as mq, pytest.raises(OutOfReach, match=r"127\.0\.0\.1:1"):
         mq.route("orders")
+
+
+def test_a_client_that_is_used_outside_its_block_says_so() -> None:
+    mq = Client("127.0.0.1:1")
+    with pytest.raises(InvalidField, match="inside its block"):
+        mq.admin.list_brokers()
+    with mq:
+        producer = mq.producer()
+    with pytest.raises(InvalidField, match="inside its block"):
+        mq.route("orders")
+    with pytest.raises(InvalidField, match="inside its block"), producer:
+        pass
+
+
+def in_a_thread(mq: Client, failures: list[Exception]) -> threading.Thread:
+    """Publishes one message with a producer of its own, and notes why it could not."""
+
+    def publish() -> None:
+        try:
+            with mq.producer() as orders:
+                orders.publish("orders", b"one")
+        except Exception as failure:  # noqa: BLE001  # handed to the test
+            failures.append(failure)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_thread_that_publishes_when_another_one_leaves_the_client_hears_what_became_of_its_message() -> None:
+    server = Server()
+    server.broker.gate = asyncio.Event()
+    failures: list[Exception] = []
+
+    with server.running() as mq:
+        thread = in_a_thread(mq, failures)
+        eventually(lambda: server.broker.frames, "the message is sent")
+    thread.join(20)
+
+    assert not thread.is_alive()
+    assert [type(failure) for failure in failures] == [OutcomeUnknown]
+
+
+def test_a_thread_that_waits_for_a_nameserver_when_another_one_leaves_the_client_goes_on_with_an_error() -> None:
+    failures: list[Exception] = []
+
+    with Client("127.0.0.1:1") as mq:
+        thread = in_a_thread(mq, failures)
+        with pytest.raises(OutOfReach):
+            mq.route("orders")
+    thread.join(20)
+
+    assert not thread.is_alive()
+    assert [isinstance(failure, DittoError) for failure in failures] == [True]
