@@ -70,6 +70,7 @@ class Reader:
     async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
 
+        All waits together are no longer than `wait_s`; a silent node costs 3 s more.
         Raises OffsetOutOfRange, TopicNotFound, OutOfReach when no copy answers, NotReady when none holds what the token names.
         """
         order = PullOrder(
@@ -82,17 +83,10 @@ class Reader:
             tags=self._tags,
             at_least=decode_token(at_least) if at_least else None,
         )
-        rounds = AsyncRetrying(
-            retry=retry_if_exception_type((OutOfReach, NotReady)),
-            stop=stop_after_attempt(_ROUNDS),
-            wait=self._pause_s,
-            sleep=asyncio.sleep,
-            reraise=True,
-        )
-        async for attempt in rounds:
-            with attempt:
-                return await self._round(order, fresh=attempt.retry_state.attempt_number > 1)
-        raise AssertionError("the last round returns or raises")
+        found = await self._rounds(order, self._around.clock.monotonic() + wait_s)
+        if isinstance(found, NotReady):
+            raise found
+        return found
 
     async def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncIterator[StoredMessage]:
         """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing."""
@@ -105,18 +99,34 @@ class Reader:
                 return
             offset = page.next_offset
 
+    async def _rounds(self, order: PullOrder, until: float) -> Page | NotReady:
+        rounds = AsyncRetrying(
+            retry=retry_if_exception_type((OutOfReach, NotReady)),
+            stop=stop_after_attempt(_ROUNDS),
+            wait=self._pause_s,
+            sleep=asyncio.sleep,
+            reraise=True,
+        )
+        async for attempt in rounds:
+            with attempt:
+                return await self._round(order, until, fresh=attempt.retry_state.attempt_number > 1)
+        raise AssertionError("the last round returns or raises")
+
     def _pause_s(self, state: RetryCallState) -> float:
         return backoff_s(state.attempt_number, self._around.chance)
 
-    async def _round(self, order: PullOrder, *, fresh: bool) -> Page:
-        """Ask the copies one after the other, each without waiting for what a token names; then wait at the first of them."""
+    async def _round(self, order: PullOrder, until: float, *, fresh: bool) -> Page | NotReady:
+        """Ask the copies one after the other, each without waiting for what a token names; then wait at the first of them.
+
+        NotReady is returned when all answered and none of them holds it: another round would find no more.
+        """
         copies = self._in_order(await self._around.routing.route(self._topic, fresh=fresh))
-        impatient = replace(order, wait_s=0.0) if order.at_least is not None and len(copies) > 1 else order
+        looks_first = order.at_least is not None and len(copies) > 1
         problem: DittoError | None = None
         behind: list[Node] = []
         for node in copies:
             try:
-                answer = await self._ask(node, impatient)
+                answer = await self._ask(node, replace(order, wait_s=0.0) if looks_first else self._rest_of(order, until))
             except _TRY_ANOTHER as silent:
                 self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S
                 problem = silent
@@ -129,16 +139,21 @@ class Reader:
                 if answer.status is not PullStatus.BEHIND:
                     return _page(answer, node)
                 behind.append(node)
-        return await self._wait_at(behind, order, problem)
-
-    async def _wait_at(self, behind: list[Node], order: PullOrder, problem: DittoError | None) -> Page:
         if not behind:
             raise problem or OutOfReach(self._who(), "no nameserver knows one of its nodes now")
-        if order.wait_s > 0:
-            answer = await self._ask(behind[0], order)
+        rest = self._rest_of(order, until)
+        if looks_first and rest.wait_s > 0:
+            answer = await self._ask(behind[0], rest)
             if answer.status is not PullStatus.BEHIND:
                 return _page(answer, behind[0])
-        raise NotReady(behind[0].name, "it does not hold yet what the token names; pull with a longer wait_s")
+        late = NotReady(behind[0].name, "it does not hold yet what the token names; pull with a longer wait_s")
+        if problem is not None:
+            raise late
+        return late
+
+    def _rest_of(self, order: PullOrder, until: float) -> PullOrder:
+        """The order with what is left of its wait."""
+        return replace(order, wait_s=min(order.wait_s, max(0.0, until - self._around.clock.monotonic())))
 
     async def _ask(self, node: Node, order: PullOrder) -> PullAnswer:
         address = self._around.routing.address(node)

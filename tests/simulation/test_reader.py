@@ -1,6 +1,7 @@
 """A reader against masters and slaves that die, lag, or hold damaged bytes, in virtual time."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -8,6 +9,8 @@ from dittomq.client import AsyncClient
 from dittomq.errors import CorruptRecord, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, TopicNotFound
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import RECORD_BYTES
+
+SECOND = timedelta(seconds=1)
 
 
 async def fill(mq: AsyncClient, count: int = 10) -> str:
@@ -104,9 +107,41 @@ def test_where_no_copy_holds_what_the_token_names_the_reader_waits_and_then_says
         town.master.readable = town.brokers["a/1"].readable = 5
         with pytest.raises(NotReady, match="longer wait_s"):
             await mq.reader("orders", 0).pull(0, wait_s=2, at_least=token)
-        assert [(request.wait.seconds, bool(request.at_least)) for request in town.master.pulls[:2]] == [(0, True), (2, True)]
+        assert [(round(request.wait.ToTimedelta() / SECOND, 1), bool(request.at_least)) for request in town.master.pulls] == [
+            (0, True),
+            (2, True),
+        ]
         with pytest.raises(InvalidField):
             await mq.reader("orders", 0).pull(0, at_least="nonsense")
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("node", [None, "a/0"])
+@pytest.mark.parametrize("wait_s", [0, 5])
+def test_a_pull_waits_for_what_a_token_names_as_long_as_asked_and_no_longer(node: str | None, wait_s: float) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        token = await fill(mq)
+        town.master.readable = town.brokers["a/1"].readable = 5
+        began = town.now
+        with pytest.raises(NotReady, match="longer wait_s"):
+            await mq.reader("orders", 0, node=node).pull(0, wait_s=wait_s, at_least=token)
+
+        assert wait_s <= town.now - began < wait_s + 0.1
+
+    ClientTown().play(story)
+
+
+def test_a_pull_that_finds_its_master_gone_while_it_waits_waits_at_a_slave_for_the_rest_of_its_time_only() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        token = await fill(mq)
+        town.master.readable = town.brokers["a/1"].readable = 5
+        town.world.loop.call_later(4, town.kill, "a-0")
+        began = town.now
+        with pytest.raises(NotReady, match="a/1 is not ready"):
+            await mq.reader("orders", 0).pull(0, wait_s=5, at_least=token)
+
+        assert town.now - began < 6
 
     ClientTown().play(story)
 

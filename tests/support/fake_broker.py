@@ -244,6 +244,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         state = PullStatus.FOUND if page else PullStatus.NO_NEW_MESSAGE
         if order.at_least is not None and order.at_least.end > min(self.readable, len(self.log.placed)) * RECORD_BYTES:
             state, page = PullStatus.BEHIND, []
+            await asyncio.sleep(order.wait_s)
         answer = PullAnswer(
             status=state,
             messages=tuple(_stored_message(one) for one in page),
