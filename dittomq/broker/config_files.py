@@ -24,10 +24,10 @@ class ConfigFiles:
         self._is_settled = False
 
     def load(self, kind: TableKind[R]) -> tuple[Table[R], str]:
-        """The table, and what was wrong with its file when it came from `.bak`; the file is then durably that `.bak` again.
+        """The table, and what was wrong with its file when it came from `.bak`: it may lack the last change.
 
-        Without a file the table is empty. Raises UnreadableStore when there is no whole copy; nothing is changed then. What is
-        loaded stays: names are made durable before, or StoreFailed is raised.
+        Without a file the table is empty. Raises UnreadableStore when there is no whole copy. No file is changed: the next load says the
+        same, until a newer version is saved. What is loaded stays: names are made durable before, or StoreFailed is raised.
         """
         try:
             self._settle()
@@ -45,11 +45,9 @@ class ConfigFiles:
         if backup is None:
             raise UnreadableStore(kind.path, f"it {problem} and has no .bak; put a good copy there, or remove it and lose the {kind.name}")
         try:
-            table = decode(kind, backup)
+            return decode(kind, backup), problem
         except DamagedFile as damage:
             raise UnreadableStore(kind.path, f"it {problem}, and its .bak is damaged ({damage}); put a good copy there") from damage
-        self._replace(kind.path, backup)
-        return table, problem
 
     def save(self, kind: TableKind[R], table: Table[R]) -> Generator[None, None, None]:
         """Durably replace the table's file, in steps that a crash may separate.

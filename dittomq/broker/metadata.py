@@ -35,7 +35,7 @@ class Metadata:
         self._failed = asyncio.Event()
 
     async def load(self) -> list[str]:
-        """Take the tables from the disk; tells in a sentence each which files were damaged and are their `.bak` again.
+        """Take the tables from the disk; tells in a sentence each which came from their `.bak`, and may lack their last change.
 
         Raises UnreadableStore when a table has no whole file.
         """
@@ -87,7 +87,7 @@ class Metadata:
         for kind in KINDS:
             self._tables[kind.name], problem = self._files.load(kind)
             if problem:
-                restored.append(f"{kind.path} {problem}; it is its .bak again")
+                restored.append(f"{kind.path} {problem}; its .bak is taken, which may lack the last change")
             yield
         return restored
 

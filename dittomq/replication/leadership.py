@@ -3,7 +3,7 @@
 Pure. Rules (semantics §5), S slaves configured, q copies asked for:
 
     no slaves configured                lead at once
-    whole log (clean stop or a kill)    lead at once
+    whole log (clean stop or a kill)    lead at once; with a table that came from its .bak, wait for slaves like after a power loss
     power loss, SYNC_FLUSH              the disk holds all that was confirmed: wait `recover_wait_s` for slaves, or until all came
     power loss, ASYNC_FLUSH, q >= 2     hear S - q + 2 slaves, then wait for the others as above
     failed fsync, q >= 2                the same
@@ -72,6 +72,7 @@ class OwnLog:
 
     `unread` are damaged bytes, [start, end), which may hold the newest messages of queues and producers.
     `accepted_loss`: what the operator gave up when it was granted, in words; empty for nothing.
+    `tables_restored`: one of its tables came from its `.bak` and may lack a change that slaves have.
     """
 
     node: str
@@ -82,6 +83,7 @@ class OwnLog:
     granted: Epoch | None = None
     unread: Ranges = ()
     accepted_loss: str = ""
+    tables_restored: bool = False
 
     @property
     def is_freshly_granted(self) -> bool:
@@ -282,8 +284,10 @@ class Leadership:
     def _waits_for(self, now: float) -> str:
         """What is still to be heard; empty when it is enough."""
         rules, stopped = self._rules, self._own.stopped
-        if rules.replicas_expected == 0 or stopped is Stopped.WHOLE or (stopped is Stopped.EMPTY and self._own.is_freshly_granted):
+        if rules.replicas_expected == 0 or (stopped is Stopped.EMPTY and self._own.is_freshly_granted):
             return ""
+        if stopped is Stopped.WHOLE:
+            return self._others(now, "a newer table") if self._own.tables_restored else ""
         needed = min(rules.replicas_expected, rules.replicas_expected - rules.in_sync_replicas + 2)  # with q = 1 there are only so many
         if stopped.lacks_most:
             holds = "is empty" if stopped is Stopped.EMPTY else "holds a part only of a log that it was copying,"
@@ -296,11 +300,11 @@ class Leadership:
             return self._hear(needed, f"confirmed data may be missing here after a {stopped}") or self._others(now)
         return self._others(now)
 
-    def _others(self, now: float) -> str:
+    def _others(self, now: float, with_what: str = "a longer tail") -> str:
         left_s = self._started_at + self._rules.recover_wait_s - now
         if len(self._heard) >= self._rules.replicas_expected or left_s <= 0:
             return ""
-        return f"slaves with a longer tail: {left_s:.1f} s more"
+        return f"slaves with {with_what}: {left_s:.1f} s more"
 
     def _hear(self, needed: int, why: str) -> str:
         heard = len(self._heard)

@@ -39,13 +39,16 @@ class RecoveryParts:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Slaves, by the address of their replication port. `take_tables` raises OutOfReach unless all tables came, DiskFull.
+    """Slaves, by the address of their replication port.
 
+    `take_tables` raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds what a slave knows of degraded ranges, or raises
+    OutOfReach.
     `mend` has whoever mends this log ask them all, at once.
     """
 
     ranges: Callable[[str], LogSource]
     take_tables: Callable[[str], Awaitable[None]]
+    take_degraded: Callable[[str], Awaitable[None]]
     mend: Callable[[], None]
 
 
@@ -100,7 +103,7 @@ class Recovery:
             decision = self._leadership.decide(self._clock.monotonic())
             match decision:
                 case Lead():
-                    if self._own.stopped.lacks_most:
+                    if self._own.stopped.lacks_most or self._own.tables_restored:
                         await self.when_there_is_room(lambda: self._take_tables(peers))
                     self.waiting_for = ""
                     self._weigh_word("")
@@ -153,10 +156,12 @@ class Recovery:
         return True
 
     async def _take_tables(self, peers: Peers) -> None:
-        """A new store takes the tables of whoever was heard: slaves without messages may know topics."""
+        """Take the tables of whoever was heard, where they are newer: slaves without messages may know topics."""
         for address in self._leadership.heard_addresses():
             try:
                 await peers.take_tables(address)
+                if self._own.stopped.lacks_most:
+                    await peers.take_degraded(address)
             except OutOfReach as problem:
                 log.warning("tables_not_taken", node=self._own.node, source=address, problem=str(problem))
 
@@ -167,6 +172,7 @@ class Recovery:
         source = peers.ranges(plan.address)
         try:
             await peers.take_tables(plan.address)
+            await peers.take_degraded(plan.address)
             await self._say_incomplete(plan)
             if plan.start != self._store.end:
                 plan = await self._start(plan, source)

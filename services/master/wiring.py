@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -108,12 +108,13 @@ class Master:
         doors, clock = self._doors, self._doors.clock
         changes = Changes()
         metadata = Metadata(ConfigFiles(doors.storage, self._config.name), lanes.files, clock, changes.table_changed)
-        for restored in await metadata.load():
-            log.warning("config_file_restored", what=restored)
+        restored = await metadata.load()
+        for what in restored:
+            log.warning("config_file_restored", what=what)
         pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
         await pins.load()
         await lanes.files.call(lambda: forget_verified(doors.storage))
-        parts = self._parts(opened, lanes, metadata, pins)
+        parts = self._parts(replace(opened, tables_restored=bool(restored)), lanes, metadata, pins)
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_mender(self._config, doors, store, lanes, channels)(parts.replication.addresses)
@@ -149,6 +150,7 @@ class Master:
         own = OwnLog(
             *(config.name, _STOPPED[store.stopped], store.end, store.lineage, config.node.broker_id, opened.granted),
             accepted_loss=opened.accepted_loss,
+            tables_restored=opened.tables_restored,
         )
         leadership = Leadership(leadership_rules(config.replication), own, doors.clock.monotonic())
         dispatcher = Dispatcher(store, lanes.dispatch)
@@ -181,13 +183,13 @@ class Master:
         cluster, broker, channels = self._config.node.cluster, self._config.node.broker, parts.channels
         replicas = RemoteReplicas(channels, cluster, broker)
 
-        async def take_tables_and_ranges(address: str) -> None:
-            await take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock)
+        async def take_degraded(address: str) -> None:
             await node.add_degraded((await replicas.standing(address)).degraded)
 
         peers = Peers(
             ranges=lambda address: RemoteRanges(channels, address, self._config),
-            take_tables=take_tables_and_ranges,
+            take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
+            take_degraded=take_degraded,
             mend=parts.mender.hurry,
         )
         if self._config.node.nameservers:
@@ -304,6 +306,7 @@ class _Opened:
     store: Store
     grant: Grant | None
     place: Place
+    tables_restored: bool = False
 
     @property
     def granted(self) -> Epoch | None:

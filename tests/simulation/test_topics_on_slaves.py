@@ -8,6 +8,7 @@ import pytest
 
 from dittomq.client import AsyncClient, Message, Producer
 from dittomq.errors import DittoError, TopicNotFound
+from dittomq.metadata.formats import TOPICS
 from tests.simulation.group import Group, play
 
 
@@ -123,5 +124,61 @@ def test_a_topic_that_was_deleted_under_load_stays_away_when_its_master_starts_a
 
         [listed] = await mq.admin.list_topics()
         assert list(listed.value or ()) == []
+
+    play(story)
+
+
+def rot(group: Group, name: str) -> None:
+    assert group.node(name).disk.names.files[TOPICS.path].flip(0, 0xFF)
+
+
+@pytest.mark.parametrize("topics", [{"orders", "bills", "new"}, {"orders"}], ids=["made", "deleted"])
+def test_a_rotten_topic_table_of_a_master_undoes_no_change_that_a_slave_has(topics: set[str]) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        for topic in ("orders", "bills"):
+            await create(mq, topic)
+        await publish(mq, b"one")
+        for topic in topics - {"orders", "bills"}:
+            await create(mq, topic)
+        for topic in {"orders", "bills"} - topics:
+            await mq.admin.delete_topic(topic)
+        await asyncio.sleep(3)
+        await group.kill("a0")
+        rot(group, "a0")
+
+        group.node("a0").start()
+        await asyncio.sleep(1)
+        await group.in_sync(mq)
+
+        [listed] = await mq.admin.list_topics()
+        assert {topic.name for topic in listed.value or ()} == topics
+
+    play(story)
+
+
+def test_a_master_with_a_rotten_topic_table_leads_without_its_slaves_after_a_while_however_often_it_is_killed_before() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await publish(mq, b"one")
+        await create(mq, "bills")
+        await asyncio.sleep(40)  # the nameserver knows by then who is there
+        for name in ("a1", "a0"):
+            await group.kill(name)
+        rot(group, "a0")
+
+        group.node("a0").start()
+        await asyncio.sleep(3)
+        await group.kill("a0")
+        group.node("a0").start()
+        began = group.now
+        while group.now - began < 60:
+            with contextlib.suppress(DittoError):
+                if (await mq.admin.ha_status("a/0")).writable:
+                    break
+            await asyncio.sleep(0.1)
+
+        assert 4.5 <= group.now - began <= 8.0
+        [listed] = await mq.admin.list_topics()
+        assert [topic.name for topic in listed.value or ()] == ["orders"]
 
     play(story)

@@ -179,7 +179,7 @@ def test_a_disk_that_only_says_it_synced_is_found_out_by_the_power_loss() -> Non
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff", b"\0" * 4_096, b'{"topicConfigTable":{"a":{"perm":"all"}}}'])
-def test_a_damaged_file_gives_way_to_its_bak_for_good(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_gives_way_to_its_bak_at_each_load_until_a_newer_table_is_saved(tmp_path: Path, damage: bytes) -> None:
     storage = OsStorage(tmp_path)
     save(storage, FIRST)
     save(storage, SECOND)
@@ -189,7 +189,10 @@ def test_a_damaged_file_gives_way_to_its_bak_for_good(tmp_path: Path, damage: by
 
     assert table == FIRST
     assert problem.startswith("is damaged")
-    assert files_of(storage).load(TOPICS) == (FIRST, "")
+    assert files_of(storage).load(TOPICS) == (table, problem)
+    save(storage, THIRD)
+    assert files_of(storage).load(TOPICS) == (THIRD, "")
+    assert (tmp_path / "config" / "topics.json.bak").read_bytes() == encode(TOPICS, FIRST)
 
 
 def test_a_file_that_has_rotted_since_its_load_does_not_become_the_bak(tmp_path: Path) -> None:

@@ -50,10 +50,20 @@ def test_a_whole_log_leads_at_once_with_the_next_epoch() -> None:
     assert asked(RULES, own(Stopped.WHOLE), 0.0).decide(0.0) == Lead(Epoch(2), "")
 
 
+def test_a_whole_log_with_a_table_that_may_lack_a_change_waits_a_while_for_slaves_but_takes_no_tail() -> None:
+    leadership = asked(RULES, replace(own(Stopped.WHOLE), tables_restored=True), 0.0)
+    leadership.slave_heard(hello(1, 950))
+    assert leadership.decide(4.9) == Wait("slaves with a newer table: 0.1 s more")
+
+    leadership.slave_heard(hello(2, 900))
+    assert leadership.decide(4.9) == Lead(Epoch(2), "")
+
+
 def test_a_master_without_slaves_never_waits() -> None:
     rules = replace(RULES, replicas_expected=0, in_sync_replicas=1)
 
-    assert isinstance(asked(rules, EMPTY, 0.0).decide(0.0), Lead)
+    for found in (EMPTY, replace(own(Stopped.WHOLE), tables_restored=True)):
+        assert isinstance(asked(rules, found, 0.0).decide(0.0), Lead)
 
 
 def test_the_epoch_is_above_what_slaves_and_nameservers_know() -> None:
