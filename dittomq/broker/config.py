@@ -231,7 +231,9 @@ class ReplicationTable:
     @property
     def group_rules(self) -> GroupRules:
         """What every node of a group must be configured to agree on."""
-        return GroupRules(self.mode, self.replicas_expected, self.asked_copies)
+        return GroupRules(
+            self.mode, self.replicas_expected, self.asked_copies, self.min_in_sync_replicas, self.flush_mode, self.release_level
+        )
 
     @property
     def default_ack(self) -> Ack:

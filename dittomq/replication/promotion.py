@@ -17,7 +17,7 @@ A second node that leads, or an old master that is there and says it is none of 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -37,11 +37,26 @@ class Stance(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """What every node of a group is configured to agree on. `replicas_expected` counts slaves, `in_sync_replicas` copies."""
+    """What every node of a group is configured to agree on. `replicas_expected` counts slaves, the other two copies.
+
+    None: an older node does not say it.
+    """
 
     mode: str
     replicas_expected: int
     in_sync_replicas: int
+    min_in_sync_replicas: int | None = None
+    flush_mode: str | None = None
+    release_level: str | None = None
+
+    def agrees_with(self, other: "GroupRules") -> bool:
+        """Whether nothing differs that both say."""
+        return all(ours == theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True) if None not in (ours, theirs))
+
+    def __str__(self) -> str:
+        floor = None if self.min_in_sync_replicas is None else f"{self.min_in_sync_replicas} at least"
+        said = (word for word in (floor, self.flush_mode, self.release_level) if word is not None)
+        return ", ".join((self.mode, f"{self.replicas_expected} slaves", f"{self.in_sync_replicas} copies", *said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +207,10 @@ class _Promotion:
         rules = self._target.rules
         if rules.replicas_expected == 0:
             return f"{self._target.node} is configured for a group without slaves; give every node of {self._broker} the same [replication]"
-        other = next((other for other in self._others if other.rules != rules), None)
+        other = next((other for other in self._others if not other.rules.agrees_with(rules)), None)
         if other is None:
             return ""
-        theirs = f"{other.rules.mode}, {other.rules.replicas_expected} slaves, {other.rules.in_sync_replicas} copies"
-        ours = f"{rules.mode}, {rules.replicas_expected} slaves, {rules.in_sync_replicas} copies"
-        return f"{self._target.node} would lead as {ours} and {other.node} says {theirs}; give every node the same [replication]"
+        return f"{self._target.node} would lead as {rules} and {other.node} says {other.rules}; give every node the same [replication]"
 
     def _in_the_way(self, leading: list[str]) -> str:
         """What nobody's word goes past: it could still be writing."""

@@ -19,7 +19,6 @@ _PB_STANCE = {stance: number for number, stance in _STANCE.items()}
 
 def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
     """As it is."""
-    rules = standing.rules
     return pb.DescribeReplicaResponse(
         node=standing.node,
         node_id=standing.node_id,
@@ -31,7 +30,7 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         confirmed_offset=standing.confirmed,
         granted_epoch=standing.granted,
         stepped_down_offset=standing.stepped_down_at,
-        rules=pb.GroupRules(mode=rules.mode, replicas_expected=rules.replicas_expected, in_sync_replicas=rules.in_sync_replicas),
+        rules=_rules_to_pb(standing.rules),
         topics=version_to_pb(standing.topics),
         degraded=degraded_to_pb(standing.degraded),
         successor=standing.successor,
@@ -42,7 +41,6 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
     """Checked as a lineage and degraded ranges are."""
     if response.stance not in _STANCE:
         raise InvalidField("stance", f"{response.stance} is none; the other node is of another version")
-    rules = response.rules
     return Standing(
         node=response.node,
         node_id=response.node_id,
@@ -54,7 +52,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         confirmed=PhysicalOffset(response.confirmed_offset),
         granted=Epoch(response.granted_epoch),
         stepped_down_at=PhysicalOffset(response.stepped_down_offset) if response.HasField("stepped_down_offset") else None,
-        rules=GroupRules(rules.mode, rules.replicas_expected, rules.in_sync_replicas),
+        rules=_rules(response.rules),
         topics=version_from_pb(response.topics),
         degraded=degraded_from_pb(response.degraded),
         successor=response.successor,
@@ -94,3 +92,25 @@ def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:
 def stepped_down(response: pb.StepDownResponse) -> SteppedDown:
     """As it is."""
     return SteppedDown(PhysicalOffset(response.end_offset), tuple(response.in_sync))
+
+
+def _rules_to_pb(rules: GroupRules) -> pb.GroupRules:
+    return pb.GroupRules(
+        mode=rules.mode,
+        replicas_expected=rules.replicas_expected,
+        in_sync_replicas=rules.in_sync_replicas,
+        min_in_sync_replicas=rules.min_in_sync_replicas,
+        flush_mode=rules.flush_mode or "",
+        release_level=rules.release_level or "",
+    )
+
+
+def _rules(rules: pb.GroupRules) -> GroupRules:
+    return GroupRules(
+        rules.mode,
+        rules.replicas_expected,
+        rules.in_sync_replicas,
+        rules.min_in_sync_replicas if rules.HasField("min_in_sync_replicas") else None,
+        rules.flush_mode or None,
+        rules.release_level or None,
+    )

@@ -21,6 +21,7 @@ from dittomq.replication.promotion import (
 from dittomq.routes import NO_OPENING, DataVersion, Opening
 
 RULES = GroupRules("SYNC_MASTER", replicas_expected=2, in_sync_replicas=2)
+FULL_RULES = replace(RULES, min_in_sync_replicas=2, flush_mode="SYNC_FLUSH", release_level="flushed")
 ONE: Lineage = (LineageEntry(Epoch(1), 0, 11, PhysicalOffset(0)),)
 TWO: Lineage = (*ONE, LineageEntry(Epoch(2), 0, 22, PhysicalOffset(500)))
 BY_A2: Lineage = (*ONE, LineageEntry(Epoch(5), 2, 55, PhysicalOffset(500)))
@@ -218,6 +219,29 @@ def test_a_node_that_would_lead_another_kind_of_group_is_refused() -> None:
     assert "a/1 would lead as SYNC_MASTER, 2 slaves, 3 copies and a/0 says SYNC_MASTER, 2 slaves, 2 copies" in refused(
         decided(other, standing(0, Stance.LEADING))
     )
+
+
+@pytest.mark.parametrize(
+    ("lax", "words"),
+    [
+        (replace(FULL_RULES, min_in_sync_replicas=1), "2 copies, 1 at least, SYNC_FLUSH, flushed"),
+        (replace(FULL_RULES, flush_mode="ASYNC_FLUSH"), "2 copies, 2 at least, ASYNC_FLUSH, flushed"),
+        (replace(FULL_RULES, release_level="received"), "2 copies, 2 at least, SYNC_FLUSH, received"),
+    ],
+    ids=["min_in_sync_replicas", "flush_mode", "release_level"],
+)
+def test_a_node_that_would_promise_less_than_its_group_is_refused(lax: GroupRules, words: str) -> None:
+    target, master = standing(1, rules=lax), standing(0, Stance.LEADING, rules=FULL_RULES)
+
+    assert f"a/1 would lead as SYNC_MASTER, 2 slaves, {words} and a/0 says SYNC_MASTER, 2 slaves, 2 copies, 2 at least" in refused(
+        decided(target, master)
+    )
+
+
+def test_what_an_older_node_does_not_say_of_its_rules_is_no_difference() -> None:
+    for ours, theirs in ((FULL_RULES, RULES), (RULES, FULL_RULES)):
+        decision = decided(standing(1, rules=ours), standing(0, Stance.LEADING, rules=theirs))
+        assert isinstance(decision, AskToStepDown)
 
 
 def test_only_slaves_that_hold_as_much_count_as_in_sync_at_first() -> None:

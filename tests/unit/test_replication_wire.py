@@ -13,8 +13,11 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
 from dittomq.replication.events import Chunk, DegradedRanges, LeafDigests, LeafProbe, RangeDigest, SlaveAck
+from dittomq.replication.promotion import GroupRules, Stance, Standing
+from dittomq.routes import DataVersion
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
+from dittomq.wire import standing as wire_standing
 from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
 
 
@@ -145,3 +148,16 @@ def test_a_digest_larger_than_one_is_refused() -> None:
     for frame in (pb.ReplicateRequest(hello=pb.Hello(digests=[large])), pb.ReplicateRequest(ack=pb.Ack(digest=large))):
         with pytest.raises(InvalidField):
             wire.slave_event_from_pb(frame)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [GroupRules("SYNC_MASTER", 3, 2), GroupRules("ASYNC_MASTER", 0, 1, 1, "ASYNC_FLUSH", "received")],
+    ids=["of an older node", "whole"],
+)
+def test_what_a_node_is_configured_to_agree_on_crosses_the_wire(rules: GroupRules) -> None:
+    told = Standing("a/1", 1, 1, "u1", Stance.FOLLOWING, (), at(0), at(0), Epoch(0), None, rules, DataVersion())
+
+    heard = wire_standing.standing(pb.DescribeReplicaResponse.FromString(wire_standing.standing_to_pb(told).SerializeToString()))
+
+    assert heard == told
