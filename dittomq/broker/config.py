@@ -156,7 +156,8 @@ class ReplicationTable:
         ),
     ] = 0
     min_in_sync_replicas: Annotated[
-        int, Meta(ge=1, le=17, description="floor for degrade; below it every write is refused. RocketMQ: minInSyncReplicas")
+        int,
+        Meta(ge=1, le=17, description="floor for degrade of a SYNC_MASTER; below it every write is refused. RocketMQ: minInSyncReplicas"),
     ] = 1
     flush_mode: Annotated[
         FlushMode,
@@ -271,7 +272,10 @@ class BrokerConfig:
                 "replication.in_sync_replicas",
                 f"{replication.asked_copies} copies are asked for and {copies} can exist; raise replicas_expected or lower it",
             )
-        if replication.min_in_sync_replicas > replication.asked_copies:
+        if replication.mode is Mode.ASYNC_MASTER and replication.min_in_sync_replicas > 1:
+            refused = f"{replication.min_in_sync_replicas} copies are asked of every write, and an ASYNC_MASTER asks none but itself"
+            yield "replication.min_in_sync_replicas", f"{refused}; set mode to SYNC_MASTER, or this to 1"
+        elif replication.min_in_sync_replicas > replication.asked_copies:
             yield (
                 "replication.min_in_sync_replicas",
                 f"{replication.min_in_sync_replicas} is more than the {replication.asked_copies} copies asked for; lower it",

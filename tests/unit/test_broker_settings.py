@@ -1,0 +1,46 @@
+"""What a broker refuses to start with: settings that each are right, and together promise what nobody keeps."""
+
+import pytest
+
+from dittomq.errors import ConfigError
+from dittomq.settings import load
+from services.master.config import MasterConfig
+from services.slave.config import SlaveConfig
+
+
+def refusal(*settings: str) -> str:
+    """Why they are refused, by masters and slaves alike; empty when they are not."""
+    sentences = set()
+    for config in (MasterConfig, SlaveConfig):
+        try:
+            load(config, None, {}, ["replication.master_address=a-0:10912", *settings])
+            sentences.add("")
+        except ConfigError as refused:
+            sentences.add(str(refused))
+    [sentence] = sentences
+    return sentence
+
+
+def test_a_floor_that_an_asynchronous_master_would_not_keep_is_refused() -> None:
+    copies = [f"replication.{setting}" for setting in ("replicas_expected=2", "in_sync_replicas=3", "min_in_sync_replicas=3")]
+
+    assert refusal(*copies) == (
+        "--set: replication.min_in_sync_replicas: 3 copies are asked of every write, and an ASYNC_MASTER asks none but itself; "
+        "set mode to SYNC_MASTER, or this to 1"
+    )
+    assert refusal(*copies, "replication.mode=SYNC_MASTER") == ""
+
+
+def test_an_asynchronous_master_may_say_how_many_copies_a_producer_waits_for_that_asks_for_them() -> None:
+    assert refusal("replication.replicas_expected=2", "replication.in_sync_replicas=3") == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["replicas_expected=1", "in_sync_replicas=3"], "3 copies are asked for and 2 can exist; raise replicas_expected or lower it"),
+        (["replicas_expected=2", "min_in_sync_replicas=3"], "3 is more than the 2 copies asked for; lower it"),
+    ],
+)
+def test_more_copies_than_there_can_be_are_refused(settings: list[str], sentence: str) -> None:
+    assert refusal("replication.mode=SYNC_MASTER", *(f"replication.{setting}" for setting in settings)).endswith(f": {sentence}")
