@@ -8,8 +8,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from dittomq.commitlog.retention import RetentionRules
+from dittomq.errors import InvalidField
 from dittomq.message import Ack
+from dittomq.naming.limits import MAX_NETWORKS, check_address
 from dittomq.replication.promotion import GroupRules
+from dittomq.routes import DEFAULT_NETWORK
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9_.-]+$")]
@@ -120,7 +123,11 @@ class RetentionTable:
 
 
 Addresses = Annotated[
-    Mapping[str, str], Meta(description='addresses by network name, "host:port"; "default" is what brokers and most clients use')
+    Mapping[str, str],
+    Meta(
+        description='addresses, "host:port", by network name of lower-case letters, digits, dashes or underscores; "default" is what '
+        "brokers and most clients use"
+    ),
 ]
 
 
@@ -283,3 +290,17 @@ class BrokerConfig:
         if replication.silence_ms < 2 * replication.heartbeat_ms:
             yield "replication.silence_ms", "must be at least twice heartbeat_ms, or living slaves are dropped"
         yield from self.retention.problems()
+        yield from _address_problems("advertise", self.advertise)
+        yield from _address_problems("advertise_replication", self.advertise_replication)
+
+
+def _address_problems(table: str, addresses: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What every nameserver would refuse."""
+    for network, address in addresses.items():
+        try:
+            check_address("address", network, address)
+        except InvalidField as refused:
+            yield f"{table}.{network}", refused.problem
+    networks = len({*addresses, DEFAULT_NETWORK})
+    if networks > MAX_NETWORKS:
+        yield table, f'has {networks} networks, with "{DEFAULT_NETWORK}"; a nameserver takes {MAX_NETWORKS}'

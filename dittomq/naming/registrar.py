@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import structlog
+
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
+from dittomq.naming.limits import registrable
 from dittomq.offsets import Epoch
 from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Claim, Membership, NodeState, Opening, Registration
 from dittomq.rpc.channel import Channels, call
@@ -21,6 +24,9 @@ _EAGER_PERIOD_S: Final = 1.0  # while this node recovers, or no master is known
 _FIRST_RETRY_S: Final = 0.1
 _MAX_RETRY_S: Final = 5.0
 _GOODBYE_S: Final = 2.0
+_SHOWN_TOPICS: Final = 10
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,7 @@ class Registrar:
         self._superseded = False
         self._newest = NO_OPENING
         self._was_registered = False
+        self._left_out: tuple[str, ...] = ()  # why topics are not registered, as logged last
         self._leaving = asyncio.Event()
 
     async def run(self) -> None:
@@ -206,7 +213,7 @@ class Registrar:
                 self._stop_if_taken(desk, error)
                 desk.answer = None
                 desk.stale = True
-                desk.refusal = "" if isinstance(error, OutOfReach) else str(error)
+                self._note_refusal(desk, registration, error)
                 desk.reported = desk.described
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
@@ -224,7 +231,7 @@ class Registrar:
 
     async def _register(self, desk: _Desk, registration: Registration) -> None:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
-        request = wire.registration_request(registration)
+        request = wire.registration_request(self._within_limits(registration))
         response: pb.RegisterBrokerResponse = await call(
             stub.RegisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
         )
@@ -244,6 +251,14 @@ class Registrar:
             membership.uptime_ms,
             membership.broker_expiry_ms,
         )
+
+    def _within_limits(self, registration: Registration) -> Registration:
+        """Without the topics that a nameserver refuses: it would refuse the others, and the node, with them."""
+        topics, left_out = registrable(registration.topics)
+        if left_out not in ((), self._left_out):
+            log.warning("topics_not_registered", node=registration.node, count=len(left_out), reasons=left_out[:_SHOWN_TOPICS])
+        self._left_out = left_out
+        return replace(registration, topics=topics)
 
     async def _heartbeat(self, desk: _Desk, registration: Registration) -> BeatAnswer:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
@@ -269,6 +284,15 @@ class Registrar:
             await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
         except DittoError:
             return  # it forgets us at its expiry
+
+    @staticmethod
+    def _note_refusal(desk: _Desk, registration: Registration, error: DittoError) -> None:
+        """Until it is taken in or refused for another reason, it is in none of that nameserver's routes, and need not be told again."""
+        if isinstance(error, OutOfReach):
+            desk.refusal = ""
+        elif desk.refusal != str(error):
+            desk.refusal = str(error)
+            log.warning("registration_refused", node=registration.node, nameserver=desk.nameserver, reason=desk.refusal)
 
     def _stop_if_taken(self, desk: _Desk, error: DittoError) -> None:
         """Raise when the holder of this node's id has spoken after it was found in the way.

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dittomq.errors import InvalidField, NodeIdTaken, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
 from dittomq.metadata.topics import nearest_name
+from dittomq.naming.limits import check_beat, check_registration
 from dittomq.offsets import Epoch
 from dittomq.routes import (
     DEFAULT_NETWORK,
@@ -35,7 +36,6 @@ from dittomq.routes import (
     Route,
     TopicQueues,
 )
-from services.nameserver.limits import check_beat, check_registration
 
 MAX_NODES = 10_000
 MAX_GROUPS = MAX_NODES  # and no fewer: of more than these, one has no members

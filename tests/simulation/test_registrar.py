@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import structlog
 
 from dittomq.errors import ConfigError
 from dittomq.offsets import Epoch
-from dittomq.routes import DataVersion, NodeState
+from dittomq.routes import DataVersion, NodeState, TopicQueues
 from services.nameserver.config import NameserverConfig, NodeConfig, RegistryConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
@@ -317,3 +318,51 @@ def test_a_broker_that_one_nameserver_knows_lives_with_another_that_serves_anoth
         assert broker.last.refusal.startswith('cluster is "other" here, not "dittomq"')
 
     play(world, story)
+
+
+def test_each_new_refusal_is_logged_once(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.broker(replace(master(), addresses={"default": "10.0.0.1"}, replication_addresses={"default": "a-0:10912"}))
+        await asyncio.sleep(30)
+        first = town.broker(slave())
+        await asyncio.sleep(1)
+        town.broker(replace(slave("c" * 32), addresses={"default": "a-9:10911"}))
+        await asyncio.sleep(20)
+        await first.node.stop()
+        await asyncio.sleep(10)
+
+    with structlog.testing.capture_logs() as logged:
+        play(world, story)
+
+    assert [
+        (line["node"], line["nameserver"], line["reason"].partition(",")[0]) for line in logged if line["event"] == "registration_refused"
+    ] == [
+        ("a/0", "n0:9876", 'addresses: "10.0.0.1" is not "host:port"'),
+        ("a/1", "n0:9876", "a/1 is held by the replica at a-1:10911"),
+    ]
+
+
+def test_topics_that_nameservers_do_not_take_are_left_out_and_logged_and_the_others_are_routed_to(world: World) -> None:
+    wide, strange = TopicQueues("wide", 2_048, 8, 6), TopicQueues("strange", 8, 8, 15)
+
+    async def story(town: Town) -> None:
+        for _ in range(2):
+            town.nameserver()
+        broker = town.broker(replace(master(), topics=(wide, orders(), strange)))
+        await asyncio.sleep(1)
+        broker.registrar.changed()
+        await asyncio.sleep(1)
+        assert (await town.routes().route("orders")).queues
+        broker.registration = replace(master(), data_version=DataVersion(1, 2, 4), topics=(orders(), strange))
+        broker.registrar.changed()
+        await asyncio.sleep(1)
+
+    with structlog.testing.capture_logs() as logged:
+        play(world, story)
+
+    of_wide, of_strange = "wide: read_queues: 2,048 is outside [0, 1,024]", "strange: permission: 15 is outside [0, 7]"
+    assert [(line["node"], line["count"], line["reasons"]) for line in logged if line["event"] == "topics_not_registered"] == [
+        ("a/0", 2, (of_wide, of_strange)),
+        ("a/0", 1, (of_strange,)),
+    ]

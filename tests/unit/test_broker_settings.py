@@ -44,3 +44,28 @@ def test_an_asynchronous_master_may_say_how_many_copies_a_producer_waits_for_tha
 )
 def test_more_copies_than_there_can_be_are_refused(settings: list[str], sentence: str) -> None:
     assert refusal("replication.mode=SYNC_MASTER", *(f"replication.{setting}" for setting in settings)).endswith(f": {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("default=10.0.0.1", '"10.0.0.1" is not "host:port"'),
+        ("external=a b:10911", '"a b:10911" is not "host:port"'),
+        ("Public=mq.example.org:10911", '"Public" is not 1 to 63 lower-case letters, digits, dashes or underscores'),
+    ],
+)
+@pytest.mark.parametrize("table", ["advertise", "advertise_replication"])
+def test_an_address_that_no_nameserver_takes_is_refused(table: str, setting: str, problem: str) -> None:
+    assert refusal(f"{table}.{setting}") == f"--set: {table}.{setting.partition('=')[0]}: {problem}"
+
+
+def test_more_networks_than_a_nameserver_takes_are_refused() -> None:
+    networks = [f"advertise.n{number}=a-0:10911" for number in range(16)]
+
+    assert refusal(*networks[:15]) == ""
+    assert refusal(*networks) == 'advertise: has 17 networks, with "default"; a nameserver takes 16'
+
+
+@pytest.mark.parametrize("address", ["a-0:10911", "10.0.0.1:10911", "[::1]:10911", "a-0.dittomq-a.svc.cluster.local:10911"])
+def test_an_address_that_nameservers_take_is_taken(address: str) -> None:
+    assert refusal(f"advertise.default={address}", f"advertise_replication.vpc_2={address}") == ""

@@ -1,11 +1,13 @@
-"""What a registration may contain; how much of it, the wire has looked at before."""
+"""What a registration may contain: nameservers refuse the rest, brokers do not send it. How much of it, the wire has looked at before."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dittomq.errors import InvalidField
 from dittomq.routes import DEFAULT_NETWORK, Beat, Opening, Registration, TopicQueues
+from dittomq.wire.naming import MAX_TOPICS
 
+MAX_TOPIC_CHARACTERS = 127
 MAX_QUEUES = 1_024
 MAX_BROKER_ID = 2**31 - 1
 MAX_EPOCH = 2**62
@@ -40,6 +42,20 @@ def check_beat(beat: Beat) -> None:
     _check_opening(Opening(beat.epoch, beat.opener_id))
 
 
+def registrable(topics: Iterable[TopicQueues]) -> tuple[tuple[TopicQueues, ...], tuple[str, ...]]:
+    """The topics that a registration may contain, and in words why each of the others is not among them."""
+    taken: list[TopicQueues] = []
+    left_out: list[str] = []
+    for queues in topics:
+        try:
+            _check_topic(queues)
+            _between("number of topics", len(taken) + 1, 0, MAX_TOPICS)
+            taken.append(queues)
+        except InvalidField as problem:
+            left_out.append(f"{queues.topic[:MAX_TOPIC_CHARACTERS]}: {problem}")
+    return tuple(taken), tuple(left_out)
+
+
 def check_topic_name(topic: str) -> None:
     """Raise InvalidField unless `topic` is a legal name."""
     _match("topic", _TOPIC, topic, "1 to 127 characters of [%|a-zA-Z0-9_-]")
@@ -55,6 +71,13 @@ def _check_opening(opening: Opening) -> None:
     _between("opener_id", opening.opener_id or 0, 0, MAX_BROKER_ID)
 
 
+def check_address(field: str, network: str, address: str) -> None:
+    """Raise InvalidField unless `network` is a legal name and `address` one that can be dialed."""
+    check_network(network)
+    if len(address) > MAX_ADDRESS_CHARACTERS or not _ADDRESS.fullmatch(address):
+        raise InvalidField(field, f'"{address[:MAX_ADDRESS_CHARACTERS]}" is not "host:port"')
+
+
 def _check_topic(queues: TopicQueues) -> None:
     check_topic_name(queues.topic)
     _between("read_queues", queues.read_queues, 0, MAX_QUEUES)
@@ -66,9 +89,7 @@ def _check_addresses(field: str, addresses: Mapping[str, str]) -> None:
     if DEFAULT_NETWORK not in addresses:
         raise InvalidField(field, f'the address on network "{DEFAULT_NETWORK}" is missing')
     for network, address in addresses.items():
-        check_network(network)
-        if len(address) > MAX_ADDRESS_CHARACTERS or not _ADDRESS.fullmatch(address):
-            raise InvalidField(field, f'"{address[:MAX_ADDRESS_CHARACTERS]}" is not "host:port"')
+        check_address(field, network, address)
 
 
 def _match(field: str, pattern: re.Pattern[str], value: str, rule: str) -> None:
