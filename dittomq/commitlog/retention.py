@@ -53,7 +53,10 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Somebody wants the log from `offset` on: while that is at most `max_bytes` before its end, and until `until_ms`; None: no limit."""
+    """Somebody wants the log from `offset` on: while it begins no later, that is at most `max_bytes` before its end, and until `until_ms`.
+
+    None: no limit.
+    """
 
     name: str
     offset: PhysicalOffset
@@ -130,7 +133,8 @@ def _surplus(free: list[Segment], disk: DiskUse, percent: int) -> list[Segment]:
 
 def _is_active(hold: Hold, facts: Facts) -> bool:
     in_time = hold.until_ms is None or facts.now_ms < hold.until_ms
-    return in_time and (hold.max_bytes is None or facts.end - hold.offset <= hold.max_bytes)
+    is_here = hold.offset >= facts.segments[0].start  # otherwise its holder must copy the log anew, and the rest of it helps nobody
+    return is_here and in_time and (hold.max_bytes is None or facts.end - hold.offset <= hold.max_bytes)
 
 
 def _end_of(begin: PhysicalOffset, segments: list[Segment]) -> PhysicalOffset:

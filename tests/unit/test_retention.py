@@ -99,4 +99,10 @@ def test_a_log_that_began_later_never_begins_earlier() -> None:
     late = replace(LOG, segments=SEGMENTS[5:])
 
     assert decide(late, RetentionRules(max_age_ms=9 * HOUR_MS), []).min_offset == 500
-    assert decide(late, FOUR_HOURS, [hold(10)]) == Decision(PhysicalOffset(500), held=(("a/1", 10 * MIB),))
+
+
+def test_who_wants_what_is_not_here_any_more_holds_nothing() -> None:
+    late = replace(LOG, segments=SEGMENTS[3:])
+
+    assert decide(late, FOUR_HOURS, [hold(299)]) == Decision(PhysicalOffset(600))
+    assert decide(late, FOUR_HOURS, [hold(299), hold(300, "a/2")]) == Decision(PhysicalOffset(300), held=(("a/2", 30 * MIB),))
