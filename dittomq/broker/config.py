@@ -10,9 +10,10 @@ from msgspec import Meta
 from dittomq.commitlog.retention import RetentionRules
 from dittomq.errors import InvalidField
 from dittomq.message import Ack
-from dittomq.naming.limits import MAX_NETWORKS, check_address
+from dittomq.naming.limits import check_address
 from dittomq.replication.promotion import GroupRules
 from dittomq.routes import DEFAULT_NETWORK
+from dittomq.wire.naming import MAX_NETWORKS
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9_.-]+$")]
@@ -79,7 +80,8 @@ class StoreTable:
         Meta(ge=65_536, le=1 << 40, description="size of a commit log file; cannot be changed later. RocketMQ: mappedFileSizeCommitLog"),
     ] = 1 << 30
     reserve_bytes: Annotated[
-        int, Meta(ge=0, description="writes are refused when an append would leave less room than this on the disk")
+        int,
+        Meta(ge=1_048_576, description="writes are refused when an append would leave less room than this on the disk"),
     ] = 256 * 1024 * 1024
     disk_timeout_ms: Annotated[
         Milliseconds, Meta(description="the node ends when a write or sync of one file has not returned for so long")

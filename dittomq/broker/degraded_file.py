@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import UnreadableStore
 from dittomq.offsets import PhysicalOffset
@@ -56,6 +57,14 @@ def document(ranges: Iterable[DegradedRange], counted_to: PhysicalOffset | None)
 def save(storage: Storage, document: bytes) -> None:
     """Write it down, durably."""
     replace_file(storage, PATH, document)
+
+
+def save_if_room(storage: Storage, document: bytes) -> bool:
+    """Write it down, durably, unless the disk is full; whether that was done."""
+    has_room = storage.free_bytes() >= side_file.ROOM_BYTES + len(document)
+    if has_room:
+        save(storage, document)
+    return has_room
 
 
 def _closed(start: int, end: int, since_ms: int | None = None, messages: int | None = None) -> DegradedRange:

@@ -1,5 +1,6 @@
 """To which broker group a store belongs (`dittomq/group`): a disk of another one is refused before anybody compares or cuts anything."""
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -9,7 +10,6 @@ from dittomq.errors import UnreadableStore
 
 _NAME: Final = "group"
 _KIND: Final = b"HOME"
-_ROOM_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +37,5 @@ def refuse_strangers(storage: Storage, home: Home, path: str) -> None:
 
 def settle(storage: Storage, home: Home) -> None:
     """Durably note the group of a store that has none yet; on a full disk a later start does. The store is open, so nobody else does."""
-    if storage.free_bytes() >= _ROOM_BYTES and side_file.load_json(storage, _NAME, _KIND) is None:
-        side_file.save_json(storage, _NAME, _KIND, asdict(home))
+    if side_file.load_json(storage, _NAME, _KIND) is None:
+        side_file.save_if_room(storage, _NAME, _KIND, json.dumps(asdict(home), sort_keys=True).encode())

@@ -21,7 +21,7 @@ from dittomq.copies import MAX_LEASE_S, Pin
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import OffsetOutOfRange, QueueFull, SessionEnded
+from dittomq.errors import DiskFull, OffsetOutOfRange, QueueFull, SessionEnded
 from dittomq.ha_status import PinView
 from dittomq.offsets import PhysicalOffset
 
@@ -73,6 +73,7 @@ class Pins:
     def __init__(self, parts: PinParts) -> None:
         self._parts = parts
         self._held: dict[str, _Held] = {}
+        self._written: dict[str, list[object]] = {}
         self.still = asyncio.Lock()
 
     async def load(self) -> None:
@@ -83,9 +84,10 @@ class Pins:
             pin_id: _Held(run, PhysicalOffset(start), lease_s, now_s + min(lease_s, MAX_LEASE_S))
             for pin_id, (run, start, lease_s) in found.items()
         }
+        self._written = _rows(self._held)
 
     async def pin(self, run: str, start: PhysicalOffset | None, lease_s: float) -> Pin:
-        """Durably hold the log from `start` on, or all of it. Raises OffsetOutOfRange, QueueFull."""
+        """Durably hold the log from `start` on, or all of it. Raises OffsetOutOfRange, QueueFull, DiskFull."""
         async with self.still:
             store, held = self._parts.store, self._lasting()
             if len(held) >= MAX_PINS:
@@ -94,12 +96,12 @@ class Pins:
             if not store.min_offset <= low <= store.end:
                 raise OffsetOutOfRange("byte", low, store.min_offset, store.end)
             pin_id = hex_id(self._parts.chance)
-            await self._keep({**held, pin_id: self._lease(run, low, lease_s)})
+            await self._grant({**held, pin_id: self._lease(run, low, lease_s)})
             log.info("log_pinned", node=self._parts.node, run=run, pin=pin_id, start=low, lease_s=lease_s)
             return Pin(pin_id, low)
 
     async def renew(self, pin_id: str, lease_s: float) -> Pin:
-        """Let the lease begin anew. Raises SessionEnded when the pin has ended, or never was."""
+        """Let the lease begin anew. Raises SessionEnded when the pin has ended, or never was, DiskFull for another length of lease."""
         async with self.still:
             held = self._lasting()
             if pin_id not in held:
@@ -109,25 +111,25 @@ class Pins:
             if found.lease_s == lease_s:
                 self._held = renewed  # what is written down says nothing of when leases end
             else:
-                await self._keep(renewed)
+                await self._grant(renewed)
             return Pin(pin_id, found.start)
 
     async def unpin(self, pin_id: str) -> bool:
-        """Durably give a pin up; whether it had held until now."""
+        """Give a pin up; whether it had held until now. Durably, but on a full disk a restart may let it hold for one lease more."""
         async with self.still:
             held = self._lasting()
             found = held.pop(pin_id, None)
-            await self._keep(held)
+            await self._let_go(held)
             return found is not None
 
     async def forget_ended(self) -> None:
-        """Durably forget pins that have ended."""
+        """Forget pins that have ended, durably as soon as the disk has room for that."""
         async with self.still:
             held = self._lasting()
             for pin_id, gone in self._held.items():
                 if pin_id not in held:
                     log.warning("pin_ended", node=self._parts.node, run=gone.run, pin=pin_id)
-            await self._keep(held)
+            await self._let_go(held)
 
     def views(self) -> tuple[PinView, ...]:
         """For people; leases end by the monotonic clock, so `until_ms` is a guess when the wall clock is set."""
@@ -150,13 +152,26 @@ class Pins:
         now_s, low = self._parts.clock.monotonic(), self._parts.store.min_offset
         return {pin_id: held for pin_id, held in self._held.items() if now_s < held.until_s and low <= held.start}
 
-    async def _keep(self, wanted: Mapping[str, _Held]) -> None:
-        """Let these be the pins, durably."""
-        before, after = _rows(self._held), _rows(wanted)
-        if before != after:
-            payload = json.dumps(after, sort_keys=True).encode()
-            await self._parts.lane.call(lambda: side_file.save(self._parts.storage, _NAME, _KIND, payload))
+    async def _grant(self, wanted: Mapping[str, _Held]) -> None:
+        """Let these be the pins, durably; DiskFull when the disk has no room for that."""
+        if not await self._wrote(wanted):
+            raise DiskFull(self._parts.node, await self._parts.lane.call(self._parts.storage.free_bytes), side_file.ROOM_BYTES)
         self._held = dict(wanted)
+
+    async def _let_go(self, left: Mapping[str, _Held]) -> None:
+        """Let only these of the pins be left."""
+        self._held = dict(left)
+        await self._wrote(left)
+
+    async def _wrote(self, wanted: Mapping[str, _Held]) -> bool:
+        """Whether these are the pins on the disk now; not when there is no room."""
+        rows = _rows(wanted)
+        if rows != self._written:
+            payload = json.dumps(rows, sort_keys=True).encode()
+            if not await self._parts.lane.call(lambda: side_file.save_if_room(self._parts.storage, _NAME, _KIND, payload)):
+                return False
+            self._written = rows
+        return True
 
     def _load(self) -> dict[str, tuple[str, int, float]]:
         try:

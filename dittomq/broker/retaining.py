@@ -14,6 +14,7 @@ from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, S
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
+from dittomq.errors import DiskFull
 from dittomq.offsets import PhysicalOffset
 
 log = structlog.get_logger()
@@ -43,6 +44,7 @@ class Retaining:
         self._surveyed: dict[PhysicalOffset, Segment] = {}
         self._wall_began = parts.clock.wall_ms()
         self._began = parts.clock.monotonic()
+        self._full = ""  # why nothing was dropped the last time, though it may go; empty: nothing of that
         self.held_bytes: dict[str, int] = {}
         self.dropped_bytes = 0
 
@@ -58,9 +60,16 @@ class Retaining:
         await parts.pins.forget_ended()
         await parts.lane.call(self._survey)
         begin, lost = store.min_offset, dict[str, None]()
-        while dropped := await self._drop_one(lost):
-            self.dropped_bytes += dropped
-            await asyncio.sleep(_PAUSE_S)
+        full = ""
+        try:
+            while dropped := await self._drop_one(lost):
+                self.dropped_bytes += dropped
+                await asyncio.sleep(_PAUSE_S)
+        except DiskFull as found:
+            full = str(found)
+        if full and not self._full:
+            log.warning("log_not_dropped", node=parts.node, reason=full)
+        self._full = full
         if store.min_offset > begin:
             log.info("log_dropped", node=parts.node, before=store.min_offset, bytes=store.min_offset - begin)
             for name in lost:
@@ -80,9 +89,18 @@ class Retaining:
             before = store.min_offset
             if decision.min_offset > before:
                 _, end = store.segment_of(before)
-                await parts.lane.call(lambda: store.drop_before(end))
+                await parts.lane.call(lambda: self._drop_before(end))
                 lost.update(dict.fromkeys(decision.lost))
             return store.min_offset - before
+
+    def _drop_before(self, end: PhysicalOffset) -> None:
+        """On a full disk, with the room of the segment that is prepared; blocks. Raises DiskFull when that is not enough."""
+        store = self._parts.store
+        try:
+            store.drop_before(end)
+        except DiskFull:
+            store.ahead.give_room()
+            store.drop_before(end)
 
     def _survey(self) -> None:
         """Learn what has become of segments since the last time; blocks."""

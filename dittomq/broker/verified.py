@@ -27,8 +27,11 @@ def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
 
 
 def save_verified(storage: Storage, verified: Verified) -> None:
-    """Write it down, durably."""
-    replace_file(storage, _PATH, f"{verified.end} {verified.master}".encode())
+    """Write it down, durably. On a full disk it is forgotten: what stood there may not be true any more."""
+    if storage.free_bytes() < side_file.ROOM_BYTES:
+        forget_verified(storage)
+    else:
+        replace_file(storage, _PATH, f"{verified.end} {verified.master}".encode())
 
 
 def forget_verified(storage: Storage) -> None:

@@ -160,9 +160,9 @@ class Admin:
         """
         name = node if "/" in node else (await self.get_broker(node)).node
         order = RoleOrder(name, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
-        address = await self._address_of(node)
+        address, _ = await self._find(node)
         try:
-            response: pb.ChangeRoleResponse = await self._on_node(address, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
+            response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
         except OutOfReach as silent:
             was_sent = not self._around.channels.backs_off(address)
             unknown = "; its role may change all the same, which dittomq ha-status shows" if was_sent else ""

@@ -32,6 +32,11 @@ class Ahead:
         with self._gate.guard("prepare_segment"):
             return self._has_room() and self._maker.prepare()
 
+    def give_room(self) -> None:
+        """Remove the next segment, if it is prepared: it is made again when there is room for it. Raises StoreFailed."""
+        with self._gate.guard("give_room"):
+            self._maker.discard()
+
     def zero(self, max_bytes: int = _STEP_BYTES) -> bool:
         """Write zeros behind the log's end, so that later syncs are quick; False when enough is done. For idle moments."""
         with self._gate.writing("zero_ahead"):

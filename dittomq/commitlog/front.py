@@ -7,24 +7,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from dittomq.commitlog import anew, dropping
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.gate import Gate
+from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.queue_index import Queue
 from dittomq.commitlog.retention import DiskUse, Segment
 from dittomq.commitlog.state.watermark import Watermark
 from dittomq.copies import Beginning
-from dittomq.errors import InvalidField
+from dittomq.errors import DiskFull, InvalidField
 from dittomq.offsets import PhysicalOffset, QueueOffset
+
+_QUEUE_ROW_BYTES = 512
+"""What is written of one queue, at most: its name and its numbers, in three files."""
 
 
 class Front(ABC):
     """What a store does at the beginnings of its log and its queues."""
 
     _storage: Storage
+    _options: StoreOptions
     _files: OpenFiles
     _gate: Gate
     _log: Log
@@ -50,15 +56,27 @@ class Front(ABC):
         """How full the disk is."""
         return DiskUse(self._storage.total_bytes(), self._storage.free_bytes())
 
+    def check_room_to_checkpoint(self) -> None:
+        """Raise DiskFull when the disk may not take what a checkpoint or a drop writes."""
+        derived = self._derived
+        with self._gate.dispatching, self._gate.looking():
+            written = derived.producers.saved_bytes + derived.dispatch.keys.waiting_bytes + _QUEUE_ROW_BYTES * len(derived.index.queues)
+        with self._gate.guard("check_room_to_checkpoint"):
+            free, needed = self._storage.free_bytes(), side_file.ROOM_BYTES + written
+            if free < needed:
+                raise DiskFull(self._options.node, free, needed)
+
     def drop_before(self, offset: int) -> PhysicalOffset:
         """Durably forget the segments that end at or below `offset` and are settled, all but the newest; returns `min_offset`.
 
-        Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile.
+        Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile. Raises DiskFull
+        before anything is changed: it takes room to make room.
         """
         log, derived = self._log, self._derived
         to, _ = log.segment_of(min(offset, self.settled, log.stop - log.segment_bytes))
         if to <= log.min_offset:
             return self.min_offset
+        self.check_room_to_checkpoint()
         lows = dropping.lows_at(derived.index, to)
         gate = self._gate
         with gate.filing, gate.dispatching, gate.guard("drop_before"):

@@ -48,15 +48,15 @@ class SlaveHolds:
         self._kept = await self._lane.call(self._load)
 
     async def keep(self) -> None:
-        """Write down what has changed."""
+        """Write down what has changed; on a full disk a later call does."""
         wanted = dict(self._kept)
         for node, record in self._records().items():
             if record.flushed is not None:
                 wanted[node], _ = self._store.segment_of(record.flushed)
         if wanted != self._kept:
             payload = json.dumps(wanted, sort_keys=True).encode()
-            await self._lane.call(lambda: side_file.save(self._storage, _NAME, _KIND, payload))
-            self._kept = wanted
+            if await self._lane.call(lambda: side_file.save_if_room(self._storage, _NAME, _KIND, payload)):
+                self._kept = wanted
 
     def _load(self) -> dict[str, int]:
         try:

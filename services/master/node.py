@@ -50,6 +50,7 @@ from services.master.status import StatusBoard
 from services.master.term import Opened, Term
 
 _MARK_S: Final = 0.5
+_ROOM_S: Final = 1.0
 
 log = structlog.get_logger()
 
@@ -235,8 +236,11 @@ class MasterNode:
         await self.metadata.change(TOPICS, with_held)
 
     async def save_degraded(self, document: bytes) -> None:
-        """Write the degraded ranges down, durably."""
-        await self._parts.store_lane.call(lambda: degraded_file.save(self._parts.storage, document))
+        """Write the degraded ranges down, durably: as soon as the disk has room for that."""
+        while True:
+            if await self._parts.store_lane.call(lambda: degraded_file.save_if_room(self._parts.storage, document)):
+                return
+            await asyncio.sleep(_ROOM_S)
 
     async def add_degraded(self, others: Degraded) -> None:
         """Durably add what a copy knows whose log is taken over; before this master leads."""

@@ -8,12 +8,13 @@ from dittomq.replication.degraded import Degraded, clipped, told
 
 
 class KnownDegraded:
-    """The `ranges`; each change is durable when its call returns."""
+    """The `ranges`; each change is durable when its call returns, or on a full disk with one that comes later."""
 
     def __init__(self, storage: Storage, lane: Lane) -> None:
         self._storage = storage
         self._lane = lane
         self.ranges: Degraded = ()
+        self._is_written = True
 
     async def load(self) -> None:
         """Take up what was written down. Raises UnreadableStore."""
@@ -28,6 +29,7 @@ class KnownDegraded:
         await self._keep(clipped(self.ranges, end))
 
     async def _keep(self, ranges: Degraded) -> None:
-        if ranges != self.ranges:
-            await self._lane.call(lambda: degraded_file.save(self._storage, degraded_file.document(ranges, None)))
+        if ranges != self.ranges or not self._is_written:
+            document = degraded_file.document(ranges, None)
+            self._is_written = await self._lane.call(lambda: degraded_file.save_if_room(self._storage, document))
             self.ranges = ranges

@@ -1,4 +1,4 @@
-"""A disk that is full when a node starts on it."""
+"""A disk that is full when a node starts on it, or that others fill to the last block while it runs."""
 
 import asyncio
 
@@ -6,9 +6,13 @@ import pytest
 
 from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient, NotStored, PutStatus
+from dittomq.client.copies import NodeAddress
+from tests.simulation import forgetful
 from tests.simulation.disk import BOUNDLESS
+from tests.simulation.forgetful import OLD_S
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import RESERVE_BYTES
+from tests.simulation.world import Power, World
 
 
 def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_there_is_room() -> None:
@@ -91,3 +95,70 @@ def test_a_master_whose_disk_has_no_room_for_what_it_must_take_from_a_slave_wait
         assert found == bodies
 
     play(story)
+
+
+def fill(world: World, name: str) -> None:
+    """Others take the last block."""
+    disk = world.nodes[name].disk
+    disk.capacity_bytes = disk.used_bytes()
+
+
+def test_a_lease_that_ends_and_a_log_that_is_too_old_wait_for_room_on_a_disk_without_any(world: World) -> None:
+    async def story(group: forgetful.Group) -> None:
+        await group.copies.pin(NodeAddress("a", 0, "test", "a0:10911"), "night", 60.0)
+        await group.publish(4)
+        await group.equal()
+        await asyncio.sleep(OLD_S)  # what is old is there for the audit only
+        fill(world, "a0")
+        await asyncio.sleep(OLD_S)
+
+        assert (await group.status("a0")).min_offset == 0
+        assert [line for line in world.transcript.lines if "warning pin_ended" in line]
+        assert len([line for line in world.transcript.lines if "warning log_not_dropped" in line]) == 1
+        page = await group.mq.reader("orders", 0, broker="a", node="a/0").pull(0)
+        assert page.messages[0].body[:8] == b"%08d" % 0
+        world.nodes["a0"].disk.capacity_bytes = BOUNDLESS
+        await asyncio.sleep(5)
+        assert (await group.status("a0")).min_offset > 0
+        await group.publish(1)
+        await group.equal()
+
+    forgetful.play(world, story)
+
+
+def test_a_slave_catches_up_with_a_master_whose_disk_has_no_room_to_write_down_where_it_is(world: World) -> None:
+    async def story(group: forgetful.Group) -> None:
+        world.nodes["a1"].crash(Power.KILL)
+        await world.buried()
+        await group.publish(3)
+        await asyncio.sleep(OLD_S)
+        fill(world, "a0")
+
+        world.nodes["a1"].start()
+        await group.equal()
+        await asyncio.sleep(5)
+
+        world.nodes["a0"].disk.capacity_bytes = BOUNDLESS
+        await group.publish(1)
+        await group.equal()
+        await asyncio.sleep(OLD_S)
+        assert (await group.status("a0")).min_offset > 0
+
+    forgetful.play(world, story)
+
+
+@pytest.mark.parametrize("name", ["a0", "a1"])
+def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(world: World, name: str) -> None:
+    async def story(group: forgetful.Group) -> None:
+        await group.publish(1)
+        await group.equal()
+        fill(world, name)
+        await asyncio.sleep(OLD_S)
+
+        page = await group.mq.reader("orders", 0, broker="a", node=f"a/{name[1]}").pull(group.sent - 1)
+        assert page.messages[0].body[:8] == b"%08d" % (group.sent - 1)
+        world.nodes[name].disk.capacity_bytes = BOUNDLESS
+        await group.publish(1)
+        await group.equal()
+
+    forgetful.play(world, story)

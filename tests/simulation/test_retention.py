@@ -176,7 +176,7 @@ def test_a_disk_that_is_nearly_full_overrides_a_pin_and_says_so(world: World) ->
         await asyncio.sleep(10)
         assert (await group.status("a1")).min_offset == pin.start
         disk = world.nodes["a1"].disk
-        disk.capacity_bytes = disk.used_bytes() * 100 // 95
+        disk.capacity_bytes = disk.used_bytes() * 100 // 75  # of a disk this small, less is no room to write down what goes
         await asyncio.sleep(10)
 
         assert (await group.status("a1")).min_offset > pin.start
@@ -184,4 +184,4 @@ def test_a_disk_that_is_nearly_full_overrides_a_pin_and_says_so(world: World) ->
             await group.copies.renew(NODES["a1"], pin, 60.0)
         assert [line for line in world.transcript.lines if "warning hold_released node=a/1 holder=audit night " in line]
 
-    play(world, story, on_slave=RetentionTable(forced_used_percent=90, check_period_ms=1_000))
+    play(world, story, on_slave=RetentionTable(forced_used_percent=70, check_period_ms=1_000))

@@ -8,7 +8,7 @@ from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.offline.verifying import verify
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
-from dittomq.errors import InvalidField, OffsetOutOfRange, ProducerExpired, StoreFailed
+from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, ProducerExpired, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.failing_storage import CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
@@ -250,6 +250,19 @@ def test_a_restart_that_dies_while_it_finishes_a_drop_is_repeated(power: bool) -
             break
     else:
         pytest.fail("the start never ran to its end")
+
+
+def test_a_drop_for_which_a_full_disk_has_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine) -> None:
+    store = settled(machine)
+    machine.disk.capacity_bytes = machine.disk.used_bytes() + 8_192
+    files = machine.files()
+
+    with pytest.raises(DiskFull):
+        store.drop_before(2 * SEGMENT)
+
+    assert (store.min_offset, machine.files()) == (0, files)
+    machine.disk.capacity_bytes += 1 << 20
+    assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
 
 
 def test_segments_that_somebody_else_dropped_are_hidden_from_the_queues_and_told_of_once(machine: Machine) -> None:

@@ -235,6 +235,19 @@ def test_nothing_is_prepared_from_the_reserve(store: Store, door: CrashingStorag
     assert store.ahead.wants_segment
 
 
+def test_a_prepared_segment_that_gives_its_room_is_gone_and_made_again(machine: Machine, store: Store) -> None:
+    store.ahead.prepare_segment()
+    store.ahead.zero()
+
+    store.ahead.give_room()
+
+    assert SPARE not in machine.files()
+    store.ahead.give_room()
+    assert store.ahead.prepare_segment()
+    roll(store)
+    assert store.end > SIZE
+
+
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_segment_that_cannot_be_made_ahead_is_made_when_it_is_needed(store: Store, door: CrashingStorage, call: int) -> None:
     door.heard.clear()

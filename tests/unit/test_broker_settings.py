@@ -69,3 +69,8 @@ def test_more_networks_than_a_nameserver_takes_are_refused() -> None:
 @pytest.mark.parametrize("address", ["a-0:10911", "10.0.0.1:10911", "[::1]:10911", "a-0.dittomq-a.svc.cluster.local:10911"])
 def test_an_address_that_nameservers_take_is_taken(address: str) -> None:
     assert refusal(f"advertise.default={address}", f"advertise_replication.vpc_2={address}") == ""
+
+
+def test_a_reserve_that_leaves_no_room_for_what_a_node_notes_is_refused() -> None:
+    assert refusal("store.reserve_bytes=0") == "--set: store.reserve_bytes: expected int >= 1048576, got 0"
+    assert refusal("store.reserve_bytes=1048576") == ""

@@ -9,7 +9,7 @@ import pytest
 
 from dittomq.broker.pinning import MAX_PINS, PinParts, Pins
 from dittomq.commitlog.retention import Hold
-from dittomq.errors import DittoError, OffsetOutOfRange, QueueFull, SessionEnded, StoreFailed
+from dittomq.errors import DiskFull, DittoError, OffsetOutOfRange, QueueFull, SessionEnded, StoreFailed
 from dittomq.offsets import PhysicalOffset
 from tests.support.audited_cluster import BytesStore
 from tests.support.lanes import InlineLane
@@ -153,6 +153,29 @@ def test_a_pin_that_ended_does_not_come_back_with_a_restart() -> None:
         node.start()
         await node.pins.load()
 
+        assert node.held() == []
+
+    play(story)
+
+
+def test_on_a_full_disk_pins_end_and_are_given_up_and_that_is_written_down_when_there_is_room() -> None:
+    async def story(node: Node) -> None:
+        await node.pins.pin("ended", None, 60)
+        given_up = await node.pins.pin("up", None, 600)
+        disk = node.machine.disk
+        disk.capacity_bytes = disk.used_bytes()
+        node.clock.now_s += 60
+
+        await node.pins.forget_ended()
+        assert await node.pins.unpin(given_up.pin_id)
+        with pytest.raises(DiskFull):
+            await node.pins.pin("new", None, 60)
+        assert node.held() == []
+
+        disk.capacity_bytes += 1 << 20
+        await node.pins.forget_ended()
+        node.start()
+        await node.pins.load()
         assert node.held() == []
 
     play(story)

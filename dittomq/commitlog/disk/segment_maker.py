@@ -93,6 +93,13 @@ class SegmentMaker:
             self._storage.sync_folder(FOLDER)  # the old name may come back: a start removes it
             self._named = made
 
+    def discard(self) -> None:
+        """Remove what is prepared."""
+        with self._lock:
+            if self._spare is _Spare.READY:
+                self._storage.unlink(_SPARE)
+                self._spare = _Spare.MISSING
+
     def close(self) -> None:
         """Remove what is prepared and make nothing any more."""
         with self._lock:

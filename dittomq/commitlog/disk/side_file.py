@@ -14,6 +14,8 @@ from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import DittoError
 
 FOLDER = "dittomq"
+ROOM_BYTES = 64 * 1024
+"""With less room on the disk no small file of ours is replaced that can wait."""
 _HEAD = struct.Struct(">4s4sHIQ")
 _MAGIC = b"DTMQ"
 _VERSION = 1
@@ -62,6 +64,14 @@ def load(storage: Storage, name: str, kind: bytes) -> bytes | None:
 def save(storage: Storage, name: str, kind: bytes, payload: bytes) -> None:
     """Durably replace `dittomq/<name>`."""
     replace_file(storage, f"{FOLDER}/{name}", seal(kind, payload))
+
+
+def save_if_room(storage: Storage, name: str, kind: bytes, payload: bytes) -> bool:
+    """Durably replace `dittomq/<name>`, which is small, unless the disk is full; whether that was done."""
+    has_room = storage.free_bytes() >= ROOM_BYTES
+    if has_room:
+        save(storage, name, kind, payload)
+    return has_room
 
 
 def load_json(storage: Storage, name: str, kind: bytes) -> Any | None:

@@ -118,6 +118,13 @@ class KeyIndex:
         last = self._filling[-1]
         return KeyMark(self._sizes, tuple(self._names), last.count, last.end)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What writing all that waits may take of the disk: each entry touches a page of the slots at most. Nobody adds meanwhile."""
+        filling = tuple(self._filling)  # another thread may be writing
+        waiting = sum(len(each.waiting) for each in filling)
+        return waiting * ENTRY.size + min(waiting * _PAGE_BYTES, len(filling) * self._sizes.slots * SLOT.size)
+
     def add(self, messages: Iterable[Keyed]) -> None:
         """Take in messages, in the order of the log."""
         for topic, position, store_ms, properties in messages:
