@@ -109,7 +109,10 @@ class Mender:
         return found.start, found.end
 
     async def repair(self, order: RepairOrder) -> RepairReport:
-        """Verify 256 MiB of the asked range at most, and try to mend what of it is damaged. Raises InvalidField, OffsetOutOfRange."""
+        """Verify 256 MiB at most of what the log has of the asked range, and try to mend what is damaged there.
+
+        Raises InvalidField, and OffsetOutOfRange when it has nothing of it.
+        """
         store = self._store
         if order.node != self._node:
             raise InvalidField("node", f'this is {self._node}, not "{order.node}"')
@@ -117,13 +120,16 @@ class Mender:
         start, end = (low if order.start is None else order.start), (high if order.end is None else order.end)
         if order.end is not None and end <= start:
             raise InvalidField("end_offset", f"{end:,} is not after start_offset {start:,}")
-        if not low <= start <= high:
+        if not 0 <= start <= high or (order.end is not None and end <= low):
             raise OffsetOutOfRange("byte", start, low, high)
-        at, stop = PhysicalOffset(start), min(end, high, start + REPAIR_BYTES)
+        start = max(start, low)  # of a range that was asked for piece by piece retention may have dropped a part
+        at, stop = start, min(end, high, start + REPAIR_BYTES)
         while at < stop:
             _, at = await self.verify(at, stop)
+            at, stop = max(at, store.min_offset), min(stop, store.flushed)  # retention may have gone by, or the end been cut
+        is_done = at >= min(end, high, store.flushed)
         outcomes = await self.mend(store.damage.within(start, max(at, start + 1)))
-        return RepairReport(PhysicalOffset(start), at, tuple(outcomes), is_done=at >= min(end, high))
+        return RepairReport(start, at, tuple(outcomes), is_done)
 
     async def mend(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
         """Try to mend each of these ranges of the register; what could be is durably off it when this returns."""

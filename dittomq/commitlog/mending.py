@@ -107,17 +107,22 @@ class Mending(ABC):
     def verify(self, start: int, end: int) -> Verified:
         """Verify what is flushed of the records that have a byte in [start, end); what is not whole is durably noted.
 
-        What the disk does not give counts as damaged. For any thread; to be called for a slice of a few megabytes at a time.
+        What the disk does not give counts as damaged. [start, start) is verified when `start` is not in the log, or is dropped
+        meanwhile. For any thread; to be called for a slice of a few megabytes at a time.
         """
         log, source, flushed = self._log, LegiblePages(self._log), self.flushed
+        nothing = Verified(PhysicalOffset(start), PhysicalOffset(start), ())
         if not log.min_offset <= start < min(end, flushed):
-            return Verified(PhysicalOffset(start), PhysicalOffset(start), ())
-        begin = start_before(source, start, log.min_offset, flushed)
-        at, found = self._damaged_from(source, begin, min(end, flushed))
-        lowest = max(log.min_offset, log.segment_of(start)[0])
-        if begin > lowest and self._widened(log, found) != self._damage:
-            begin = lowest  # a producer's body may have passed for the first start; this one is sure
-            at, found = self._damaged_from(source, begin, min(end, flushed))
+            return nothing
+        try:
+            begin = start_before(source, start, log.min_offset, flushed)
+            at, found = self._damaged_from(source, begin, min(end, flushed), flushed)
+            lowest = max(log.min_offset, log.segment_of(start)[0])
+            if begin > lowest and self._widened(log, found) != self._damage:
+                begin = lowest  # a producer's body may have passed for the first start; this one is sure
+                at, found = self._damaged_from(source, begin, min(end, flushed), flushed)
+        except OffsetOutOfRange:
+            return nothing
         if found:
             self._note(log, found)
         return Verified(PhysicalOffset(begin), PhysicalOffset(at), self._damage.within(begin, at))
@@ -201,13 +206,13 @@ class Mending(ABC):
         except NotRead as problem:  # a start refuses such a store, so the record was another one then
             return Scan([], problem.position, str(problem))
 
-    def _damaged_from(self, source: Source, at: int, stop: int) -> tuple[int, list[tuple[int, int]]]:
-        """What is not whole of the records from `at` on that begin below `stop`; and where they end."""
+    def _damaged_from(self, source: Source, at: int, stop: int, flushed: int) -> tuple[int, list[tuple[int, int]]]:
+        """What is not whole of the records from `at` on that begin below `stop`; and where they end. Raises OffsetOutOfRange."""
         found: list[tuple[int, int]] = []
         while at < stop:
-            scan = self._scan(source, at, self.flushed)
+            scan = self._scan(source, at, flushed)
             if scan.problem or scan.end == at:
-                again = skip_damage(source, self._seals, scan.end, self.flushed)
+                again = skip_damage(source, self._seals, scan.end, flushed)
                 found.append((scan.end, again))
                 at = again
             else:

@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from dittomq.broker.fetching import MAX_FETCHES, RangeServing
 from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, OutOfReach, QueueFull
@@ -16,8 +17,9 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 from tests.store.test_damage import HARMS, entries
 from tests.store.test_mending import rot
+from tests.support.failing_storage import CrashingFile, CrashingStorage
 from tests.support.lanes import InlineLane
-from tests.support.stores import Machine, filled, whole_log
+from tests.support.stores import SMALL, Machine, filled, whole_log
 
 
 def store_of(machine: Machine) -> Store:
@@ -217,6 +219,82 @@ def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPa
 
     assert at == store.flushed
     assert calls > 1
+
+
+class ShiftingDisk(CrashingStorage):
+    """Lets something happen at one read of the log: after so many others."""
+
+    reads_before = 0
+    meanwhile: Callable[[], object] | None = None
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        return ShiftingFile(super().open(path, create=create, readonly=readonly), path, self)
+
+
+class ShiftingFile(CrashingFile):
+    _storage: ShiftingDisk
+
+    def pread(self, length: int, offset: int) -> bytes:
+        if self._path.startswith("commitlog/") and self._storage.meanwhile is not None:
+            self._storage.reads_before -= 1
+            if self._storage.reads_before < 0:
+                happens, self._storage.meanwhile = self._storage.meanwhile, None
+                happens()
+        return super().pread(length, offset)
+
+
+def shifting(reads_before: int, shrink: Callable[[Store], object]) -> Store:
+    """A store whose log shrinks behind so many reads of it."""
+    machine = Machine(random.Random(1))
+    store_of(machine).close(clean=True)
+    disk = ShiftingDisk(machine.storage())
+    store = Store.open(disk, machine.options, chance=machine.chance, wall_ms=1_000)
+    store.persist_watermark(store.end, store.end, ())
+    disk.reads_before, disk.meanwhile = reads_before, lambda: shrink(store)
+    return store
+
+
+@pytest.mark.parametrize("verify_bytes", [5_000, 1 << 20])
+@pytest.mark.parametrize("reads_before", range(3))
+def test_a_repair_goes_on_where_the_log_begins_when_retention_overtakes_it(
+    verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", verify_bytes)
+    store = shifting(reads_before, lambda store: store.drop_before(2 * SMALL.segment_bytes))
+
+    report = repair(store, RepairOrder("a/1"))
+
+    assert store.min_offset == 2 * SMALL.segment_bytes
+    assert (report.start, report.end, report.is_done) == (0, store.flushed, True)
+    assert store.damaged == []
+
+
+@pytest.mark.parametrize("verify_bytes", [5_000, 1 << 20])
+@pytest.mark.parametrize("reads_before", range(3))
+def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
+    verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", verify_bytes)
+    store = shifting(reads_before, lambda store: store.cut(entries(whole_log(store))[3][0]))
+
+    report = repair(store, RepairOrder("a/1"))
+
+    assert store.flushed < SMALL.segment_bytes
+    assert report.is_done
+    assert store.damaged == []
+
+
+def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone_is_refused() -> None:
+    store = store_of(Machine(random.Random(1)))
+    store.persist_watermark(store.end, store.end, ())
+    store.drop_before(SMALL.segment_bytes)
+    begin = store.min_offset
+
+    report = repair(store, RepairOrder("a/1", PhysicalOffset(begin - 5), PhysicalOffset(begin + 5)))
+
+    assert (report.start, report.is_done) == (begin, True)
+    with pytest.raises(OffsetOutOfRange):
+        repair(store, RepairOrder("a/1", PhysicalOffset(begin - 5), begin))
 
 
 def test_a_repair_of_another_node_or_outside_the_log_is_refused() -> None:
