@@ -11,16 +11,24 @@ from dittomq.errors import InvalidField
 Span = tuple[int, int]
 
 
-def wrong_spans(node: str, run: str, history: Path = HISTORY) -> list[Span]:
+def wrong_spans(cluster: str, node: str, run: str, history: Path = HISTORY) -> list[Span]:
     """Bytes [start, end) of the records that the run found wrong on the node, in order, neighbours together.
 
     What differs in its group and cannot be blamed on any copy may be wrong on this one too.
 
-    `run` is its name, the beginning of one, or "last". Raises InvalidField, which names the runs that there are.
+    `run` is the name of one of the cluster's runs, the beginning of one, or "last". Raises InvalidField, which names those that there are,
+    or when the run did not look at the node's group or cannot be read.
     """
-    document = json.loads((history.parent / f"{_named(run, history)}.json").read_text(encoding="utf-8"))
+    broker = node.rpartition("/")[0]
+    try:
+        name = _named(cluster, run, history)
+        document = json.loads((history.parent / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidField("run", f"what that audit found cannot be read: {error}") from error
     merged: list[Span] = []
-    groups = [group for group in document["groups"] if group["broker"] == node.rpartition("/")[0]]
+    groups = [group for group in document["groups"] if group["broker"] == broker]
+    if not groups:
+        raise InvalidField("run", f'the audit {name} did not look at broker group "{broker}"')
     for start, end in sorted(span for group in groups for span in _spans(group, node)):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
@@ -40,21 +48,23 @@ def _spans(group: dict[str, Any], node: str) -> Iterator[Span]:
     yield from ((damage["start_offset"], damage["end_offset"]) for damage in group["damaged"] if damage["node"] == node)
 
 
-def _named(run: str, history: Path) -> str:
-    names = list(_names(history))
+def _named(cluster: str, run: str, history: Path) -> str:
+    names = list(_names(cluster, history))
     begun = [name for name in names if name.startswith(run.replace(":", "-"))]
     if run == "last" and names:
         return names[-1]
     if len(begun) != 1:
         known = ", ".join(names[-3:]) or "none yet"
-        raise InvalidField("run", f'"{run}" names {len(begun)} audits of {history.parent}; the newest are: {known}')
+        raise InvalidField("run", f'"{run}" names {len(begun)} audits of cluster {cluster} in {history.parent}; the newest are: {known}')
     return begun[0]
 
 
-def _names(history: Path) -> Iterator[str]:
-    """Runs, oldest first. A line that a crash cut off is left out."""
+def _names(cluster: str, history: Path) -> Iterator[str]:
+    """The cluster's runs, oldest first. A line that a crash cut off is left out."""
     for line in history.read_text(encoding="utf-8").splitlines() if history.exists() else ():
         try:
-            yield json.loads(line)["run"]
+            row = json.loads(line)
+            if row["cluster"] == cluster:
+                yield row["run"]
         except (ValueError, KeyError, TypeError):
             continue

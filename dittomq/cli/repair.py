@@ -11,10 +11,12 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
 from dittomq.cli.output import hint, printable, say, say_json
 from dittomq.copies import RangeOutcome
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, InvalidField, OffsetOutOfRange
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import Client
+
+_Span = tuple[int | None, int | None]
 
 _PROGRESS_BYTES = 1024 * 1024 * 1024
 
@@ -22,8 +24,10 @@ _PROGRESS_BYTES = 1024 * 1024 * 1024
 class NodeRepair:
     """What became of one node: how much was verified, what of it was damaged, and the error that ended it, None when nothing did."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, spans: Sequence[_Span]) -> None:
+        """`spans`: what of its log is to be verified."""
         self.node = node
+        self.spans = spans
         self.verified_bytes = 0
         self.ranges: list[RangeOutcome] = []
         self.error: DittoError | None = None
@@ -64,23 +68,28 @@ def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the comma
         raise typer.BadParameter("say --bytes or --run, not both", param_hint="--run")
     asked = _range(bytes_)
     with Client(nameserver_address(nameserver)) as mq:
-        names = [node] if node is not None else [each.name for each in mq.admin.list_brokers() if each.broker == broker]
-        if not names:
-            raise typer.BadParameter(f'"{broker}" is not registered with any nameserver; list them: dittomq cluster', param_hint="--broker")
-        repairs = [_repair(mq, name, [asked] if run is None else wrong_spans(name, run)) for name in names]
+        nodes = [each for each in mq.admin.list_brokers() if node == each.name or broker == each.broker]
+        if not nodes:
+            unknown = f'"{node or broker}" is not registered with any nameserver; list them: dittomq cluster'
+            raise typer.BadParameter(unknown, param_hint="--broker") if broker else InvalidField("node", unknown)
+        spans = {each.name: [asked] if run is None else wrong_spans(each.cluster, each.name, run) for each in nodes}
+        repairs = [_repair(mq, NodeRepair(name, wanted), may_be_gone=run is not None) for name, wanted in spans.items()]
     if len(repairs) == 1 and repairs[0].error is not None and not repairs[0].verified_bytes:
         raise repairs[0].error
     _show(repairs, json=json)
     return _exit(repairs)
 
 
-def _repair(mq: "Client", node: str, spans: Sequence[tuple[int | None, int | None]]) -> NodeRepair:
-    done = NodeRepair(node)
-    try:
-        for start, end in spans:
+def _repair(mq: "Client", done: NodeRepair, *, may_be_gone: bool) -> NodeRepair:
+    """Verify its spans, one after the other; one that is not in the log ends that unless it `may_be_gone`."""
+    for start, end in done.spans:
+        try:
             _repair_span(mq, done, start, end)
-    except DittoError as error:
-        done.error = error
+        except DittoError as error:
+            if not (may_be_gone and isinstance(error, OffsetOutOfRange)):
+                done.error = error
+                break
+            hint(f"{done.node}: bytes {start:,} to {end:,} are not in its log any more")
     return done
 
 
@@ -98,18 +107,30 @@ def _repair_span(mq: "Client", done: NodeRepair, start: int | None, end: int | N
             hint(f"{done.node}: {told:,} bytes verified, {len(done.ranges)} ranges damaged")
 
 
+def report_lines(done: NodeRepair) -> list[str]:
+    """What is printed of a node: its damaged ranges, its error, and how much of it is known to be whole now."""
+    lines = []
+    for found in done.ranges:
+        became = f"mended from {found.source}" if found.source else f"NOT MENDED: {found.problem}"
+        lines.append(f"bytes {found.start:,} to {found.end:,}  {became}")
+    if done.error is not None:
+        lines.append(f"FAILED  {done.error}")
+    verified = f"{done.verified_bytes:,} bytes verified"
+    if not done.spans:
+        lines.append("nothing was verified: that audit found nothing wrong on it")
+    elif done.ranges:
+        lines.append(f"{verified}, {len(done.ranges)} ranges were damaged, {len(done.left)} still are")
+    else:
+        lines.append(f"{verified}, nothing is damaged" if done.verified_bytes else verified)
+    return [printable(f"{done.node}  {line}") for line in lines]
+
+
 def _show(repairs: Sequence[NodeRepair], *, json: bool) -> None:
     if json:
         say_json({"nodes": [_document(each) for each in repairs]})
         return
-    for each in repairs:
-        for found in each.ranges:
-            became = f"mended from {found.source}" if found.source else f"NOT MENDED: {found.problem}"
-            say(printable(f"{each.node}  bytes {found.start:,} to {found.end:,}  {became}"))
-        if each.error is not None:
-            say(printable(f"{each.node}  FAILED  {each.error}"))
-        damaged = f"{len(each.ranges)} ranges were damaged, {len(each.left)} still are" if each.ranges else "nothing is damaged"
-        say(f"{each.node}  {each.verified_bytes:,} bytes verified, {damaged}")
+    for line in (line for each in repairs for line in report_lines(each)):
+        say(line)
 
 
 def _document(done: NodeRepair) -> dict[str, object]:
@@ -134,6 +155,6 @@ def _range(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
     first, dots, last = text.replace(",", "").partition("..")
-    if not dots or not first.isdigit() or not last.isdigit() or int(first) >= int(last):
+    if not (dots and text.isascii() and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         raise typer.BadParameter(f'"{text}" is no range of bytes; write 31457292812..31457293900', param_hint="--bytes")
     return int(first), int(last)

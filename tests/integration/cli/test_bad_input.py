@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.cli.last_audit import HISTORY
+from spark.audit import history
 from tests.integration.cli.conftest import Bench
 from tests.support.command_line import CommandLine, Ran
 
@@ -176,6 +178,20 @@ def test_a_hostile_topic_name_is_refused_and_makes_nothing(bench: Bench, name: s
     assert {topic["topic"] for topic in topics} <= {"orders", "bytes"}
 
 
+def test_a_repair_that_has_nothing_to_look_at_says_so_and_one_of_an_unknown_node_is_refused(bench: Bench) -> None:
+    group = {"broker": "a", "verdict": "PASS", "findings": [], "damaged": [], "low_offset": 0, "cut_offset": 9}
+    group |= {"compared_bytes": 9, "not_checked_bytes": 0}
+    times = {"started_time": "2026-11-20T02:00:00.000Z", "ended_time": "2026-11-20T02:31:00.000Z"}
+    run = {"run": "2026-11-20T02-00-00.000Z", "cluster": bench.cluster.settled().cluster, "verdict": "PASS", "exit_status": 0}
+    history.keep(bench.command.folder / HISTORY.parent, {**run, **times, "groups": [group]})
+
+    known, unknown = (bench.command.run("repair", node, "--run", "last") for node in ("a/1", "nonsense/7"))
+
+    assert (known.code, known.out) == (0, "a/1  nothing was verified: that audit found nothing wrong on it\n")
+    assert unknown.code == 1
+    assert '"nonsense/7" is not registered' in unknown.one_sentence()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -194,6 +210,7 @@ def test_a_hostile_topic_name_is_refused_and_makes_nothing(bench: Bench, name: s
         (("local", "status", "--pid", "b/0"), "b/0"),
         (("log", "digest", "absent", "-o", "x.dmd", "--bytes", "1-2"), "is no range"),
         (("audit", "compare", "orders.jsonl", "absent.dmd"), "orders.jsonl"),
+        (("repair", "a/1", "--bytes", "²..³"), "is no range"),
     ],
 )
 def test_wrong_usage_ends_with_64_and_names_what_is_wrong(bench: Bench, arguments: tuple[str, ...], said: str) -> None:

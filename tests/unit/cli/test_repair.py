@@ -1,0 +1,31 @@
+"""What `repair` says of a node."""
+
+from dittomq.cli.repair import NodeRepair, report_lines
+from dittomq.copies import RangeOutcome
+from dittomq.errors import OutOfReach
+from dittomq.offsets import PhysicalOffset
+
+EVERYTHING = [(None, None)]
+
+
+def test_a_node_is_called_whole_only_after_a_look_at_it() -> None:
+    looked, silent, spared = NodeRepair("a/0", EVERYTHING), NodeRepair("a/1", EVERYTHING), NodeRepair("a/2", [])
+    looked.verified_bytes = 1_000
+    silent.error = OutOfReach("a/1", "connection refused")
+
+    assert report_lines(looked) == ["a/0  1,000 bytes verified, nothing is damaged"]
+    assert report_lines(silent) == [f"a/1  FAILED  {silent.error}", "a/1  0 bytes verified"]
+    assert report_lines(spared) == ["a/2  nothing was verified: that audit found nothing wrong on it"]
+
+
+def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
+    done = NodeRepair("a/0", EVERYTHING)
+    done.verified_bytes = 5_000
+    done.ranges = [RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "a/1")]
+    done.ranges.append(RangeOutcome(PhysicalOffset(3_000), PhysicalOffset(4_000), "", "nobody has it"))
+
+    assert report_lines(done) == [
+        "a/0  bytes 1,000 to 2,000  mended from a/1",
+        "a/0  bytes 3,000 to 4,000  NOT MENDED: nobody has it",
+        "a/0  5,000 bytes verified, 2 ranges were damaged, 1 still are",
+    ]
