@@ -24,6 +24,7 @@ app = typer.Typer(name="audit", help="Prove that the copies are equal. Without a
 @app.callback(epilog=example("audit"))
 def default(context: typer.Context, nameserver: Nameserver = None) -> int | None:
     """Prove that the copies are equal. Without a command: run."""
+    context.obj = nameserver
     return _run(nameserver, []) if context.invoked_subcommand is None else None
 
 
@@ -33,7 +34,9 @@ def run(context: typer.Context, nameserver: Nameserver = None) -> int:
 
     Exit code: 0 all equal, otherwise the sum of 1 differs, 2 damaged, 16 incomplete; 64 usage, 128 broken off.
     """
-    return _run(nameserver, context.args)
+    source = context.get_parameter_source("nameserver")
+    is_said_here = source is not None and source.name == "COMMANDLINE"
+    return _run(nameserver if is_said_here else context.obj, context.args)
 
 
 @app.command(context_settings=_PASS_ON, epilog=example("audit show"))
@@ -71,8 +74,7 @@ def compare(
 
 
 def _run(nameserver: str | None, flags: list[str]) -> int:
-    # Any nameserver knows all brokers: one is enough.
-    return _job("run", "--nameserver", nameserver_address(nameserver).split(",")[0], *flags)
+    return _job("run", "--nameserver", nameserver_address(nameserver), *flags)
 
 
 def _job(*arguments: str) -> int:

@@ -1,5 +1,6 @@
 """Reads the copies of a cluster for comparison: who is registered, what each holds, digests and raw bytes of ranges."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -39,18 +40,16 @@ class CopyReader:
         self._channels = channels
         self._deadline_s = deadline_s
 
-    async def nodes(self, nameserver: str) -> list[NodeAddress]:
-        """All nodes that are registered, in the order of broker name and id."""
-        stub = naming_pb2_grpc.NameServerServiceStub(self._channels.to(nameserver))
-        found: list[NodeAddress] = []
-        token = ""
-        while True:
-            request = naming_pb2.ListBrokersRequest(page_size=PAGE_SIZE, page_token=token)
-            page = node_page(await call(stub.ListBrokers, request, who=f"nameserver {nameserver}", deadline_s=self._deadline_s))
-            found += [NodeAddress(node.broker, node.named_id, node.cluster, node.address) for node in page.nodes]
-            token = page.next_page_token
-            if not token:
-                return found
+    async def nodes(self, nameservers: str) -> list[NodeAddress]:
+        """All nodes that are registered, in the order of broker name and id.
+
+        `nameservers`: "host:port", several separated by commas: the first that answers is enough, since any knows all nodes.
+        """
+        *others, last = (each.strip() for each in nameservers.split(","))
+        for nameserver in others:
+            with contextlib.suppress(OutOfReach):
+                return await self._nodes_at(nameserver)
+        return await self._nodes_at(last)
 
     async def slaves_expected(self, node: NodeAddress) -> int:
         """How many slaves the node's configuration says its group has."""
@@ -109,3 +108,15 @@ class CopyReader:
             raise typed(error, node.name) from error
         if at != end:
             raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")
+
+    async def _nodes_at(self, nameserver: str) -> list[NodeAddress]:
+        stub = naming_pb2_grpc.NameServerServiceStub(self._channels.to(nameserver))
+        found: list[NodeAddress] = []
+        token = ""
+        while True:
+            request = naming_pb2.ListBrokersRequest(page_size=PAGE_SIZE, page_token=token)
+            page = node_page(await call(stub.ListBrokers, request, who=f"nameserver {nameserver}", deadline_s=self._deadline_s))
+            found += [NodeAddress(node.broker, node.named_id, node.cluster, node.address) for node in page.nodes]
+            token = page.next_page_token
+            if not token:
+                return found

@@ -88,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m spark.audit", description="Compare all copies of all broker groups, byte by byte.")
     commands = parser.add_subparsers(required=True, metavar="run|show")
     run = commands.add_parser("run", help="audit a cluster", description="Audit a cluster.")
-    run.add_argument("--nameserver", required=True, metavar="HOST:PORT", help="a nameserver of the cluster")
+    run.add_argument(
+        "--nameserver", required=True, metavar="HOST:PORT", help="a nameserver of the cluster, or several, separated by commas"
+    )
     run.add_argument("--broker", help="one broker group; default: all")
     run.add_argument("--forget", action="append", default=[], metavar="BROKER", help="a group that is gone for good; may be repeated")
     run.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder of audit.html and audit.json (default %(default)s)")

@@ -26,7 +26,7 @@ LAST_SURVEYS = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to audit: the cluster's nameserver "host:port", one broker group or all, and the pause before a second look."""
+    """What to audit: the cluster's nameservers "host:port", with commas between, one broker group or all, and the pause before a second look."""
 
     nameserver: str
     broker: str | None = None
@@ -52,7 +52,7 @@ class Runner(Protocol):
 
 
 def audit(settings: Settings, world: World, runner: Runner) -> RunResult:
-    """Audit a cluster. Raises OutOfReach when the nameserver does not answer."""
+    """Audit a cluster. Raises OutOfReach when no nameserver answers."""
     return asyncio.run(_audit(settings, world, runner))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dittomq.client.copies import CopyReader
 from dittomq.errors import InvalidField, OutOfReach, TopicNotFound
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
@@ -97,6 +98,7 @@ def test_nameservers_are_tried_in_turn(world: World) -> None:
         world.nodes["n0"].crash(Power.KILL)
 
         assert (await town.routes().route("orders")).nodes
+        assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(", ".join(town.nameservers))] == ["a/0"]
 
     play(world, story)
 
