@@ -62,6 +62,8 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         return _reader_has_gone() if ended.code else Exit.DONE  # 0: completion has answered the shell
     except Exception as error:  # noqa: BLE001  # the last resort: a sentence and 128 instead of a traceback
+        if isinstance(error, ExceptionGroup) and error.split(BrokenPipeError)[1] is None:  # a task group's, which typer does not look into
+            return _reader_has_gone()
         return _complain(
             f"internal error: {type(error).__name__}: {error}; run it again with DITTOMQ_DEBUG=1 and report what it prints", Exit.INTERNAL
         )

@@ -267,3 +267,10 @@ def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word(bench: Be
 
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out)["topic"] == "orders"
+
+
+@pytest.mark.parametrize("endless", ["consume orders --follow", "ha-status --watch"])
+def test_a_reader_that_has_gone_ends_a_command_that_has_no_end(bench: Bench, endless: str) -> None:
+    ran = bench.command.shell(f"set -o pipefail; dittomq {endless} | true", timeout_s=30)
+
+    assert (ran.code, ran.err) == (0, "")
