@@ -13,7 +13,16 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.output import hint, say, say_json
 from dittomq.cli.stored_message import message_document, message_line
-from dittomq.errors import DittoError, NotReady, OffsetOutOfRange, OutOfReach, QueueNotFound
+from dittomq.errors import (
+    CorruptRecord,
+    DittoError,
+    InvalidField,
+    MessageTooLarge,
+    NotReady,
+    OffsetOutOfRange,
+    OutOfReach,
+    QueueNotFound,
+)
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient, Page, Reader
@@ -24,11 +33,13 @@ _FOLLOW_WAIT_S = 20.0
 _AGAIN_AFTER_S = 1.0
 _PAGE_MESSAGES = 1_024
 _PAGE_BYTES = 1024 * 1024
+_BEYOND_ALL = 2**62
 _AWAY = (OutOfReach, NotReady)
+_ILLEGIBLE = (CorruptRecord, MessageTooLarge)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """What to read. `start`: earliest, latest, or an offset."""
 
     topic: str
@@ -37,12 +48,17 @@ class _Wanted:
     node: str | None
     follow: bool
 
+    @property
+    def first(self) -> int:
+        """The first offset to ask for."""
+        return self.start if isinstance(self.start, int) else 0
+
 
 class _EnoughError(Exception):
     """As many messages as were asked for have been printed."""
 
 
-class _Printer:
+class Printer:
     """Prints until it has printed enough."""
 
     def __init__(self, limit: int | None, *, json: bool) -> None:
@@ -95,61 +111,70 @@ def consume(  # noqa: PLR0913, PLR0917  # flags
     """Print messages: broker group, queue@offset, store time, keys, body.
 
     Reads queue after queue to its present end; with --follow all queues at once. Slaves serve while a master is away. Exit code 3
-    when no copy of some broker group answers; --follow waits for it.
+    when no copy of some broker group answers, or none has the next message of some queue whole; --follow waits for it.
     """
-    wanted = _Wanted(topic, _start(start), queue, node, follow or start == "latest")
-    return asyncio.run(_consume(nameserver_address(nameserver), wanted, _Printer(limit, json=json)))
+    wanted = Wanted(topic, _start(start), queue, node, follow or start == "latest")
+    return asyncio.run(_consume(nameserver_address(nameserver), wanted, Printer(limit, json=json)))
 
 
-async def _consume(nameserver: str, wanted: _Wanted, printer: _Printer) -> int:
+async def _consume(nameserver: str, wanted: Wanted, printer: Printer) -> int:
     from dittomq.client import AsyncClient
 
     async with AsyncClient(nameserver) as mq:
-        queues = await _queues(mq, wanted)
-        try:
-            if wanted.follow:
-                await _read_at_once(mq, queues, wanted, printer)
-            else:
-                return await _read_in_turn(mq, queues, wanted, printer)
-        except _EnoughError:
-            pass
+        return await print_messages(mq, wanted, printer)
+
+
+async def print_messages(mq: "AsyncClient", wanted: Wanted, printer: Printer) -> int:
+    """Print what is wanted; returns the exit code."""
+    queues = await _queues(mq, wanted)
+    try:
+        if wanted.follow:
+            await _read_at_once(mq, queues, wanted, printer)
+        else:
+            return await _read_in_turn(mq, queues, wanted, printer)
+    except _EnoughError:
+        pass
     return Exit.DONE
 
 
-async def _read_at_once(mq: "AsyncClient", queues: _Queues, wanted: _Wanted, printer: _Printer) -> None:
+async def _read_at_once(mq: "AsyncClient", queues: _Queues, wanted: Wanted, printer: Printer) -> None:
     """Read for ever, or until one queue has printed enough or cannot be read; raises why."""
     first: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
             for broker, queue in queues:
-                tasks.create_task(_follow(_reader(mq, broker, queue, wanted), broker, wanted, printer))
+                tasks.create_task(_follow(_reader(mq, broker, queue, wanted), (broker, queue), wanted, printer))
     except* (_EnoughError, DittoError) as ended:
         first = ended.exceptions[0]
     if first is not None:
         raise first
 
 
-async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: _Wanted, printer: _Printer) -> int:
-    """Read every queue that can be read; a group whose copies are all away is left out, and named."""
+async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: Wanted, printer: Printer) -> int:
+    """Read every queue as far as it can be read; a group whose copies are all away is left out, and named."""
     away: dict[str, DittoError] = {}
+    all_legible = True
     for broker, queue in queues:
         if broker in away:
             continue
         try:
-            await _read(_reader(mq, broker, queue, wanted), broker, wanted, printer)
+            all_legible &= await _read(_reader(mq, broker, queue, wanted), (broker, queue), wanted, printer)
         except _AWAY as silent:
             away[broker] = silent
-    if len(away) == len({broker for broker, _ in queues}):
+    if away and len(away) == len({broker for broker, _ in queues}):
         raise next(iter(away.values()))
     for broker, problem in away.items():
         hint(f"{broker} is not read to its end: {problem}")
-    return Exit.PARTLY if away else Exit.DONE
+    return Exit.DONE if all_legible and not away else Exit.PARTLY
 
 
-async def _queues(mq: "AsyncClient", wanted: _Wanted) -> _Queues:
+async def _queues(mq: "AsyncClient", wanted: Wanted) -> _Queues:
     queues = await mq.queues(wanted.topic)
     if wanted.node is not None:
+        groups = ", ".join(sorted({broker for broker, _ in queues}))
         queues = [(broker, queue) for broker, queue in queues if broker == wanted.node.partition("/")[0]]
+        if not queues:
+            raise InvalidField("node", f'"{wanted.node}" is of no broker group that has topic "{wanted.topic}"; those are: {groups}')
     if wanted.queue is None:
         return queues
     chosen = [(broker, queue) for broker, queue in queues if queue == wanted.queue]
@@ -158,49 +183,79 @@ async def _queues(mq: "AsyncClient", wanted: _Wanted) -> _Queues:
     return chosen
 
 
-def _reader(mq: "AsyncClient", broker: str, queue: int, wanted: _Wanted) -> "Reader":
+def _reader(mq: "AsyncClient", broker: str, queue: int, wanted: Wanted) -> "Reader":
     return mq.reader(wanted.topic, queue, broker=broker, node=wanted.node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
 
 
-async def _read(reader: "Reader", broker: str, wanted: _Wanted, printer: _Printer) -> None:
-    """Print a queue to its present end."""
-    offset, end = await _bounds(reader, wanted)
-    while offset < end:
-        page = await reader.pull(offset)
-        printer.show(broker, page)
-        if page.next_offset == offset:
-            return
-        offset = page.next_offset
+async def _read(reader: "Reader", queue: tuple[str, int], wanted: Wanted, printer: Printer) -> bool:
+    """Print a queue to its present end, or up to a message that nobody has whole, which is named; whether there was none."""
+    offset = wanted.first
+    try:
+        offset, end = await _bounds(reader, wanted)
+        while offset < end:
+            page = await reader.pull(offset)
+            printer.show(queue[0], page)
+            if page.next_offset == offset:
+                break
+            offset = page.next_offset
+    except _ILLEGIBLE as problem:
+        _name_illegible(queue, offset, problem)
+        return False
+    return True
 
 
-async def _follow(reader: "Reader", broker: str, wanted: _Wanted, printer: _Printer) -> None:
-    """Print a queue for ever; while no copy answers, wait for one."""
+async def _follow(reader: "Reader", queue: tuple[str, int], wanted: Wanted, printer: Printer) -> None:
+    """Print a queue for ever; wait for a copy that answers, and for one that has the next message whole."""
     offset: int | None = None
+    illegible: int | None = None
     while True:
         try:
             if offset is None:
                 offset, _ = await _bounds(reader, wanted)
             page = await reader.pull(offset, wait_s=_FOLLOW_WAIT_S)
         except _AWAY as silent:
-            printer.away(broker, silent)
+            printer.away(queue[0], silent)
+            await asyncio.sleep(_AGAIN_AFTER_S)
+        except _ILLEGIBLE as problem:
+            at = wanted.first if offset is None else offset
+            if illegible != at:
+                _name_illegible(queue, at, problem)
+            illegible = at
             await asyncio.sleep(_AGAIN_AFTER_S)
         else:
-            printer.show(broker, page)
+            printer.show(queue[0], page)
             offset = page.next_offset
 
 
-async def _bounds(reader: "Reader", wanted: _Wanted) -> tuple[int, int]:
-    """Where to begin, and the queue's present end where the reader reads; raises OffsetOutOfRange for a start outside the queue."""
+def _name_illegible(queue: tuple[str, int], offset: int, problem: DittoError) -> None:
+    broker, number = queue
+    hint(f"{broker} is not read from {number}@{offset} on: {problem}; to pass it over: --queue {number} --from {offset + 1}")
+
+
+async def _bounds(reader: "Reader", wanted: Wanted) -> tuple[int, int]:
+    """Where to begin, and the queue's present end where the reader reads.
+
+    Raises OffsetOutOfRange for a start outside the queue, and why the message there cannot be had.
+    """
     try:
-        page = await reader.pull(0)
-    except OffsetOutOfRange as range_error:
-        first, end = range_error.start, range_error.end
-    else:
-        first, end = page.min_offset, page.max_offset
+        first, end = await _range(reader, wanted.first)
+    except _ILLEGIBLE:
+        if wanted.start != "latest":
+            raise
+        first, end = await _range(reader, _BEYOND_ALL)  # no message is read there
     start = wanted.start if isinstance(wanted.start, int) else {"earliest": first, "latest": end}[wanted.start]
     if not first <= start <= end:
         raise OffsetOutOfRange("queue offset", start, first, end)
     return start, end
+
+
+async def _range(reader: "Reader", offset: int) -> tuple[int, int]:
+    """Where the queue begins and ends; the message at `offset`, if there is one, must be whole."""
+    try:
+        page = await reader.pull(offset)
+    except OffsetOutOfRange as outside:
+        return outside.start, outside.end
+    return page.min_offset, page.max_offset
 
 
 def _start(text: str) -> Literal["earliest", "latest"] | int:

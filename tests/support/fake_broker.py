@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections import deque
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, NotMaster, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, TopicNotFound
+from dittomq.errors import CorruptRecord, DittoError, NotMaster, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, TopicNotFound
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullStatus
@@ -120,6 +121,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.publish_error: DittoError | None = None  # what Publish says of what it has stored
         self.pulls: list[pb.PullRequest] = []
         self.pull_error: Refused | None = None
+        self.damaged: set[tuple[int, int]] = set()  # queue and offset of messages that are not whole here
         self.readable = 1 << 40  # messages
         self.topics: dict[str, admin_pb2.Topic] = {}
 
@@ -241,6 +243,10 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         if order.offset > len(queue):
             raise OffsetOutOfRange("queue offset", order.offset, 0, len(queue))
         page = queue[order.offset : order.offset + order.max_messages]
+        whole = list(itertools.takewhile(lambda one: (one.message.queue, one.queue_offset) not in self.damaged, page))
+        if page and not whole:
+            raise CorruptRecord(self.name, page[0].number * RECORD_BYTES, "its checksum is wrong")
+        page = whole
         state = PullStatus.FOUND if page else PullStatus.NO_NEW_MESSAGE
         if order.at_least is not None and order.at_least.end > min(self.readable, len(self.log.placed)) * RECORD_BYTES:
             state, page = PullStatus.BEHIND, []

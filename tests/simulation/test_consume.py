@@ -1,0 +1,101 @@
+"""`consume` among copies of which none has some message whole, in virtual time."""
+
+import asyncio
+
+import pytest
+
+from dittomq.cli.consume import Printer, Wanted, print_messages
+from dittomq.cli.exits import Exit
+from dittomq.client import AsyncClient
+from dittomq.errors import InvalidField, OffsetOutOfRange
+from tests.simulation.client_town import ClientTown
+
+
+async def fill(mq: AsyncClient) -> None:
+    """Three messages, "queue@offset", in each of the first two queues of group a."""
+    async with mq.producer() as orders:
+        for queue, offset in [(queue, offset) for queue in (0, 1) for offset in range(3)]:
+            await orders.publish("orders", f"{queue}@{offset}", queue=queue)
+
+
+def printed(output: str) -> list[str]:
+    """The bodies of what was printed."""
+    return [line.split()[-1] for line in output.splitlines()]
+
+
+@pytest.mark.parametrize(("damaged", "left"), [(0, []), (1, ["0@0"])])
+def test_a_damaged_message_ends_its_queue_and_no_other_and_is_named(
+    damaged: int, left: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for broker in town.brokers.values():
+            broker.damaged.add((0, damaged))
+
+        code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(None, json=False))
+
+        assert code == Exit.PARTLY
+
+    ClientTown().play(story)
+    said = capsys.readouterr()
+    assert printed(said.out) == [*left, "1@0", "1@1", "1@2"]
+    [named] = said.err.splitlines()
+    assert named.startswith(f"a is not read from 0@{damaged} on: ")
+    assert named.endswith(f"--queue 0 --from {damaged + 1}")
+
+
+def test_a_damaged_first_message_is_passed_over_when_the_start_lies_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for broker in town.brokers.values():
+            broker.damaged.add((0, 0))
+
+        assert await print_messages(mq, Wanted("orders", 1, 0, None, follow=False), Printer(None, json=False)) == Exit.DONE
+        with pytest.raises(OffsetOutOfRange):
+            await print_messages(mq, Wanted("orders", 4, 0, None, follow=False), Printer(None, json=False))
+
+    ClientTown().play(story)
+    assert printed(capsys.readouterr().out) == ["0@1", "0@2"]
+
+
+def test_who_follows_waits_for_a_damaged_message_and_reads_the_other_queues_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for broker in town.brokers.values():
+            broker.damaged.add((0, 1))
+        following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", None, None, follow=True), Printer(6, json=False)))
+        await asyncio.sleep(30)
+        meanwhile = capsys.readouterr()
+        town.master.damaged.clear()
+
+        assert await following == Exit.DONE
+        assert sorted(printed(meanwhile.out)) == ["0@0", "1@0", "1@1", "1@2"]
+        assert len(meanwhile.err.splitlines()) == 1
+
+    ClientTown().play(story)
+    assert printed(capsys.readouterr().out) == ["0@1", "0@2"]
+
+
+def test_who_begins_at_the_latest_message_is_not_kept_from_it_by_a_damaged_first_one(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for broker in town.brokers.values():
+            broker.damaged.add((0, 0))
+        following = asyncio.create_task(print_messages(mq, Wanted("orders", "latest", 0, None, follow=True), Printer(1, json=False)))
+        await asyncio.sleep(1)
+        async with mq.producer() as orders:
+            await orders.publish("orders", "new", queue=0)
+
+        assert await following == Exit.DONE
+
+    ClientTown().play(story)
+    assert printed(capsys.readouterr().out) == ["new"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_groups(*, follow: bool) -> None:
+    async def story(_: ClientTown, mq: AsyncClient) -> None:
+        with pytest.raises(InvalidField, match="those are: a, b"):
+            await print_messages(mq, Wanted("orders", "earliest", None, "z/9", follow), Printer(None, json=False))
+
+    ClientTown(groups=("a", "b")).play(story)
