@@ -60,7 +60,7 @@ def publish(  # noqa: PLR0913, PLR0917  # flags
     """
     recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None)
     order = _Order(nameserver_address(nameserver), recipe, ack, seconds(timeout))
-    tally = Tally()
+    tally = Tally(ack)
     with ExitStack() as stack:
         lines = _open(file, stack)
         total = _check(recipe, lines)

@@ -8,6 +8,7 @@ from dittomq.errors import DittoError, LevelNotReached, OutcomeUnknown
 from dittomq.message import Ack, CopyState, PutStatus, Receipt
 
 _REACHED = {
+    None: "as asked",
     Ack.MASTER_RECEIVED: "written by the master",
     Ack.MASTER_FLUSHED: "flushed by the master",
     Ack.REPLICA_RECEIVED: "received by {copies} or more copies",
@@ -19,7 +20,10 @@ Outcome = Receipt | DittoError
 
 @dataclass(slots=True)
 class Tally:
-    """Counts outcomes; `first_error` is the first reason why something is not as asked."""
+    """Counts outcomes; `first_error` is the first reason why something is not as asked.
+
+    `asked`: the level that holds for every message that reached its own; before the first, the one asked for, None for the groups' own.
+    """
 
     asked: Ack | None = None
     reached: int = 0
@@ -55,7 +59,7 @@ class Tally:
 
     def summary(self, seconds: float) -> str:
         """The line that is printed when all is done."""
-        reached = _REACHED[self.asked or Ack.REPLICA_FLUSHED].format(copies=self.fewest_copies or 1)
+        reached = _REACHED[self.asked].format(copies=self.fewest_copies or 1)
         counts = (
             f"{self.stored:,} stored · {self.reached:,} {reached} · {self.weaker:,} weaker · "
             f"{self.not_stored:,} not stored · {self.unknown:,} unknown"
@@ -88,7 +92,7 @@ class Tally:
             self._note(LevelNotReached(receipt))
             self.weaker += 1
             return
-        self.asked = receipt.asked
+        self.asked = receipt.asked if self.asked is None else _in_both(self.asked, receipt.asked)
         self.reached += 1
         flushed_only = receipt.asked is Ack.REPLICA_FLUSHED
         copies = sum(not flushed_only or copy.state is CopyState.FLUSHED for copy in receipt.copies)
@@ -96,3 +100,10 @@ class Tally:
 
     def _note(self, error: DittoError) -> None:
         self.first_error = self.first_error or error
+
+
+def _in_both(one: Ack, other: Ack) -> Ack:
+    """What holds for messages of either level. What enough copies have flushed the master itself need not have flushed."""
+    if one is other:
+        return one
+    return Ack.REPLICA_RECEIVED if {one, other} == {Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED} else Ack.MASTER_RECEIVED

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dittomq.cli.exits import Exit
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.cli.tally import Outcome, Tally
@@ -56,6 +58,34 @@ def test_the_fewest_copies_of_all_messages_are_named() -> None:
 def test_a_lower_level_is_named_as_what_it_is() -> None:
     assert "1 written by the master" in tally(replace(STORED, asked=Ack.MASTER_RECEIVED)).summary(1.0)
     assert "1 received by 3 or more copies" in tally(replace(STORED, asked=Ack.REPLICA_RECEIVED)).summary(1.0)
+
+
+WRITTEN = replace(STORED, asked=Ack.MASTER_RECEIVED, copies=(Copy("b/0", CopyState.RECEIVED),), broker="b")
+ON_DISK = replace(STORED, asked=Ack.MASTER_FLUSHED, copies=(Copy("b/0", CopyState.FLUSHED),), broker="b")
+HELD = replace(STORED, asked=Ack.REPLICA_RECEIVED)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (STORED, WRITTEN, "2 written by the master"),
+        (ON_DISK, WRITTEN, "2 written by the master"),
+        (ON_DISK, STORED, "2 written by the master"),
+        (HELD, STORED, "2 received by 2 or more copies"),
+    ],
+)
+def test_of_groups_with_other_levels_only_what_holds_for_every_message_is_said(one: Receipt, other: Receipt, said: str) -> None:
+    assert said in tally(one, other).summary(1.0)
+    assert said in tally(other, one).summary(1.0)
+    assert tally(one, other).document()["asked"] == tally(other, one).document()["asked"]
+
+
+def test_where_nothing_is_stored_no_level_is_named_but_the_one_that_was_asked_for() -> None:
+    asked = Tally(Ack.MASTER_FLUSHED)
+    asked.add(REFUSED)
+
+    assert "0 stored · 0 flushed by the master" in asked.summary(1.0)
+    assert "0 stored · 0 as asked" in tally(REFUSED).summary(1.0)
 
 
 def test_weaker_than_asked_counts_as_stored_and_ends_with_3() -> None:
