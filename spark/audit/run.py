@@ -26,7 +26,7 @@ LAST_SURVEYS = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to audit: the cluster's nameservers "host:port", with commas between, one broker group or all, and the pause before a second look."""
+    """What to audit: the nameservers "host:port", with commas between, one broker group or all, and the pause before a second look."""
 
     nameserver: str
     broker: str | None = None
