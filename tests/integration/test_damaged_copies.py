@@ -287,13 +287,16 @@ def test_dittomq_repair_finds_cold_damage_and_fetches_it_from_another_copy_while
 ) -> None:
     group.cluster.wait_in_sync()
     victims = {name: some_records(group, segment, 1)[0] for name, segment in (("a/1", 0), (MASTER, 1))}
-    eventually(lambda: all_proven(group), "heartbeats have proven what is to be damaged: they would find it, too")
-    for name, victim in victims.items():
-        flip(group.cluster.data_dir(name), victim.physical_offset + victim.size // 2)
     commands, at = CommandLine(tmp_path), ("--nameserver", group.cluster.nameserver)
 
+    def harm(name: str) -> None:
+        eventually(lambda: all_proven(group), "heartbeats have proven what is to be damaged: they would find it, too")
+        flip(group.cluster.data_dir(name), victims[name].physical_offset + victims[name].size // 2)
+
+    harm("a/1")
     around = commands.run("repair", "a/1", "--bytes", f"{SEGMENT_BYTES}..{2 * SEGMENT_BYTES}", *at)
     slave = commands.run("repair", "a/1", "--json", *at)
+    harm(MASTER)  # only now: what a/1 has found lets all behind it be compared again
     everybody = commands.run("repair", "--broker", "a", *at)
 
     assert (around.code, "nothing is damaged" in around.out) == (0, True), around
