@@ -26,12 +26,13 @@ def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
     return Verified(PhysicalOffset(min(int(number), end)), master) if number.isdecimal() and master else Verified()
 
 
-def save_verified(storage: Storage, verified: Verified) -> None:
-    """Write it down, durably. On a full disk it is forgotten: what stood there may not be true any more."""
+def save_verified(storage: Storage, verified: Verified) -> bool:
+    """Write it down, durably. Whether there was room: on a full disk it is forgotten, what stood there may not be true any more."""
     if storage.free_bytes() < side_file.ROOM_BYTES:
         forget_verified(storage)
-    else:
-        replace_file(storage, _PATH, f"{verified.end} {verified.master}".encode())
+        return False
+    replace_file(storage, _PATH, f"{verified.end} {verified.master}".encode())
+    return True
 
 
 def forget_verified(storage: Storage) -> None:

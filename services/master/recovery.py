@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 _TICK_S = 0.25
 _ROOM_S = 1.0
+_TABLES_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +159,14 @@ class Recovery:
     async def _take_tables(self, peers: Peers) -> None:
         """Take the tables of whoever was heard, where they are newer: slaves without messages may know topics."""
         for address in self._leadership.heard_addresses():
+            self.waiting_for = f"the tables of {address}"
             try:
-                await peers.take_tables(address)
+                async with asyncio.timeout(None if self._own.stopped.lacks_most else _TABLES_S):
+                    await peers.take_tables(address)
                 if self._own.stopped.lacks_most:
                     await peers.take_degraded(address)
-            except OutOfReach as problem:
-                log.warning("tables_not_taken", node=self._own.node, source=address, problem=str(problem))
+            except (OutOfReach, TimeoutError) as problem:
+                log.warning("tables_not_taken", node=self._own.node, source=address, problem=str(problem) or f"silent for {_TABLES_S:g} s")
 
     async def _take_over(self, plan: TakeOver, peers: Peers) -> None:
         """Copy the slave's tables and tail, durably. A copy that breaks off leaves whole records and is asked for again."""

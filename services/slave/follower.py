@@ -124,11 +124,6 @@ class Follower:
         return self._heard.epoch
 
     @property
-    def verified(self) -> PhysicalOffset:
-        """Up to here this copy was proven equal to its master's."""
-        return self._own.verified
-
-    @property
     def newest(self) -> Replica:
         """What this node stands with among its peers: the store that its hello describes, whose acks count."""
         return self.resync.replica or self._own
@@ -292,6 +287,7 @@ class Follower:
             if self.master_end is not None:
                 self.master_ends.mark(self.master_end, self._parts.clock.monotonic())
             await self._own.look_after()
+            await self.degraded.look_after()
             self._review()
 
     def _review(self) -> None:

@@ -192,21 +192,22 @@ class SlaveNode:
 
     def _own_view(self) -> NodeView:
         """How far this copy, or the one that is made anew, is; behind its master only while it hears where that one's log ends."""
-        follower, now = self._follower, self._parts.clock.monotonic()
-        received, flushed, end = follower.newest.copy.received, follower.newest.copy.flushed, follower.master_end
+        follower, newest, now = self._follower, self._follower.newest, self._parts.clock.monotonic()
+        received, flushed, end = newest.copy.received, newest.copy.flushed, follower.master_end
+        readable = follower.readable().end if follower.resync.replica is None else min(flushed, newest.confirmed)
         return NodeView(
             self._config.name,
             "slave",
             follower.resync.progress or follower.state,
             received=received,
             flushed=flushed,
-            applied=follower.applied,
+            applied=newest.applied,
             received_lag_bytes=None if end is None else max(0, end - received),
             flushed_lag_bytes=None if end is None else max(0, end - flushed),
-            applied_lag_bytes=max(0, follower.readable().end - follower.applied),
+            applied_lag_bytes=max(0, readable - newest.applied),
             received_lag_s=None if end is None else follower.master_ends.lag_s(received, end, now),
             flushed_lag_s=None if end is None else follower.master_ends.lag_s(flushed, end, now),
-            proven_equal=follower.verified or None,
+            proven_equal=newest.verified or None,
             since_ms=follower.since_ms,
             last_drop_reason=follower.problem,
             last_drop_ms=follower.problem_ms,

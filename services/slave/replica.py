@@ -48,7 +48,8 @@ class Replica:
         self.store = parts.store
         self.copy = CopyLog(parts.store, parts.store_lane, parts.sync_lane, sync_each_group=not self.flushes_late)
         self.confirmed = PhysicalOffset(min(parts.store.confirmed_at_start, parts.store.end))
-        self._verified = self._verified_kept = Verified()
+        self._verified = Verified()
+        self._verified_kept: Verified | None = None  # what is written down; None: nothing, a full disk did not take it
         self._doubted: PhysicalOffset | None = None  # damage that was found, and that the master has not been told of
         self._differs: Range | None = None  # what was last found to be another than the master's, until it is cut or proven
         self._beginning: Beginning | DittoError | None = None  # where the master's log begins, or why that is not known
@@ -121,8 +122,8 @@ class Replica:
         end = self.verified if noted is None else min(self.verified, noted)
         self._verified = verified = replace(self._verified, end=end)
         if verified != self._verified_kept:
-            await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
-            self._verified_kept = verified
+            is_kept = await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
+            self._verified_kept = verified if is_kept else None
 
     async def describe(self, own_address: str, heard: Opening) -> Hello:
         """Who this slave is, where it serves ranges, the newest epoch that it was told of, and what this store holds now."""

@@ -18,12 +18,14 @@ from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.degraded import Degraded, DegradedRange
 from dittomq.replication.events import Chunk, Heartbeat, Hello, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from services.brokerage import Lanes
 from services.slave.config import SlaveConfig
 from services.slave.follower import Callers, Follower, FollowerParts
 from services.slave.replica import Replica, ReplicaParts
 from services.slave.resync import ResyncParts
+from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.scripted_master import ScriptedMaster
@@ -194,7 +196,7 @@ def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended_it_at
             await flushed(master, size)
             master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
             await digested(master)
-            proven = slave.verified
+            proven = slave.newest.verified
             [store] = slave.stores()
             machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), second + 60, machine.chance)
             assert store.verify(second, second + 1).damaged == ((second, third),)
@@ -209,6 +211,30 @@ def test_what_was_damaged_is_proven_no_more_though_another_copy_has_mended_it_at
     second = next_border(0)
     third = next_border(second)
     assert run(story()) == (size, second, second)
+
+
+def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room() -> None:
+    degraded = (DegradedRange(at(100), at(200), 7, 3),)
+
+    async def story() -> tuple[int, Degraded]:
+        machine = Machine(random.Random(5))
+        async with following(machine) as (master, slave):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+            await flushed(master, size)
+            machine.disk.capacity_bytes = machine.disk.used_bytes()
+            await slave.degraded.learn(degraded, at(0))
+            master.say(Heartbeat(Epoch(1), at(size), at(0), RangeDigest(at(0), at(size), chain_digest(MASTERS, 0, size)), None))
+            await digested(master)
+            await asyncio.sleep(1)
+            machine.disk.capacity_bytes = BOUNDLESS
+            await asyncio.sleep(1)
+        machine.kill()
+        async with following(machine) as (master, slave):
+            return (await hello(master)).verified_equal, slave.degraded.ranges
+
+    size = SMALL.segment_bytes
+    assert run(story()) == (size, degraded)
 
 
 def test_damage_before_a_probed_range_is_no_reason_to_answer_no_probe() -> None:
