@@ -18,7 +18,7 @@ Known = Callable[[], Sequence[tuple[str, str]]]
 
 def make_mender(config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: Lanes, channels: Channels) -> Callable[[Known], Mender]:
     """A mender that asks whom the node knows, and whom the nameservers do."""
-    routes = RouteCache(config.node.nameservers, channels, doors.clock)
+    routes = RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster)
 
     def of(known: Known) -> Mender:
         peers = GroupPeers(

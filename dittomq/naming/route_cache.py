@@ -35,13 +35,25 @@ class _Entry:
 
 
 class RouteCache:
-    """Routes of one cluster. Nameservers are tried in turn, beginning with the one that answered last."""
+    """Routes of one cluster. Nameservers are tried in turn, beginning with the one that answered last.
 
-    def __init__(self, nameservers: Sequence[str], channels: Channels, clock: Clock, network: str = DEFAULT_NETWORK) -> None:
+    `cluster` None: that of the first answer. What nameservers of another cluster say is no answer.
+    """
+
+    def __init__(
+        self,
+        nameservers: Sequence[str],
+        channels: Channels,
+        clock: Clock,
+        network: str = DEFAULT_NETWORK,
+        *,
+        cluster: str | None = None,
+    ) -> None:
         self._nameservers = list(nameservers)
         self._channels = channels
         self._clock = clock
         self._network = network
+        self._cluster = cluster
         self._entries: dict[str, _Entry] = {}
 
     async def route(self, topic: str, max_age_s: float = 30.0) -> Route:
@@ -75,7 +87,7 @@ class RouteCache:
         while True:
             tries -= 1
             try:
-                lists = await self._ask(self._all_pages, lambda _: False)
+                lists = await self._ask(self._all_pages, lambda _: False, lambda nodes: nodes[0].cluster if nodes else None)
             except VersionChanged:
                 if not tries:
                     raise
@@ -100,7 +112,7 @@ class RouteCache:
             return wire.route(topic, response)
 
         try:
-            routes = await self._ask(ask, lambda route: _is_whole(route, known))
+            routes = await self._ask(ask, lambda route: _is_whole(route, known), attrgetter("cluster"))
         except DittoError as error:
             return error
         if known is not None and all(route.unsettled for route in routes):
@@ -129,7 +141,9 @@ class RouteCache:
     def _stub(self, nameserver: str) -> Any:
         return self._channels.stub(NameServerServiceStub, nameserver)
 
-    async def _ask(self, question: Callable[[str, float], Awaitable[T]], is_enough: Callable[[T], bool]) -> list[T]:
+    async def _ask(
+        self, question: Callable[[str, float], Awaitable[T]], is_enough: Callable[[T], bool], cluster_of: Callable[[T], str | None]
+    ) -> list[T]:
         """Answers up to one that is enough, at least one; each question comes with its deadline.
 
         A nameserver that knows no such topic, or not enough of it, may not have heard yet: the others are asked too, with less patience.
@@ -141,6 +155,7 @@ class RouteCache:
         for nameserver in sorted(self._nameservers, key=self._channels.backs_off):
             try:
                 answer = await question(nameserver, _SECOND_OPINION_S if answers else _CALL_DEADLINE_S)
+                self._check_cluster(nameserver, cluster_of(answer))
             except TopicNotFound as error:
                 unknown = error
             except OutOfReach as error:
@@ -157,6 +172,11 @@ class RouteCache:
             raise unknown or silence or OutOfReach("any nameserver", "none is configured")
         self._prefer(next(iter(answers)))
         return list(answers.values())
+
+    def _check_cluster(self, nameserver: str, cluster: str | None) -> None:
+        self._cluster = self._cluster or cluster
+        if cluster and cluster != self._cluster:
+            raise OutOfReach(_who(nameserver), f'it is of cluster "{cluster}", not "{self._cluster}"')
 
     def _prefer(self, nameserver: str) -> None:
         if self._nameservers[0] != nameserver:

@@ -173,7 +173,7 @@ class Master:
 
     def _handover(self, node: MasterNode, parts: NodeParts, lanes: Lanes, reach: "_Reach") -> Handover:
         replicas = RemoteReplicas(reach.channels, self._config.node.cluster, self._config.node.broker)
-        routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock)
+        routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock, cluster=self._config.node.cluster)
         changed = reach.changes.changed
         return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, reach.place, changed))
 

@@ -175,7 +175,7 @@ class Slave:
             node=node,
             follower=bound.follower,
             addresses=bound.addresses,
-            routes=RouteCache(config.node.nameservers, channels, doors.clock),
+            routes=RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster),
             replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
             place=place,
             pull_tables=bound.parts.puller.pull_once,

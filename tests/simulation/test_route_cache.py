@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from dittomq.client.copies import CopyReader
 from dittomq.errors import InvalidField, OutOfReach, TopicNotFound
+from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master, slave
@@ -262,5 +264,26 @@ def test_a_caller_who_gives_up_makes_no_old_route_new(world: World) -> None:
         world.network.heal("client", "n0")
 
         assert [node.address for node in (await routes.route("orders")).nodes] == ["a-9:10911"]
+
+    play(world, story)
+
+
+def test_a_nameserver_of_another_cluster_adds_nothing_and_replaces_nothing(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
+        own = town.broker(master())
+        town.broker(slave())
+        town.broker(replace(master("c" * 32, host="x-0", epoch=40), cluster="other"))
+        town.broker(replace(master("d" * 32, host="y-0", broker="z"), cluster="other"))
+        await asyncio.sleep(5)
+        routes = town.routes()
+
+        assert [node.address for node in await routes.brokers()] == ["a-0:10911", "a-1:10911"]
+        await own.node.stop()
+        assert [node.address for node in (await routes.refresh("orders")).nodes] == ["a-1:10911"]
+        world.nodes["n0"].crash(Power.KILL)
+        with pytest.raises(OutOfReach, match='it is of cluster "other", not "dittomq"'):
+            await routes.refresh("orders")
 
     play(world, story)
