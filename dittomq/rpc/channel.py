@@ -36,19 +36,23 @@ class Channels:
         self._transport = transport
         self._by_address: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, dict[Any, Any]] = {}  # address → stub class → stub
+        self._closed = False
 
     def to(self, address: str) -> grpc.aio.Channel:
-        """The channel to "host:port"; connects when first used."""
+        """The channel to "host:port"; connects when first used. Raises OutOfReach once all are closed."""
+        if self._closed:
+            raise OutOfReach(address, "its client was left")
         channel = self._by_address.get(address)
         if channel is None:
             channel = self._by_address[address] = self._transport.channel(address, CHANNEL_OPTIONS)
         return channel
 
     def stub(self, kind: Callable[[grpc.aio.Channel], S], address: str) -> S:
-        """A generated stub on the channel to `address`, made once."""
+        """A generated stub on the channel to `address`, made once. Raises OutOfReach once all are closed."""
+        channel = self.to(address)
         stubs = self._stubs.setdefault(address, {})
         if kind not in stubs:
-            stubs[kind] = kind(self.to(address))
+            stubs[kind] = kind(channel)
         found: S = stubs[kind]
         return found
 
@@ -65,7 +69,8 @@ class Channels:
             await channel.close()
 
     async def close(self) -> None:
-        """Close all channels; calls on them fail."""
+        """Close all channels; calls on them fail, and no new one is opened."""
+        self._closed = True
         for address in list(self._by_address):
             await self.forget(address)
 

@@ -185,3 +185,24 @@ def test_a_reader_takes_no_page_from_another_node_that_has_come_up_at_the_addres
         assert page.node == "a/1"
 
     ClientTown().play(story)
+
+
+def test_a_reader_whose_client_was_left_ends_and_asks_nobody() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        token = await fill(mq)
+        town.master.readable = 5
+        reader = mq.reader("orders", 0, node="a/0")
+        async with mq:
+            reading = asyncio.create_task(reader.pull(0, wait_s=5, at_least=token))
+            await asyncio.sleep(1)
+        asked = sum(len(broker.pulls) for broker in town.brokers.values())
+        left = town.now
+        with pytest.raises(OutOfReach, match="its client was left"):
+            await reading
+        with pytest.raises(OutOfReach, match="its client was left"):
+            await reader.pull(0)
+
+        assert town.now - left < 1
+        assert sum(len(broker.pulls) for broker in town.brokers.values()) == asked
+
+    ClientTown().play(story)
