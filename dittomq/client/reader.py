@@ -23,6 +23,7 @@ _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
 _AVOID_S = 5.0  # a node that did not answer is asked last for so long
 _ROUNDS = 3
 _TRY_ANOTHER = (OutOfReach, NotReady, QueueFull, CorruptRecord)
+_TELLING = (CorruptRecord, OffsetOutOfRange)  # what a copy says of the offset, which another one's silence does not hide
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ class Reader:
                 answer = await self._ask(node, replace(order, wait_s=0.0) if looks_first else self._rest_of(order, until))
             except _TRY_ANOTHER as silent:
                 self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S
-                problem = silent
+                if isinstance(silent, CorruptRecord) or not isinstance(problem, _TELLING):
+                    problem = silent
             except OffsetOutOfRange as beyond:
                 if beyond.asked < beyond.end:
                     raise

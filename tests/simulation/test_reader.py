@@ -206,3 +206,15 @@ def test_a_reader_whose_client_was_left_ends_and_asks_nobody() -> None:
         assert sum(len(broker.pulls) for broker in town.brokers.values()) == asked
 
     ClientTown().play(story)
+
+
+@pytest.mark.parametrize("offset", [0, 11])
+def test_what_one_copy_says_of_an_offset_is_not_hidden_by_the_silence_of_another(offset: int) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.master.damaged.add((0, 0))
+        town.kill("a-1")
+        with pytest.raises(OffsetOutOfRange if offset else CorruptRecord):
+            await mq.reader("orders", 0).pull(offset)
+
+    ClientTown().play(story)
