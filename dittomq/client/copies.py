@@ -1,6 +1,5 @@
 """Reads the copies of a cluster for comparison: who is registered, what each holds, digests and raw bytes of ranges."""
 
-import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -8,15 +7,13 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
-from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
 from dittomq.copies import CopyDescription, Pin, RangeDigests
+from dittomq.doors.clock import OsClock  # noqa: TID251  # a list of nodes has no age
 from dittomq.errors import OutOfReach
+from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import PhysicalOffset
 from dittomq.rpc.channel import Channels, call, typed
 from dittomq.wire import audit as wire
-from dittomq.wire.naming import node_page
-
-PAGE_SIZE = 1_000
 
 
 class NodeAddress(NamedTuple):
@@ -34,22 +31,23 @@ class NodeAddress(NamedTuple):
 
 
 class CopyReader:
-    """Asks nodes about their copies. Every failure is a DittoError; `deadline_s` bounds one call or one stream."""
+    """Asks nodes about their copies. Every failure is a DittoError; `deadline_s` bounds one call to a node, or one stream."""
 
     def __init__(self, channels: Channels, deadline_s: float) -> None:
         self._channels = channels
         self._deadline_s = deadline_s
+        self._routes: dict[str, RouteCache] = {}
 
     async def nodes(self, nameservers: str) -> list[NodeAddress]:
-        """All nodes that are registered, in the order of broker name and id.
+        """All nodes that are registered with any nameserver of the cluster, in the order of broker name and id.
 
-        `nameservers`: "host:port", several separated by commas: the first that answers is enough, since any knows all nodes.
+        `nameservers`: "host:port", several separated by commas. Raises OutOfReach when none answers.
         """
-        *others, last = (each.strip() for each in nameservers.split(","))
-        for nameserver in others:
-            with contextlib.suppress(OutOfReach):
-                return await self._nodes_at(nameserver)
-        return await self._nodes_at(last)
+        if nameservers not in self._routes:
+            addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
+            self._routes[nameservers] = RouteCache(addresses, self._channels, OsClock())
+        nodes = await self._routes[nameservers].brokers()
+        return [NodeAddress(node.broker, node.named_id, node.cluster, node.address) for node in nodes]
 
     async def slaves_expected(self, node: NodeAddress) -> int:
         """How many slaves the node's configuration says its group has."""
@@ -108,15 +106,3 @@ class CopyReader:
             raise typed(error, node.name) from error
         if at != end:
             raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")
-
-    async def _nodes_at(self, nameserver: str) -> list[NodeAddress]:
-        stub = naming_pb2_grpc.NameServerServiceStub(self._channels.to(nameserver))
-        found: list[NodeAddress] = []
-        token = ""
-        while True:
-            request = naming_pb2.ListBrokersRequest(page_size=PAGE_SIZE, page_token=token)
-            page = node_page(await call(stub.ListBrokers, request, who=f"nameserver {nameserver}", deadline_s=self._deadline_s))
-            found += [NodeAddress(node.broker, node.named_id, node.cluster, node.address) for node in page.nodes]
-            token = page.next_page_token
-            if not token:
-                return found

@@ -203,6 +203,7 @@ def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and
         routes = town.routes()
 
         assert [node.name for node in await routes.brokers()] == ["a/0", "a/1", "b/0"]
+        assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "b/0"]
         route = await routes.route("orders")
         assert [group.broker for group in route.queues] == ["a", "b"]
         assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
