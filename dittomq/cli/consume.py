@@ -151,7 +151,7 @@ async def _read_at_once(mq: "AsyncClient", queues: _Queues, wanted: Wanted, prin
 
 
 async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: Wanted, printer: Printer) -> int:
-    """Read every queue as far as it can be read; a group whose copies are all away is left out, and named."""
+    """Read every queue as far as it can be read, or until enough is printed; a group whose copies are all away is left out, and named."""
     away: dict[str, DittoError] = {}
     all_legible = True
     for broker, queue in queues:
@@ -161,6 +161,8 @@ async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: Wanted, prin
             all_legible &= await _read(_reader(mq, broker, queue, wanted), (broker, queue), wanted, printer)
         except _AWAY as silent:
             away[broker] = silent
+        except _EnoughError:
+            break
     if away and len(away) == len({broker for broker, _ in queues}):
         raise next(iter(away.values()))
     for broker, problem in away.items():

@@ -44,6 +44,38 @@ def test_a_damaged_message_ends_its_queue_and_no_other_and_is_named(
     assert named.endswith(f"--queue 0 --from {damaged + 1}")
 
 
+def test_who_has_enough_messages_is_still_told_that_a_queue_before_them_was_not_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for broker in town.brokers.values():
+            broker.damaged.add((0, 1))
+
+        code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(3, json=False))
+
+        assert code == Exit.PARTLY
+
+    ClientTown().play(story)
+    assert printed(capsys.readouterr().out) == ["0@0", "1@0", "1@1"]
+
+
+@pytest.mark.parametrize("away", ["a", "b"])
+def test_who_has_enough_messages_is_still_told_of_a_group_that_was_left_out(away: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            for _ in range(16):
+                await orders.publish("orders", "one")
+        for machine in town.world.nodes:
+            if machine.startswith(away):
+                town.kill(machine)
+
+        code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(2, json=False))
+
+        assert code == (Exit.PARTLY if away == "a" else Exit.DONE)  # b comes after what was enough
+
+    ClientTown(groups=("a", "b")).play(story)
+    assert printed(capsys.readouterr().out) == ["one", "one"]
+
+
 def test_a_damaged_first_message_is_passed_over_when_the_start_lies_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         await fill(mq)
