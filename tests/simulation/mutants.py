@@ -84,7 +84,7 @@ MUTANTS = (
     Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 0, _FAILED_SYNCS),
     Mutant("lineage-unsynced", "an epoch's bytes are written before its lineage is durable", of_disks.lineage_not_fsynced, 0),
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 0, _CUTS),
-    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 0, _CUTS),
+    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 28, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 710, _LEFT_BEHIND),
     Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 136, _LOST_AND_LEFT),
@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant("epoch-again", "a start opens the epoch that was opened before", of_confirming.epoch_not_raised, 0),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 30, _PROMOTIONS),
-    Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 36),
+    Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 68),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
     Mutant(
         "forgotten-as-new",
