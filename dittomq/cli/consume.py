@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -26,8 +26,6 @@ from dittomq.errors import (
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient, Page, Reader
-
-_Queues = Sequence[tuple[str, int]]
 
 _FOLLOW_WAIT_S = 20.0
 _AGAIN_AFTER_S = 1.0
@@ -52,6 +50,14 @@ class Wanted:
     def first(self) -> int:
         """The first offset to ask for."""
         return self.start if isinstance(self.start, int) else 0
+
+
+class _Queue(NamedTuple):
+    """One queue of one broker group. `node` tells it from the other groups': the one asked for, or any of its group; None: no need."""
+
+    broker: str
+    number: int
+    node: str | None
 
 
 class _EnoughError(Exception):
@@ -137,66 +143,68 @@ async def print_messages(mq: "AsyncClient", wanted: Wanted, printer: Printer) ->
     return Exit.DONE
 
 
-async def _read_at_once(mq: "AsyncClient", queues: _Queues, wanted: Wanted, printer: Printer) -> None:
+async def _read_at_once(mq: "AsyncClient", queues: Sequence[_Queue], wanted: Wanted, printer: Printer) -> None:
     """Read for ever, or until one queue has printed enough or cannot be read; raises why."""
     first: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
-            for broker, queue in queues:
-                tasks.create_task(_follow(_reader(mq, broker, queue, wanted), (broker, queue), wanted, printer))
+            for queue in queues:
+                tasks.create_task(_follow(_reader(mq, queue, wanted), queue, wanted, printer))
     except* (_EnoughError, DittoError) as ended:
         first = ended.exceptions[0]
     if first is not None:
         raise first
 
 
-async def _read_in_turn(mq: "AsyncClient", queues: _Queues, wanted: Wanted, printer: Printer) -> int:
+async def _read_in_turn(mq: "AsyncClient", queues: Sequence[_Queue], wanted: Wanted, printer: Printer) -> int:
     """Read every queue as far as it can be read, or until enough is printed; a group whose copies are all away is left out, and named."""
     away: dict[str, DittoError] = {}
     all_legible = True
-    for broker, queue in queues:
-        if broker in away:
+    for queue in queues:
+        if queue.broker in away:
             continue
         try:
-            all_legible &= await _read(_reader(mq, broker, queue, wanted), (broker, queue), wanted, printer)
+            all_legible &= await _read(_reader(mq, queue, wanted), queue, wanted, printer)
         except _AWAY as silent:
-            away[broker] = silent
+            away[queue.broker] = silent
         except _EnoughError:
             break
-    if away and len(away) == len({broker for broker, _ in queues}):
+    if away and len(away) == len({queue.broker for queue in queues}):
         raise next(iter(away.values()))
     for broker, problem in away.items():
         hint(f"{broker} is not read to its end: {problem}")
     return Exit.DONE if all_legible and not away else Exit.PARTLY
 
 
-async def _queues(mq: "AsyncClient", wanted: Wanted) -> _Queues:
-    queues = await mq.queues(wanted.topic)
+async def _queues(mq: "AsyncClient", wanted: Wanted) -> Sequence[_Queue]:
+    route = await mq.route(wanted.topic)
+    nodes = {node.broker: node.name for node in sorted(route.nodes, key=lambda node: -node.broker_id)} if len(route.queues) > 1 else {}
+    queues = sorted(_Queue(each.broker, number, nodes.get(each.broker)) for each in route.queues for number in range(each.read_queues))
     if wanted.node is not None:
-        groups = ", ".join(sorted({broker for broker, _ in queues}))
-        queues = [(broker, queue) for broker, queue in queues if broker == wanted.node.partition("/")[0]]
+        groups = ", ".join(sorted({queue.broker for queue in queues}))
+        queues = [queue._replace(node=wanted.node) for queue in queues if queue.broker == wanted.node.partition("/")[0]]
         if not queues:
             raise InvalidField("node", f'"{wanted.node}" is of no broker group that has topic "{wanted.topic}"; those are: {groups}')
     if wanted.queue is None:
         return queues
-    chosen = [(broker, queue) for broker, queue in queues if queue == wanted.queue]
+    chosen = [queue for queue in queues if queue.number == wanted.queue]
     if not chosen:
-        raise QueueNotFound(wanted.topic, wanted.queue, 1 + max((queue for _, queue in queues), default=0))
+        raise QueueNotFound(wanted.topic, wanted.queue, 1 + max((queue.number for queue in queues), default=0))
     return chosen
 
 
-def _reader(mq: "AsyncClient", broker: str, queue: int, wanted: Wanted) -> "Reader":
-    return mq.reader(wanted.topic, queue, broker=broker, node=wanted.node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
+def _reader(mq: "AsyncClient", queue: _Queue, wanted: Wanted) -> "Reader":
+    return mq.reader(wanted.topic, queue.number, broker=queue.broker, node=wanted.node, max_messages=_PAGE_MESSAGES, max_bytes=_PAGE_BYTES)
 
 
-async def _read(reader: "Reader", queue: tuple[str, int], wanted: Wanted, printer: Printer) -> bool:
+async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printer) -> bool:
     """Print a queue to its present end, or up to a message that nobody has whole, which is named; whether there was none."""
     offset = wanted.first
     try:
         offset, end = await _bounds(reader, wanted)
         while offset < end:
             page = await reader.pull(offset)
-            printer.show(queue[0], page)
+            printer.show(queue.broker, page)
             if page.next_offset == offset:
                 break
             offset = page.next_offset
@@ -206,7 +214,7 @@ async def _read(reader: "Reader", queue: tuple[str, int], wanted: Wanted, printe
     return True
 
 
-async def _follow(reader: "Reader", queue: tuple[str, int], wanted: Wanted, printer: Printer) -> None:
+async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printer) -> None:
     """Print a queue for ever; wait for a copy that answers, and for one that has the next message whole."""
     offset: int | None = None
     illegible: int | None = None
@@ -216,7 +224,7 @@ async def _follow(reader: "Reader", queue: tuple[str, int], wanted: Wanted, prin
                 offset, _ = await _bounds(reader, wanted)
             page = await reader.pull(offset, wait_s=_FOLLOW_WAIT_S)
         except _AWAY as silent:
-            printer.away(queue[0], silent)
+            printer.away(queue.broker, silent)
             await asyncio.sleep(_AGAIN_AFTER_S)
         except _ILLEGIBLE as problem:
             at = wanted.first if offset is None else offset
@@ -225,13 +233,14 @@ async def _follow(reader: "Reader", queue: tuple[str, int], wanted: Wanted, prin
             illegible = at
             await asyncio.sleep(_AGAIN_AFTER_S)
         else:
-            printer.show(queue[0], page)
+            printer.show(queue.broker, page)
             offset = page.next_offset
 
 
-def _name_illegible(queue: tuple[str, int], offset: int, problem: DittoError) -> None:
-    broker, number = queue
-    hint(f"{broker} is not read from {number}@{offset} on: {problem}; to pass it over: --queue {number} --from {offset + 1}")
+def _name_illegible(queue: _Queue, offset: int, problem: DittoError) -> None:
+    node = f" --node {queue.node}" if queue.node is not None else ""
+    over = f"--queue {queue.number} --from {offset + 1}{node}"
+    hint(f"{queue.broker} is not read from {queue.number}@{offset} on: {problem}; to pass it over: {over}")
 
 
 async def _bounds(reader: "Reader", wanted: Wanted) -> tuple[int, int]:

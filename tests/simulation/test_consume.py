@@ -76,6 +76,21 @@ def test_who_has_enough_messages_is_still_told_of_a_group_that_was_left_out(away
     assert printed(capsys.readouterr().out) == ["one", "one"]
 
 
+def test_a_damaged_message_of_a_topic_in_two_groups_is_passed_over_at_a_node_of_its_own_group(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            for _ in range(16):
+                await orders.publish("orders", "one")
+        town.brokers["b/0"].damaged.add((3, 0))
+
+        assert await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), Printer(None, json=False)) == Exit.PARTLY
+
+    ClientTown(groups=("a", "b")).play(story)
+    [named] = capsys.readouterr().err.splitlines()
+    assert named.startswith("b is not read from 3@0 on: ")
+    assert named.endswith("--queue 3 --from 1 --node b/0")
+
+
 def test_a_damaged_first_message_is_passed_over_when_the_start_lies_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         await fill(mq)
