@@ -59,22 +59,43 @@ class Now(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Heard:
+    """When somebody was heard last. For `still_ms` since then nobody listened, which counts as no silence; the next word replaces both."""
+
+    at: Now
+    still_ms: int = 0
+
+    @property
+    def counted_ms(self) -> int:
+        """From when on the silence counts towards the expiry, monotonic milliseconds."""
+        return self.at.monotonic_ms + self.still_ms
+
+    def silent_ms(self, now: Now) -> int:
+        """For how long nothing was heard, whoever listened."""
+        return now.monotonic_ms - self.at.monotonic_ms
+
+    def stood_still(self, ms: int, now: Now) -> None:
+        """Nobody listened for so long until now."""
+        self.still_ms = min(self.still_ms + ms, self.silent_ms(now))
+
+
+@dataclass(slots=True)
 class _Member:
     """A living node."""
 
     registration: Registration
     session_id: str
-    seen: Now
+    seen: _Heard
     told_epoch: Epoch  # the group's epoch that its last registration was answered with
     topics: Mapping[str, TopicQueues]
 
 
 @dataclass(slots=True)
 class _Whereabouts:
-    """Where one replica uuid registered from lately: "default" client address → when, monotonic milliseconds."""
+    """Where one replica uuid registered from lately: "default" client address → when."""
 
     home: str  # the address that holds the registration; empty while several claim it
-    heard_ms: dict[str, int] = field(default_factory=dict)
+    heard: dict[str, _Heard] = field(default_factory=dict)
 
 
 class Registry:
@@ -117,7 +138,7 @@ class Registry:
         if key is None:
             raise self._ended(beat.session_id)
         member = self._members[key]
-        member.seen = now
+        member.seen = _Heard(now)
         broker, _ = key
         known = member.registration
         self._is_at(known, now)
@@ -140,22 +161,23 @@ class Registry:
     def expire(self, now: Now) -> list[str]:
         """Forget nodes that were silent for the expiry; returns their names."""
         oldest_ms = now.monotonic_ms - self._expiry_ms
-        gone = [key for key, member in self._members.items() if member.seen.monotonic_ms <= oldest_ms]
+        gone = [key for key, member in self._members.items() if member.seen.counted_ms <= oldest_ms]
         names = [self._members[key].registration.node for key in gone]
         for key in gone:
             self._remove(key)
         for uuid, whereabouts in list(self._whereabouts.items()):
-            whereabouts.heard_ms = {address: heard for address, heard in whereabouts.heard_ms.items() if heard > oldest_ms}
-            if not whereabouts.heard_ms:
+            whereabouts.heard = {address: heard for address, heard in whereabouts.heard.items() if heard.counted_ms > oldest_ms}
+            if not whereabouts.heard:
                 del self._whereabouts[uuid]
         return names
 
     def stood_still(self, ms: int, now: Now) -> None:
         """Nobody was heard for so long because nobody listened: it counts as no silence, and all must have time to say what they did."""
         for member in self._members.values():
-            member.seen = member.seen._replace(monotonic_ms=min(member.seen.monotonic_ms + ms, now.monotonic_ms))
+            member.seen.stood_still(ms, now)
         for whereabouts in self._whereabouts.values():
-            whereabouts.heard_ms = {address: min(heard + ms, now.monotonic_ms) for address, heard in whereabouts.heard_ms.items()}
+            for heard in whereabouts.heard.values():
+                heard.stood_still(ms, now)
         self._started = now
 
     def route(self, topic: str, network: str) -> Route:
@@ -198,7 +220,7 @@ class Registry:
             return
         is_rightful = key[1] == 0 or registration.node == holder.registration.node
         if registration.epoch <= holder.registration.epoch or not is_rightful:
-            silent_ms = now.monotonic_ms - holder.seen.monotonic_ms
+            silent_ms = holder.seen.silent_ms(now)
             newest = self._newest(registration.broker, registration.opening)
             held = holder.registration
             if held.epoch == newest.epoch and held.opener_id is not None:  # two opened it: the holder's opening counts
@@ -210,22 +232,21 @@ class Registry:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
         address = registration.addresses[DEFAULT_NETWORK]
         known = self._whereabouts.get(registration.replica_uuid)
-        returns = known is not None and address != known.home and address in known.heard_ms
+        returns = known is not None and address != known.home and address in known.heard
         whereabouts = self._is_at(registration, now)
-        others = [other for other in whereabouts.heard_ms if other != address]
+        others = [other for other in whereabouts.heard if other != address]
         if (returns or not whereabouts.home) and others:
             whereabouts.home = ""
             self._leave_other_ids(None, registration.replica_uuid)
-            silent_ms = now.monotonic_ms - whereabouts.heard_ms[others[-1]]
-            raise NodeIdTaken(f"replica {registration.replica_uuid}", others[-1], silent_ms)
+            raise NodeIdTaken(f"replica {registration.replica_uuid}", others[-1], whereabouts.heard[others[-1]].silent_ms(now))
         whereabouts.home = address
 
     def _is_at(self, registration: Registration, now: Now) -> _Whereabouts:
         """The replica was heard of at its address."""
         address = registration.addresses[DEFAULT_NETWORK]
         whereabouts = self._whereabouts.setdefault(registration.replica_uuid, _Whereabouts(address))
-        whereabouts.heard_ms[address] = now.monotonic_ms
-        _forget_oldest(whereabouts.heard_ms, MAX_ADDRESSES)
+        whereabouts.heard[address] = _Heard(now)
+        _forget_oldest(whereabouts.heard, MAX_ADDRESSES)
         _forget_oldest(self._whereabouts, MAX_REPLICAS)
         return whereabouts
 
@@ -240,7 +261,7 @@ class Registry:
             if old.registration.replica_uuid != registration.replica_uuid:
                 self._remember_superseded(old)
         topics = {each.topic: each for each in registration.topics}
-        member = _Member(registration, session_id, now, Epoch(0), topics)
+        member = _Member(registration, session_id, _Heard(now), Epoch(0), topics)
         self._members[key] = self._groups.setdefault(key[0], {})[key[1]] = member
         self._key_of_session[session_id] = key
         self._index_topics(registration.broker, old.topics if old else {}, topics)
@@ -324,7 +345,7 @@ class Registry:
             epoch=known.epoch,
             address=known.addresses.get(network, ""),
             replication_address=known.replication_addresses.get(network, ""),
-            seen_ms=member.seen.wall_ms,
+            seen_ms=member.seen.at.wall_ms,
             data_version=known.data_version,
             replica_uuid=known.replica_uuid,
             addresses=known.addresses,

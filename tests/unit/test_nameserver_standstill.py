@@ -92,6 +92,39 @@ def test_who_comes_first_after_a_standstill_does_not_take_the_id_of_one_that_liv
         awake.names.register(master(UUID_B, host="a-9"))
 
 
+def test_a_nameserver_that_stood_still_says_truly_for_how_long_it_has_not_heard_the_holder_of_an_id(awake: Awake) -> None:
+    awake.names.register(master())
+    awake.run(2)
+    awake.stand_still(EXPIRY_S + 1)
+
+    with pytest.raises(NodeIdTaken) as refused:
+        awake.names.register(master(UUID_B, host="a-9"))
+
+    assert refused.value.silent_ms == (2 + EXPIRY_S + 1) * 1_000
+
+
+def test_a_nameserver_that_stood_still_says_truly_for_how_long_it_has_not_heard_the_other_address_of_a_replica(awake: Awake) -> None:
+    awake.names.register(master(host="one"))
+    awake.run(1)
+    awake.names.register(master(host="two"))
+    awake.stand_still(EXPIRY_S + 1)
+
+    with pytest.raises(NodeIdTaken) as refused:
+        awake.names.register(master(host="one"))
+
+    assert refused.value.silent_ms == (EXPIRY_S + 1) * 1_000
+
+
+def test_who_is_heard_after_a_standstill_is_forgotten_no_later_for_it(awake: Awake) -> None:
+    session = awake.names.register(master()).session_id
+    awake.stand_still(100 * EXPIRY_S)
+    awake.names.heartbeat(beat(session))
+
+    awake.run(EXPIRY_S + 1)
+
+    assert awake.names.nodes == 0
+
+
 def test_a_short_pause_is_no_standstill(awake: Awake) -> None:
     awake.run(2 * EXPIRY_S)
 
