@@ -134,8 +134,9 @@ class Registrar:
     async def run(self) -> None:
         """Until `goodbye`, or until this node is superseded.
 
-        Raises ConfigError (in a group) when all nameservers serve another cluster, and while this node was registered nowhere yet when
-        three registration periods exceed a nameserver's expiry; NodeIdTaken, then too, when a replica that lives holds its id.
+        Raises ConfigError (in a group) when all nameservers serve another cluster, and when three registration periods exceed the expiry of
+        a nameserver that takes this node in while it was registered nowhere yet, or before each has answered, refused or been silent once;
+        NodeIdTaken, in the first of these cases, when a replica that lives holds its id.
         """
         async with asyncio.TaskGroup() as tasks:
             for desk in self._desks:
@@ -213,7 +214,7 @@ class Registrar:
                 self._stop_if_taken(desk, error)
                 desk.answer = None
                 desk.stale = True
-                self._note_refusal(desk, registration, error)
+                self._note(desk, registration, None if isinstance(error, OutOfReach) else error, "registration_refused")
                 desk.reported = desk.described
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
@@ -237,11 +238,12 @@ class Registrar:
         )
         membership = wire.membership(response)
         too_long = _period_problem(registration, membership, desk.nameserver)
-        if too_long is not None and not self._was_registered:
+        is_start = not self._was_registered or (desk.answered_s == 0.0 and not self._is_complete)
+        if too_long is not None and is_start:
             raise too_long
         self._was_registered = True
         desk.session, desk.taken_s, desk.rival, desk.answered_s = membership.session_id, None, None, self._clock.monotonic()
-        desk.refusal = "" if too_long is None else str(too_long)
+        self._note(desk, registration, too_long, "registration_period_too_long")
         self._learn(membership.newest)
         desk.answer = NameserverAnswer(
             desk.nameserver,
@@ -286,13 +288,11 @@ class Registrar:
             return  # it forgets us at its expiry
 
     @staticmethod
-    def _note_refusal(desk: _Desk, registration: Registration, error: DittoError) -> None:
-        """Until it is taken in or refused for another reason, it is in none of that nameserver's routes, and need not be told again."""
-        if isinstance(error, OutOfReach):
-            desk.refusal = ""
-        elif desk.refusal != str(error):
-            desk.refusal = str(error)
-            log.warning("registration_refused", node=registration.node, nameserver=desk.nameserver, reason=desk.refusal)
+    def _note(desk: _Desk, registration: Registration, problem: DittoError | None, event: str) -> None:
+        """What keeps it out of that nameserver's routes, or may; until that changes, it need not be logged again."""
+        before, desk.refusal = desk.refusal, "" if problem is None else str(problem)
+        if desk.refusal not in ("", before):
+            log.warning(event, node=registration.node, nameserver=desk.nameserver, reason=desk.refusal)
 
     def _stop_if_taken(self, desk: _Desk, error: DittoError) -> None:
         """Raise when the holder of this node's id has spoken after it was found in the way.
@@ -336,11 +336,18 @@ class Registrar:
         taken = not answers and any(desk.taken_s is not None for desk in self._desks)
         may_hold = any(now < desk.held_s for desk in self._desks)
         rivals = tuple(desk.rival for desk in self._desks if desk.rival is not None)
-        complete = all(desk.reported for desk in self._desks)
-        self._heard(NameserverNews(answers, self._superseded, refusal, taken, self._newest, may_hold, rivals, complete))
+        self._heard(NameserverNews(answers, self._superseded, refusal, taken, self._newest, may_hold, rivals, self._is_complete))
 
-    def _period_s(self, desk: _Desk, registration: Registration) -> float:
+    @property
+    def _is_complete(self) -> bool:
+        return all(desk.reported for desk in self._desks)
+
+    @staticmethod
+    def _period_s(desk: _Desk, registration: Registration) -> float:
+        """Three fit in the nameserver's expiry, also where it has become shorter than it was at this node's start."""
         period_s = registration.registration_period_ms / 1_000
+        if desk.answer is not None:
+            period_s = min(period_s, max(desk.answer.broker_expiry_ms / 3_000, _EAGER_PERIOD_S))
         master_known = desk.answer is not None and bool(desk.answer.master)
         if registration.state is NodeState.SERVING and master_known:
             return period_s

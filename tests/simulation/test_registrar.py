@@ -10,7 +10,7 @@ import structlog
 from dittomq.errors import ConfigError
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion, NodeState, TopicQueues
-from services.nameserver.config import NameserverConfig, NodeConfig, RegistryConfig
+from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master, orders, slave
@@ -260,34 +260,6 @@ def test_a_new_epoch_of_the_group_reaches_every_member_within_a_period(world: Wo
         await asyncio.sleep(10.5)
 
         assert follower.last.newest.epoch == 8
-
-    play(world, story)
-
-
-def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver(NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
-        broker = town.broker(master())
-        await asyncio.sleep(1)
-
-        assert isinstance(broker.failure, ConfigError)
-        assert "set it to 9,999 or less" in str(broker.failure)
-
-    play(world, story)
-
-
-def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(world: World) -> None:
-    async def story(town: Town) -> None:
-        town.nameserver()
-        broker = town.broker(master())
-        await asyncio.sleep(1)
-
-        town.restart_nameserver("n0", NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
-        await asyncio.sleep(30)
-
-        assert broker.failure is None
-        assert "set it to 9,999 or less" in broker.last.refusal
-        assert [node.name for node in await town.routes().brokers()] == ["a/0"]
 
     play(world, story)
 

@@ -1,0 +1,102 @@
+"""Brokers whose registration period does not fit in a nameserver's expiry: none starts, and none that runs is forgotten."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from dittomq.errors import ConfigError
+from services.nameserver.config import NameserverConfig, RegistryConfig
+from tests.simulation.town import Town, play
+from tests.simulation.world import Power, World
+from tests.support.naming import master
+
+SHORT = NameserverConfig(registry=RegistryConfig(broker_expiry_ms=6_000))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(seed=1)
+    yield world
+    assert world.findings == []
+    world.close()
+
+
+def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver(NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
+        broker = town.broker(master())
+        await asyncio.sleep(1)
+
+        assert isinstance(broker.failure, ConfigError)
+        assert "set it to 9,999 or less" in str(broker.failure)
+
+    play(world, story)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuses_to_start_whichever_answers_first(seed: int) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver(SHORT)
+        broker = town.broker(master())
+        await asyncio.sleep(5)
+
+        assert isinstance(broker.failure, ConfigError)
+
+    world = World(seed)
+    play(world, story)
+    world.close()
+
+
+def test_a_running_broker_outlives_a_nameserver_that_was_away_at_its_start_and_comes_up_with_a_shorter_expiry(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver(SHORT)
+        world.nodes["n1"].crash(Power.KILL)
+        broker = town.broker(master())
+        await asyncio.sleep(30)
+        world.nodes["n1"].start()
+        await asyncio.sleep(10)
+
+        assert broker.failure is None
+        assert len(broker.last.answers) == 2
+
+    play(world, story)
+
+
+def test_a_broker_is_never_forgotten_by_a_nameserver_that_came_back_with_an_expiry_shorter_than_its_period(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.broker(master())
+        await asyncio.sleep(1)
+        town.restart_nameserver("n0", SHORT)
+        await asyncio.sleep(10)
+
+        for _ in range(100):
+            await asyncio.sleep(0.5)
+            assert [node.name for node in await town.routes().brokers()] == ["a/0"]
+
+    with structlog.testing.capture_logs() as logged:
+        play(world, story)
+
+    [line] = [line for line in logged if line["event"] == "registration_period_too_long"]
+    assert (line["node"], line["nameserver"]) == ("a/0", "n0:9876")
+    assert line["reason"].endswith("set it to 2,000 or less")
+
+
+def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_expiry_and_says_what_is_wrong(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        broker = town.broker(master())
+        await asyncio.sleep(1)
+
+        town.restart_nameserver("n0", NameserverConfig(registry=RegistryConfig(broker_expiry_ms=29_999)))
+        await asyncio.sleep(30)
+
+        assert broker.failure is None
+        assert "set it to 9,999 or less" in broker.last.refusal
+        assert [node.name for node in await town.routes().brokers()] == ["a/0"]
+
+    play(world, story)
