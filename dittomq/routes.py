@@ -191,11 +191,12 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
-    """A nameserver's answer to a heartbeat."""
+    """A nameserver's answer to a heartbeat. `rival`: why another replica leads that was refused the node's id since the last one."""
 
     register_again: bool
     master: str
     master_replication: str
+    rival: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)

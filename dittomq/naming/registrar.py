@@ -54,8 +54,8 @@ class NameserverNews:
     told of, also one that refused us. `superseded`: another replica took this node's id by a
     higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, or may forget us, empty for none.
     `taken`: some refuse us because another replica holds this node's id, and none takes us in. `may_hold`: a nameserver that does not
-    answer now may hold the id for this node still. `rivals`: why those lead for whom it is refused. `complete`: each has answered, refused
-    or been silent once.
+    answer now may hold the id for this node still, or its holder may be about to leave it. `rivals`: why those lead for whom it is refused,
+    and who were heard since, or who are refused for it. `complete`: each has answered, refused or been silent once.
     """
 
     answers: tuple[NameserverAnswer, ...]
@@ -91,8 +91,8 @@ class _Desk:
     answered_s: float = 0.0
     refusal: str = ""
     taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
-    rival: Claim | None = None  # why that one leads
-    held_s: float = 0.0  # until when it may hold that id for this node, if it does not answer
+    rival: Claim | None = None  # why that one leads, None until it has spoken since; or why one that is refused there for this node does
+    held_s: float = 0.0  # until when it may hold that id for this node, if it does not answer, or its holder may leave it to this node
     foreign: bool = False  # it serves another cluster, and has never served ours
     described: int = 0  # how often this node was described for it
     reported: int = 0  # the last description that it took, refused or let pass, not one over which a session ended
@@ -211,7 +211,7 @@ class Registrar:
                 raise
             except DittoError as error:
                 self._stop_if_foreign(desk, error)
-                self._stop_if_taken(desk, error)
+                self._stop_if_taken(desk, registration, error)
                 desk.answer = None
                 desk.stale = True
                 self._note(desk, registration, None if isinstance(error, OutOfReach) else error, "registration_refused")
@@ -271,6 +271,7 @@ class Registrar:
             stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
         )
         answer = wire.beat_answer(response)
+        desk.rival = answer.rival
         if desk.answer is not None:
             desk.answer = replace(desk.answer, master=answer.master, master_replication=answer.master_replication)
         return answer
@@ -294,19 +295,24 @@ class Registrar:
         if desk.refusal not in ("", before):
             log.warning(event, node=registration.node, nameserver=desk.nameserver, reason=desk.refusal)
 
-    def _stop_if_taken(self, desk: _Desk, error: DittoError) -> None:
-        """Raise when the holder of this node's id has spoken after it was found in the way.
+    def _stop_if_taken(self, desk: _Desk, registration: Registration, error: DittoError) -> None:
+        """Remember the holder of this node's id as a rival, or raise at a start, once it has spoken after it was found in the way.
 
         A holder that died is silent from then on, but for what was on its way, and makes room at its expiry.
         """
         if not isinstance(error, NodeIdTaken):
             desk.taken_s = desk.rival = None
             return
-        desk.rival, desk.held_s = Claim(_opening_in(error), Epoch(error.granted_epoch)), 0.0
-        self._learn(desk.rival.opening)
+        rival = Claim(_opening_in(error), Epoch(error.granted_epoch))
+        self._learn(rival.opening)
         now = self._clock.monotonic()
         desk.taken_s = now if desk.taken_s is None else desk.taken_s
-        if not self._patient and not self._was_registered and now - error.silent_ms / 1_000 > desk.taken_s + _CALL_DEADLINE_S:
+        spoke_s = now - error.silent_ms / 1_000
+        stays = spoke_s > desk.taken_s + 3 * registration.registration_period_ms / 1_000  # though it was told of this node by then
+        desk.held_s = 0.0 if stays else now + _MAX_RETRY_S + _CALL_DEADLINE_S
+        lives = spoke_s > desk.taken_s + _CALL_DEADLINE_S
+        desk.rival = rival if lives else None
+        if lives and not self._patient and not self._was_registered:
             raise error
 
     def _learn(self, opening: Opening) -> None:

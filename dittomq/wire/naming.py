@@ -11,6 +11,7 @@ from dittomq.offsets import Epoch
 from dittomq.routes import (
     Beat,
     BeatAnswer,
+    Claim,
     DataVersion,
     Membership,
     Node,
@@ -125,11 +126,26 @@ def beat_request(value: Beat) -> pb.HeartbeatRequest:
 
 
 def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
-    return BeatAnswer(response.register_again, response.master, response.master_replication)
+    rival = _claim(response.rival) if response.HasField("rival") else None
+    return BeatAnswer(response.register_again, response.master, response.master_replication, rival)
 
 
 def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
-    return pb.HeartbeatResponse(register_again=value.register_again, master=value.master, master_replication=value.master_replication)
+    return pb.HeartbeatResponse(
+        register_again=value.register_again,
+        master=value.master,
+        master_replication=value.master_replication,
+        rival=None if value.rival is None else _pb_claim(value.rival),
+    )
+
+
+def _claim(rival: pb.RivalClaim) -> Claim:
+    granted = Epoch(rival.granted_epoch) if rival.HasField("granted_epoch") else None
+    return Claim(Opening(Epoch(rival.epoch), rival.opener_id), granted)
+
+
+def _pb_claim(value: Claim) -> pb.RivalClaim:
+    return pb.RivalClaim(epoch=value.opening.epoch, opener_id=value.opening.opener_id, granted_epoch=value.granted)
 
 
 def route(topic: str, response: pb.GetRouteResponse) -> Route:

@@ -299,7 +299,8 @@ class MasterNode:
         """Another node that opened this epoch too, and leads on instead of this one.
 
         Nameservers of different opinions refuse each of the two for the other: then it is the one with the higher claim. It is the other
-        one, whatever its claim, when no nameserver has taken this node in for so long that the other is refused nowhere for it.
+        one, whatever its claim, when no nameserver has taken this node in for so long that the other is refused nowhere for it, and the
+        other stays though it was told of this one.
         """
         openers = {None, self.node_id}
         rivals = [each for each in news.rivals if each.opening.epoch == term.opened.epoch and each.opening.opener_id not in openers]

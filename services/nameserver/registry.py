@@ -26,6 +26,7 @@ from dittomq.routes import (
     PERMISSION_WRITE,
     Beat,
     BeatAnswer,
+    Claim,
     Membership,
     Node,
     NodePage,
@@ -88,6 +89,7 @@ class _Member:
     seen: _Heard
     told_epoch: Epoch  # the group's epoch that its last registration was answered with
     topics: Mapping[str, TopicQueues]
+    rival: Claim | None = None  # why one leads that was refused its id since the last heartbeat
 
 
 @dataclass(slots=True)
@@ -146,7 +148,8 @@ class Registry:
             member.registration = replace(known, epoch=beat.epoch, opener_id=beat.opener_id, state=beat.state)
         newest = self._newest(broker, Opening(beat.epoch, beat.opener_id))
         stale = beat.data_version != known.data_version or newest.epoch > member.told_epoch
-        return BeatAnswer(stale, *self._master(broker))
+        rival, member.rival = member.rival, None
+        return BeatAnswer(stale, *self._master(broker), rival)
 
     def unregister(self, session_id: str) -> str | None:
         """Remove the session's node at once, return its name. None when the session is not the node's newest: nobody is removed."""
@@ -220,6 +223,8 @@ class Registry:
             return
         is_rightful = key[1] == 0 or registration.node == holder.registration.node
         if registration.epoch <= holder.registration.epoch or not is_rightful:
+            if registration.state is NodeState.SERVING and registration.opener_id is not None:
+                holder.rival = Claim(registration.opening, registration.granted_epoch)
             silent_ms = holder.seen.silent_ms(now)
             newest = self._newest(registration.broker, registration.opening)
             held = holder.registration

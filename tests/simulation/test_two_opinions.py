@@ -106,7 +106,46 @@ def test_of_two_masters_of_one_epoch_that_different_nameservers_take_in_the_one_
     play(story, TWO_NAMESERVERS)
 
 
-def test_a_promoted_master_that_every_nameserver_refuses_ends_when_none_can_hold_its_id_any_more() -> None:
+def test_a_master_that_a_nameserver_refuses_for_one_of_higher_claim_that_is_dead_leads_on() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        epoch = await promote_out_of_sight(group, mq, "a1", "a0")
+        group.world.network.cut("a0", "ns")
+        group.node("a0").start()
+        await until_led(mq, {"a1": epoch, "a0": epoch})
+
+        await group.kill("a1")
+        group.world.network.heal("a0", "ns")
+
+        for _ in range(60):
+            await asyncio.sleep(1.0)
+            assert await epochs_led(mq) == {"a0": epoch}
+
+    play(story, TWO_NAMESERVERS)
+
+
+def test_of_two_masters_of_one_epoch_the_promoted_one_leads_on_though_it_hears_no_nameserver_that_takes_it_in() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        network = group.world.network
+        await begin(mq)
+        epoch = await promote_out_of_sight(group, mq, "a1", "a0")
+        network.cut("a0", "ns")
+        group.node("a0").start()
+        await until_led(mq, {"a1": epoch, "a0": epoch})
+
+        network.silence("ns", "a1")
+        network.heal("a1", "ns2")
+        await until_led(mq, {"a1": epoch})
+        network.heal("a0", "ns")
+
+        for _ in range(60):
+            await asyncio.sleep(1.0)
+            assert await epochs_led(mq) == {"a1": epoch}
+
+    play(story, TWO_NAMESERVERS)
+
+
+def test_a_promoted_master_that_every_nameserver_refuses_leads_on_when_the_holder_of_its_id_hears_of_it() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(mq)
         epoch = await promote_out_of_sight(group, mq, "a1", "a0")
@@ -117,9 +156,9 @@ def test_a_promoted_master_that_every_nameserver_refuses_ends_when_none_can_hold
         await group.kill("ns")  # and with it who knows of the promotion
         group.world.network.heal("a1", "ns2")
 
-        await until_led(mq, {"a0": epoch})
+        await until_led(mq, {"a1": epoch})
         group.node("ns").start()
         group.world.network.heal("a0", "ns")
-        await group.in_sync(mq, "a/0")
+        await group.in_sync(mq, "a/1")
 
     play(story, TWO_NAMESERVERS)

@@ -7,7 +7,7 @@ import pytest
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
-from dittomq.routes import Registration
+from dittomq.routes import BeatAnswer, Claim, Opening, Registration
 from dittomq.wire import naming as wire
 from tests.support.naming import master
 
@@ -34,3 +34,10 @@ def test_a_registration_of_more_than_the_limits_is_refused_before_any_of_it_is_t
 
     with pytest.raises(InvalidField, match=f"number of {field}: {len(many):,} is outside"):
         wire.registration(request)
+
+
+@pytest.mark.parametrize("rival", [None, Claim(Opening(Epoch(7), 1), None), Claim(Opening(Epoch(7), 0), Epoch(7))])
+def test_an_answer_to_a_heartbeat_survives_the_way(rival: Claim | None) -> None:
+    sent = BeatAnswer(True, "a-0:10911", "a-0:10912", rival)
+
+    assert wire.beat_answer(wire.beat_response(sent)) == sent

@@ -345,6 +345,17 @@ def test_of_two_that_opened_one_epoch_the_refused_one_hears_of_the_holders_openi
     assert (refused.value.group_epoch, refused.value.opener_id, refused.value.granted_epoch) == (9, 0, 4)
 
 
+def test_the_holder_of_an_id_is_told_once_why_another_one_leads_that_was_refused_it(registry: Registry) -> None:
+    registry.register(replace(master(UUID_A, epoch=9), opener_id=0), "s1", at(0))
+    rival = replace(master(UUID_B, host="a-9", epoch=9), configured_id=1, opener_id=1, granted_epoch=Epoch(9))
+
+    for state in (NodeState.SERVING, NodeState.RECOVERING):  # one that recovers does not lead
+        with pytest.raises(NodeIdTaken):
+            registry.register(replace(rival, state=state), "s2", at(1))
+        told = [registry.heartbeat(beat("s1", epoch=9), at(2)).rival for _ in range(2)]
+        assert told == [Claim(Opening(Epoch(9), 1), Epoch(9)) if state is NodeState.SERVING else None, None]
+
+
 @pytest.mark.parametrize(
     ("higher", "lower"),
     [
