@@ -136,7 +136,7 @@ def test_a_link_that_flaps_sees_few_dials_and_lets_the_log_pass(linked: LinkedGr
             tried, moved = len(link.dialled) - dialled, group.status(SLAVE).end - end
         slave_is_back(linked)
         history.wait_for_more(SOME)
-    assert tried <= SOONER_DIALS + flapped_s
+    assert tried <= 2 * (SOONER_DIALS + flapped_s), "gRPC connects once more by itself where a connection breaks before both have greeted"
     assert moved > 0
     history.check()
 
