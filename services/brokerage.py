@@ -15,7 +15,7 @@ from dittomq.broker.registration import record_host
 from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
-from dittomq.errors import NotReady, OutOfReach, Refused, StoreFailed, Superseded
+from dittomq.errors import NotReady, OutOfReach, Refused, StoreFailed, Superseded, leaves
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
 from dittomq.naming.registrar import NameserverNews, Registrar
@@ -103,7 +103,7 @@ async def open_store(doors: BrokerDoors, options: StoreOptions, lane: Lane) -> A
         yield store
         clean = True
     except BaseException as raised:
-        if _is_store_failure(raised):
+        if any(isinstance(failure, StoreFailed) for failure in leaves(raised)):
             with contextlib.suppress(StoreFailed):  # a disk that takes nothing more keeps the stamp of a dead process
                 await lane.call(store.clear_boot_stamp)
         raise
@@ -249,9 +249,3 @@ def _report(options: StoreOptions, store: Store) -> None:
     if store.recovery_cut is not None:
         cut = store.recovery_cut
         log.warning("tail_cut", node=options.node, to=cut.to, saved_bytes=cut.saved_bytes, side_file=cut.side_file)
-
-
-def _is_store_failure(raised: BaseException) -> bool:
-    if isinstance(raised, BaseExceptionGroup):
-        return any(_is_store_failure(inner) for inner in raised.exceptions)
-    return isinstance(raised, StoreFailed)

@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from dittomq.broker.role import ComeBack
-from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError, Superseded
+from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError, Superseded, leaves
 from dittomq.rpc.buffers import keep_buffers
 from dittomq.rpc.vitals import Vitals
 from dittomq.settings import Loaded, configured, settings_of
@@ -138,7 +138,7 @@ async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:
 
 def _exit_status(program: str, raised: BaseException, *, is_first: bool) -> int:
     """Say in one sentence why the process ends. What is not ours is a defect: its traceback is logged."""
-    if _has_defect(raised):
+    if not all(isinstance(failure, DittoError) for failure in leaves(raised)):  # also where one of ours is the reason that is told
         log.error("broke", exc_info=raised)
     error = _reason(raised)
     if isinstance(error, NodeIdTaken) and not is_first:  # it was this process's
@@ -167,17 +167,8 @@ def _reason(raised: BaseException) -> BaseException:
 
 def _root(raised: BaseException) -> BaseException:
     """The first of a task group's failures, one of ours if there is one."""
-    if not isinstance(raised, BaseExceptionGroup):
-        return raised
-    roots = [_root(inner) for inner in raised.exceptions]
+    roots = list(leaves(raised))
     return next((root for root in roots if isinstance(root, DittoError)), roots[0])
-
-
-def _has_defect(raised: BaseException) -> bool:
-    """Whether any of the failures is not one of ours, also when one of ours is the reason that is told."""
-    if isinstance(raised, BaseExceptionGroup):
-        return any(map(_has_defect, raised.exceptions))
-    return not isinstance(raised, DittoError)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

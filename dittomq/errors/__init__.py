@@ -36,7 +36,7 @@ from dittomq.errors.refused import (
     VersionChanged,
     WrongCluster,
 )
-from dittomq.errors.root import DittoError, EpochOver, OutOfReach, StoreFailed, first_of
+from dittomq.errors.root import DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
 from dittomq.errors.starting import ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore
 
 __all__ = [
@@ -77,4 +77,5 @@ __all__ = [
     "VersionChanged",
     "WrongCluster",
     "first_of",
+    "leaves",
 ]

@@ -51,13 +51,14 @@ def first_of(group: BaseExceptionGroup[DittoError]) -> DittoError:
 
     To be raised behind the `except*`, never in it: before Python 3.11.4 what is raised there comes out in one more group.
     """
-    found = list(_leaves(group))
+    found = [error for error in leaves(group) if isinstance(error, DittoError)]
     return next((error for error in found if isinstance(error, StoreFailed)), found[0])
 
 
-def _leaves(group: BaseExceptionGroup[DittoError]) -> Iterator[DittoError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+def leaves(raised: BaseException) -> Iterator[BaseException]:
+    """What was raised: itself, or of a task group's failure all that it is made of, however deep."""
+    if isinstance(raised, BaseExceptionGroup):
+        for inner in raised.exceptions:
+            yield from leaves(inner)
+    else:
+        yield raised

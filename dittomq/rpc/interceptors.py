@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, InvalidField
+from dittomq.errors import DittoError, InvalidField, leaves
 from dittomq.rpc import status
 from dittomq.rpc.headers import CLUSTER_HEADER, EPOCH_HEADER, LOG_END_HEADER, NODE_HEADER, REQUEST_ID_HEADER, Answerer
 
@@ -177,17 +177,12 @@ async def _write_in_time(context: Context, response: object) -> None:
 
 def _ours(raised: Exception) -> DittoError | None:
     """The error to tell the caller: `raised` itself, or the first one in a task group's failure; None when it must not leave this node."""
-    if isinstance(raised, ExceptionGroup):
-        found = (_ours(inner) for inner in raised.exceptions)
-        return next((error for error in found if error is not None), None)
-    return raised if isinstance(raised, DittoError) and type(raised) in status.STATUS_OF else None
+    return next((error for error in leaves(raised) if isinstance(error, DittoError) and type(error) in status.STATUS_OF), None)
 
 
 def _is_over(raised: BaseException) -> bool:
     """Whether gRPC refused to go on with a call that has ended: its caller left, or the server was stopped. Misuse is not that."""
-    if isinstance(raised, BaseExceptionGroup):
-        return all(map(_is_over, raised.exceptions))
-    return isinstance(raised, grpc.aio.BaseError) and not isinstance(raised, grpc.aio.UsageError)
+    return all(isinstance(error, grpc.aio.BaseError) and not isinstance(error, grpc.aio.UsageError) for error in leaves(raised))
 
 
 def _refusing(decode: Decoder) -> Decoder:

@@ -71,6 +71,16 @@ def test_a_starting_master_hears_every_nameserver_that_answers_before_it_believe
     play(story, TWO_NAMESERVERS)
 
 
+async def led_by_both(group: Group, mq: AsyncClient) -> int:
+    """a/1 is promoted and a/0 comes back unseen by the nameserver that was told of it; the epoch that both lead."""
+    await begin(mq)
+    epoch = await promote_out_of_sight(group, mq, "a1", "a0")
+    group.world.network.cut("a0", "ns")
+    group.node("a0").start()
+    await until_led(mq, {"a1": epoch, "a0": epoch})
+    return epoch
+
+
 @pytest.mark.parametrize(("heir", "old"), [("a1", "a0"), ("a0", "a1")])
 @pytest.mark.parametrize("loses", ["nobody", "the heir loses the nameserver that takes it in"])
 def test_of_two_masters_of_one_epoch_that_different_nameservers_take_in_the_one_that_was_promoted_leads_on(
@@ -108,11 +118,7 @@ def test_of_two_masters_of_one_epoch_that_different_nameservers_take_in_the_one_
 
 def test_a_master_that_a_nameserver_refuses_for_one_of_higher_claim_that_is_dead_leads_on() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
-        await begin(mq)
-        epoch = await promote_out_of_sight(group, mq, "a1", "a0")
-        group.world.network.cut("a0", "ns")
-        group.node("a0").start()
-        await until_led(mq, {"a1": epoch, "a0": epoch})
+        epoch = await led_by_both(group, mq)
 
         await group.kill("a1")
         group.world.network.heal("a0", "ns")
@@ -127,11 +133,7 @@ def test_a_master_that_a_nameserver_refuses_for_one_of_higher_claim_that_is_dead
 def test_of_two_masters_of_one_epoch_the_promoted_one_leads_on_though_it_hears_no_nameserver_that_takes_it_in() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         network = group.world.network
-        await begin(mq)
-        epoch = await promote_out_of_sight(group, mq, "a1", "a0")
-        network.cut("a0", "ns")
-        group.node("a0").start()
-        await until_led(mq, {"a1": epoch, "a0": epoch})
+        epoch = await led_by_both(group, mq)
 
         network.silence("ns", "a1")
         network.heal("a1", "ns2")
@@ -147,11 +149,7 @@ def test_of_two_masters_of_one_epoch_the_promoted_one_leads_on_though_it_hears_n
 
 def test_a_promoted_master_that_every_nameserver_refuses_leads_on_when_the_holder_of_its_id_hears_of_it() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
-        await begin(mq)
-        epoch = await promote_out_of_sight(group, mq, "a1", "a0")
-        group.world.network.cut("a0", "ns")
-        group.node("a0").start()
-        await until_led(mq, {"a1": epoch, "a0": epoch})
+        epoch = await led_by_both(group, mq)
 
         await group.kill("ns")  # and with it who knows of the promotion
         group.world.network.heal("a1", "ns2")
