@@ -5,17 +5,15 @@ import importlib.util
 import os
 import platform
 import shutil
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from dittomq.cli.demo.auditing import flip_a_byte, run_audit
 from dittomq.cli.demo.broken import demand
+from dittomq.cli.demo.ending import ended_at_last
 from dittomq.cli.demo.flights import SOURCE, Flight, read_flights
 from dittomq.cli.demo.judge import Judge, Judgement, Told
 from dittomq.cli.demo.steps import Steps
@@ -64,7 +62,7 @@ def tell(folder: Path, records: int | None) -> None:
     cluster = LocalCluster(folder, shape)
     cluster.stop()  # of an earlier demo that was itself killed
     cluster.delete()
-    with guarded(cluster.folder), _ended_at_last(cluster):
+    with guarded(cluster.folder), ended_at_last(cluster):
         _run(Story(cluster, folder, flights, steps))
         ports = [port for node in cluster.nodes for port in node.ports.all()]
     demand(all_free(ports), "a port of the cluster is still taken")
@@ -236,22 +234,3 @@ def _environment() -> str:
 
 def _role(role: str) -> str:
     return "" if role == "nameserver" else f"{role} "
-
-
-@contextmanager
-def _ended_at_last(cluster: LocalCluster) -> Iterator[None]:
-    """End every process of the cluster when the block ends, however it ends; SIGTERM and SIGHUP end the block as SIGINT does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        cluster.stop(grace_s=5.0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        for number, handler in before.items():
-            signal.signal(number, handler)
