@@ -1,9 +1,6 @@
 """Two replicas under one node id: who gives way, and when."""
 
 import asyncio
-from collections.abc import Iterator
-
-import pytest
 
 from dittomq.broker.config import StoreTable
 from dittomq.broker.doors import BrokerDoors
@@ -20,14 +17,6 @@ from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master
 
 THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH)
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 def test_a_replica_that_comes_second_ends_once_the_holder_was_heard_again(world: World) -> None:

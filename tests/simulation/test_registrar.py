@@ -1,10 +1,8 @@
 """Brokers' registrars against real nameservers, over a faulty network in virtual time."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 import structlog
 
 from dittomq.errors import ConfigError
@@ -14,14 +12,6 @@ from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master, orders, slave
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 def test_a_broker_is_routed_to_soon_after_its_start(world: World) -> None:

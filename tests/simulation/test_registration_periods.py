@@ -1,7 +1,6 @@
 """Brokers whose registration period does not fit in a nameserver's expiry: none starts, and none that runs is forgotten."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -13,14 +12,6 @@ from tests.simulation.world import Power, World
 from tests.support.naming import master
 
 SHORT = NameserverConfig(registry=RegistryConfig(broker_expiry_ms=6_000))
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 def test_a_broker_whose_three_periods_exceed_the_expiry_refuses_to_start(world: World) -> None:

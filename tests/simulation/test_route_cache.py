@@ -1,7 +1,6 @@
 """Clients' route caches against real nameservers, over a faulty network in virtual time."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,14 +11,6 @@ from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master, slave
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 def test_a_route_is_asked_for_once_by_many_callers(world: World) -> None:

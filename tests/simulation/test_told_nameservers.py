@@ -1,24 +1,13 @@
 """What a broker tells its nameservers reaches each by itself, and it knows which have heard."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
 
 from dittomq.offsets import Epoch
 from services.nameserver.config import NameserverConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(seed=1)
-    yield world
-    assert world.findings == []
-    world.close()
 
 
 def test_a_clean_stop_removes_a_broker_from_the_others_though_one_nameserver_is_silent(world: World) -> None:
