@@ -20,7 +20,7 @@ from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic
 from dittomq.offsets import PhysicalOffset
 from dittomq.routes import Node, Role
-from dittomq.rpc.channel import call, typed
+from dittomq.rpc.channel import breaking, call
 from dittomq.wire import admin as wire
 from dittomq.wire.admin import BrokerDescription, RoleChange, RoleOrder
 
@@ -131,16 +131,8 @@ class Admin:
         stub: Any = self._around.channels.stub(BrokerServiceStub, address)
         stream = stub.WatchHaStatus(wire.watch_request(period_s))
         try:
-            while True:
-                async with asyncio.timeout(_SILENCE_S):
-                    response = await stream.read()
-                if response is grpc.aio.EOF:
-                    return
+            while (response := await _next(stream, node)) is not grpc.aio.EOF:
                 yield wire.ha_status(response.status)
-        except TimeoutError as silence:
-            raise OutOfReach(node, f"silent for {_SILENCE_S:g} s") from silence
-        except grpc.aio.AioRpcError as broken:
-            raise typed(broken, node) from broken
         finally:
             stream.cancel()
 
@@ -254,6 +246,16 @@ class Admin:
             if known.issuperset(brokers):
                 return
             await asyncio.sleep(_ROUTE_POLL_S)
+
+
+async def _next(stream: Any, who: str) -> Any:
+    """The next answer of a watch, or EOF."""
+    try:
+        with breaking(who):
+            async with asyncio.timeout(_SILENCE_S):
+                return await stream.read()
+    except TimeoutError as silence:
+        raise OutOfReach(who, f"silent for {_SILENCE_S:g} s") from silence
 
 
 async def _result(broker: str, nodes: list[Node], ask: Callable[[Node], Awaitable[T]]) -> GroupResult[T]:

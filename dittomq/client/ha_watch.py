@@ -7,9 +7,10 @@ from typing import Final
 
 from dittomq.client.admin import Admin
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Node
+from dittomq.rpc.channel import CLIENT_LEFT
 
 _NODES_S: Final = 5.0
 _NODES_RETRY_S: Final = 0.5
@@ -42,24 +43,33 @@ class ClusterWatch:
         self._problem: DittoError | None = None
 
     async def until(self, enough: Callable[[ClusterView], bool]) -> None:
-        """Show the cluster once every node has answered or failed to, then at changes, at most once a period; return when it is enough."""
+        """Show the cluster once every node has answered or failed to, then at changes, at most once a period; return when it is enough.
+
+        Raises OutOfReach when the client is left before.
+        """
+        seen = False
         async with asyncio.TaskGroup() as tasks:
             finding = tasks.create_task(self._find_nodes(tasks))
             try:
-                await self._show(enough)
+                seen = await self._show(enough)
             finally:
                 finding.cancel()
                 for task in self._following.values():
                     task.cancel()
+        if not seen:
+            raise OutOfReach("the cluster", CLIENT_LEFT)
 
-    async def _show(self, enough: Callable[[ClusterView], bool]) -> None:
+    async def _show(self, enough: Callable[[ClusterView], bool]) -> bool:
+        """Whether it was enough; otherwise the client was left."""
         while True:
             await self._changed.wait()
+            if self._around.channels.closed:
+                return False
             self._changed.clear()
             nodes = self._nodes
             if nodes is not None and nodes.keys() <= self._answers.keys():
                 if enough(ClusterView(tuple(nodes.values()), dict(self._answers), self._problem)):
-                    return
+                    return True
                 await asyncio.sleep(self._period_s)
 
     async def _find_nodes(self, tasks: asyncio.TaskGroup) -> None:
@@ -67,7 +77,7 @@ class ClusterWatch:
             try:
                 found = {node.name: node for node in await self._admin.list_brokers()}
             except DittoError as silent:
-                if self._problem is None:
+                if self._problem is None or self._around.channels.closed:
                     self._problem = silent
                     self._changed.set()
                 await asyncio.sleep(_NODES_RETRY_S)

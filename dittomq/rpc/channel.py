@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -28,6 +28,8 @@ CHANNEL_OPTIONS: ChannelOptions = (
     ("grpc.use_local_subchannel_pool", 1),  # a closed channel takes its connection with it
 )
 
+CLIENT_LEFT: Final = "its client was left"
+
 
 class Channels:
     """Cached channels of one process or client; closes them all at the end."""
@@ -36,12 +38,12 @@ class Channels:
         self._transport = transport
         self._by_address: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, dict[Any, Any]] = {}  # address → stub class → stub
-        self._closed = False
+        self.closed = False
 
     def to(self, address: str) -> grpc.aio.Channel:
         """The channel to "host:port"; connects when first used. Raises OutOfReach once all are closed."""
-        if self._closed:
-            raise OutOfReach(address, "its client was left")
+        if self.closed:
+            raise OutOfReach(address, CLIENT_LEFT)
         channel = self._by_address.get(address)
         if channel is None:
             channel = self._by_address[address] = self._transport.channel(address, CHANNEL_OPTIONS)
@@ -70,7 +72,7 @@ class Channels:
 
     async def close(self) -> None:
         """Close all channels; calls on them fail, and no new one is opened."""
-        self._closed = True
+        self.closed = True
         for address in list(self._by_address):
             await self.forget(address)
 

@@ -222,3 +222,23 @@ def test_nodes_stay_watched_while_no_nameserver_answers_and_that_is_said() -> No
         watching.cancel()
 
     play(story)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_watch_of_a_cluster_ends_with_its_client_whether_nodes_answer_or_are_away(*, away: bool) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        watching = asyncio.create_task(mq.watch_cluster().until(lambda _: False))
+        await asyncio.sleep(3)
+        if away:
+            for name in ("ns", "a0", "a1"):
+                await group.kill(name)
+            await asyncio.sleep(30)
+        await mq.__aexit__(None, None, None)
+        done, _ = await asyncio.wait([watching], timeout=5)
+        watching.cancel()
+
+        assert done
+        assert isinstance(watching.exception(), OutOfReach)
+        assert "its client was left" in str(watching.exception())
+
+    play(story)
