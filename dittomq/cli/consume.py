@@ -71,24 +71,24 @@ class Printer:
         self._left = limit
         self._json = json
         self._warned = False
-        self._away: set[str] = set()
+        self._away: dict[_Queue, type[DittoError]] = {}
 
-    def away(self, broker: str, error: DittoError) -> None:
-        """Say once that no copy of a group answers, until one does again."""
-        if broker not in self._away:
-            hint(f"{broker} is waited for: {error}")
-        self._away.add(broker)
+    def away(self, queue: _Queue, error: DittoError) -> None:
+        """Say once what keeps a group's copies from going on with this queue, until one does; what other queues wait for too is said."""
+        if not any(other.broker == queue.broker and kind is type(error) for other, kind in self._away.items()):
+            hint(f"{queue.broker} is waited for: {error}")
+        self._away[queue] = type(error)
 
-    def show(self, broker: str, page: "Page") -> None:
+    def show(self, queue: _Queue, page: "Page") -> None:
         """Print a page; raises _EnoughError behind the last message that is wanted."""
-        self._away.discard(broker)
+        self._away.pop(queue, None)
         for message in page.messages:
             if self._left == 0:
                 raise _EnoughError
             if self._json:
-                say_json(message_document(broker, message), stream=True)
+                say_json(message_document(queue.broker, message), stream=True)
             else:
-                say(message_line(broker, message))
+                say(message_line(queue.broker, message))
             if self._left is not None:
                 self._left -= 1
         sys.stdout.flush()
@@ -201,10 +201,10 @@ async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printe
     """Print a queue to its present end, or up to a message that nobody has whole, which is named; whether there was none."""
     offset = wanted.first
     try:
-        offset, end = await _bounds(reader, wanted)
+        offset, end = await _bounds(reader, queue, wanted)
         while offset < end:
             page = await reader.pull(offset)
-            printer.show(queue.broker, page)
+            printer.show(queue, page)
             if page.next_offset == offset:
                 break
             offset = page.next_offset
@@ -215,16 +215,16 @@ async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printe
 
 
 async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printer) -> None:
-    """Print a queue for ever; wait for a copy that answers, and for one that has the next message whole."""
+    """Print a queue for ever; wait for a copy that answers, for one that has got as far, and for one that has the next message whole."""
     offset: int | None = None
     illegible: int | None = None
     while True:
         try:
             if offset is None:
-                offset, _ = await _bounds(reader, wanted)
-            page = await reader.pull(offset, wait_s=_FOLLOW_WAIT_S)
+                offset, _ = await _bounds(reader, queue, wanted)
+            page = await _pull(reader, queue, offset)
         except _AWAY as silent:
-            printer.away(queue.broker, silent)
+            printer.away(queue, silent)
             await asyncio.sleep(_AGAIN_AFTER_S)
         except _ILLEGIBLE as problem:
             at = wanted.first if offset is None else offset
@@ -233,8 +233,22 @@ async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Prin
             illegible = at
             await asyncio.sleep(_AGAIN_AFTER_S)
         else:
-            printer.show(queue.broker, page)
+            printer.show(queue, page)
             offset = page.next_offset
+
+
+async def _pull(reader: "Reader", queue: _Queue, offset: int) -> "Page":
+    """A page from where reading has got to. A queue that ends before that is not back there yet: NotReady."""
+    try:
+        return await reader.pull(offset, wait_s=_FOLLOW_WAIT_S)
+    except OffsetOutOfRange as outside:
+        if outside.asked < outside.start:
+            raise
+        raise _behind(queue.broker, queue.number, offset, outside.end) from outside
+
+
+def _behind(who: str, queue: int, offset: int, end: int) -> NotReady:
+    return NotReady(who, f"queue {queue} ends at {end:,} there, before {offset:,}")
 
 
 def _name_illegible(queue: _Queue, offset: int, problem: DittoError) -> None:
@@ -243,21 +257,24 @@ def _name_illegible(queue: _Queue, offset: int, problem: DittoError) -> None:
     hint(f"{queue.broker} is not read from {queue.number}@{offset} on: {problem}; to pass it over: {over}")
 
 
-async def _bounds(reader: "Reader", wanted: Wanted) -> tuple[int, int]:
+async def _bounds(reader: "Reader", queue: _Queue, wanted: Wanted) -> tuple[int, int]:
     """Where to begin, and the queue's present end where the reader reads.
 
-    Raises OffsetOutOfRange for a start outside the queue, and why the message there cannot be had.
+    Raises OffsetOutOfRange for a start outside the queue, NotReady for one that a slave has not reached, without its master to say
+    whether there is one, and why the message there cannot be had.
     """
+    if isinstance(wanted.start, int):
+        page = await reader.pull(wanted.start)
+        if wanted.start > page.max_offset:
+            raise _behind(page.node, queue.number, wanted.start, page.max_offset)
+        return wanted.start, page.max_offset
     try:
-        first, end = await _range(reader, wanted.first)
+        first, end = await _range(reader, 0)
     except _ILLEGIBLE:
         if wanted.start != "latest":
             raise
         first, end = await _range(reader, _BEYOND_ALL)  # no message is read there
-    start = wanted.start if isinstance(wanted.start, int) else {"earliest": first, "latest": end}[wanted.start]
-    if not first <= start <= end:
-        raise OffsetOutOfRange("queue offset", start, first, end)
-    return start, end
+    return {"earliest": first, "latest": end}[wanted.start], end
 
 
 async def _range(reader: "Reader", offset: int) -> tuple[int, int]:

@@ -138,9 +138,10 @@ class Reader:
                 problem = beyond  # this copy may be behind the others
             else:
                 self._avoided.pop(node.name, None)
-                if answer.status is not PullStatus.BEHIND:
-                    return _page(answer, node)
-                behind.append(node)
+                if answer.status is PullStatus.BEHIND:
+                    behind.append(node)
+                elif not isinstance(problem, OffsetOutOfRange) or answer.max_offset >= order.offset:
+                    return _page(answer, node)  # otherwise a slave waits for what its master says is not there
         if not behind:
             raise problem or OutOfReach(self._who(), "no nameserver knows one of its nodes now")
         rest = self._rest_of(order, until)

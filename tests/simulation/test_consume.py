@@ -1,6 +1,7 @@
 """`consume` among copies of which none has some message whole, in virtual time."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -146,3 +147,71 @@ def test_a_node_of_no_group_with_that_topic_is_refused_by_naming_those_groups(*,
             await print_messages(mq, Wanted("orders", "earliest", None, "z/9", follow), Printer(None, json=False))
 
     ClientTown(groups=("a", "b")).play(story)
+
+
+def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_it_while_other_queues_are_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        slave = town.brokers["a/1"]
+        slave.readable = 4
+        following = asyncio.create_task(print_messages(mq, Wanted("orders", 2, None, None, follow=True), Printer(2, json=False)))
+        await asyncio.sleep(30)
+        meanwhile = capsys.readouterr()
+        slave.readable = 1 << 40
+
+        assert await following == Exit.DONE
+        [hint] = meanwhile.err.splitlines()
+        assert printed(meanwhile.out) == ["0@2"]
+        assert re.match("a is waited for: a/1 is not ready: queue . ends at . there, before 2", hint)
+
+    ClientTown().play(story)
+    assert printed(capsys.readouterr().out) == ["1@2"]
+
+
+@pytest.mark.parametrize("node", [None, "a/0"])
+def test_who_follows_is_told_of_a_place_beyond_the_end_that_the_master_knows(node: str | None) -> None:
+    async def story(_: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        with pytest.raises(OffsetOutOfRange) as outside:
+            await print_messages(mq, Wanted("orders", 4, 0, node, follow=True), Printer(1, json=False))
+
+        assert (outside.value.asked, outside.value.end) == (4, 3)
+
+    ClientTown().play(story)
+
+
+def test_who_follows_waits_for_a_master_that_ends_before_what_was_read(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-1")
+        following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", 0, None, follow=True), Printer(4, json=False)))
+        await asyncio.sleep(5)
+        town.master.readable = 1
+        await asyncio.sleep(30)
+        town.master.readable = 1 << 40
+        async with mq.producer() as orders:
+            await orders.publish("orders", "new", queue=0)
+
+        assert await following == Exit.DONE
+
+    ClientTown().play(story)
+    said = capsys.readouterr()
+    assert printed(said.out) == ["0@0", "0@1", "0@2", "new"]
+    assert len(said.err.splitlines()) == 1
+
+
+def test_who_follows_is_told_of_messages_that_were_dropped_before_they_were_read() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        following = asyncio.create_task(print_messages(mq, Wanted("orders", "earliest", 0, None, follow=True), Printer(9, json=False)))
+        await asyncio.sleep(5)
+        for broker in town.brokers.values():
+            broker.pull_error = OffsetOutOfRange("queue offset", 3, 7, 9)
+
+        with pytest.raises(OffsetOutOfRange):
+            await following
+
+    ClientTown().play(story)
