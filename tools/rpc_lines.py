@@ -40,7 +40,10 @@ $ grpcurl -plaintext -d '{"service":"readiness"}' localhost:10911 grpc.health.v1
 - **Headers** of every answer: `dittomq-node`, `dittomq-cluster`, `dittomq-epoch`, `dittomq-request-id`; the id is in the server's log.
   A master that takes messages adds `dittomq-log-end`: nothing that the call brings will lie below it; `sent_since_offset` is made of that.
   A node that does not name it takes none: it ends a stream of them with the reason.
-  Without a deadline of the caller's, a unary call has 30 s.
+- **Headers** of a call that say who it is for: `dittomq-for-node`, "a/0", or "a" for any node of that group, and
+  `dittomq-for-cluster`. Another node that has come up at the address refuses it with `WRONG_CLUSTER` before it does
+  anything. The client library sends them with what it publishes, pulls or changes; without them whoever has the address obeys.
+- **Deadlines.** Without one of the caller's, a unary call has 30 s.
 """
 
 SERVICES: Final = (

@@ -38,7 +38,7 @@ from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
-from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer
+from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer, meant_for
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
@@ -153,7 +153,7 @@ class GroupLink:
     async def _converse(self, master: Node) -> None:
         who = f"{master.name} at {self._around.routing.address(master)}"
         stub: Any = self._around.channels.stub(MessagingServiceStub, self._around.routing.address(master))
-        stream: Stream = stub.PublishStream()
+        stream: Stream = stub.PublishStream(metadata=meant_for(master, any_of_its_group=True))
         self._outgoing.clear()
         self._ending = asyncio.get_running_loop().create_future()
         try:

@@ -49,7 +49,7 @@ from dittomq.errors import (
 from dittomq.message import Ack, Message, PutStatus, Receipt
 from dittomq.routes import Route
 from dittomq.rpc.channel import typed
-from dittomq.rpc.headers import EPOCH_HEADER, check_answerer
+from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
 from dittomq.wire import messaging as wire
 
 _ANSWER_GRACE_S = 2.0
@@ -300,7 +300,7 @@ class Producer:
         who = f"{master.name} at {address}"
         request.sent_since_offset = self._sent_since(handle)
         answer = getattr(self._around.channels.stub(MessagingServiceStub, address), method)(
-            request, timeout=self._options.timeout_s + _ANSWER_GRACE_S
+            request, timeout=self._options.timeout_s + _ANSWER_GRACE_S, metadata=meant_for(master, any_of_its_group=True)
         )
         try:
             response = await answer

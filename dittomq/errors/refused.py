@@ -212,7 +212,7 @@ class CorruptRecord(Refused):
 
 @dataclass(eq=False)
 class WrongCluster(Refused):
-    """The caller's `field` (cluster or broker group) is not this node's."""
+    """The `field` that the caller is of or means (cluster, broker group or node) is not this node's."""
 
     reason: ClassVar[str] = "WRONG_CLUSTER"
     field: str

@@ -13,7 +13,7 @@ from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.routes import Node
 from dittomq.rpc import status
-from dittomq.rpc.headers import check_answerer
+from dittomq.rpc.headers import check_answerer, meant_for
 from dittomq.rpc.limits import KEEPALIVE_OPTIONS, SIZE_OPTIONS
 
 T = TypeVar("T")
@@ -95,10 +95,11 @@ async def call(  # noqa: PLR0913  # a call has these parts
     """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`.
 
     Without a connection it fails at once. When it is `patient` it waits for one; it is sent once, or not at all.
-    What another one than `node` says, an error too, is no answer: OutOfReach.
+    Nobody but `node` obeys it; what another one says, an error too, is no answer: OutOfReach.
     """
     with breaking(who, node):
-        answer: Any = method(request, timeout=deadline_s, wait_for_ready=patient or None)
+        metadata = meant_for(node) if node is not None else None
+        answer: Any = method(request, timeout=deadline_s, metadata=metadata, wait_for_ready=patient or None)
         response: T = await answer
         if node is not None:
             check_answerer(await answer.initial_metadata(), node, who)

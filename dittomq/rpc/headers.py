@@ -1,9 +1,9 @@
-"""What every answer's headers carry, on both sides."""
+"""What headers of calls and of answers say: who is meant, and who answers."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from dittomq.errors import OutOfReach
+from dittomq.errors import OutOfReach, WrongCluster
 from dittomq.routes import Node
 
 NODE_HEADER = "dittomq-node"
@@ -11,6 +11,8 @@ CLUSTER_HEADER = "dittomq-cluster"
 EPOCH_HEADER = "dittomq-epoch"
 REQUEST_ID_HEADER = "dittomq-request-id"
 LOG_END_HEADER = "dittomq-log-end"
+FOR_NODE_HEADER = "dittomq-for-node"
+FOR_CLUSTER_HEADER = "dittomq-for-cluster"
 
 
 class Answerer(NamedTuple):
@@ -20,6 +22,21 @@ class Answerer(NamedTuple):
     cluster: str
     epoch: int
     log_end: int | None = None
+
+
+def meant_for(node: Node, *, any_of_its_group: bool = False) -> tuple[tuple[str, str], ...]:
+    """The headers of a call that nobody but this node, or one of its group, may obey."""
+    return (FOR_NODE_HEADER, node.broker if any_of_its_group else node.name), (FOR_CLUSTER_HEADER, node.cluster)
+
+
+def check_meant(headers: Iterable[tuple[str, Any]] | None, here: Answerer) -> None:
+    """Raise WrongCluster when a call's headers name another node. A call without them is for whoever has the address."""
+    named = dict(headers or ())
+    name, cluster = named.get(FOR_NODE_HEADER, here.node), named.get(FOR_CLUSTER_HEADER, here.cluster)
+    if cluster != here.cluster:
+        raise WrongCluster("cluster", cluster, here.cluster)
+    if name not in (here.node, here.node.rpartition("/")[0]):
+        raise WrongCluster("node", name, here.node)
 
 
 def check_answerer(headers: Iterable[tuple[str, Any]] | None, node: Node, who: str, *, any_of_its_group: bool = False) -> None:

@@ -16,7 +16,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, InvalidField, leaves
 from dittomq.rpc import status
-from dittomq.rpc.headers import CLUSTER_HEADER, EPOCH_HEADER, LOG_END_HEADER, NODE_HEADER, REQUEST_ID_HEADER, Answerer
+from dittomq.rpc.headers import CLUSTER_HEADER, EPOCH_HEADER, LOG_END_HEADER, NODE_HEADER, REQUEST_ID_HEADER, Answerer, check_meant
 
 DEFAULT_DEADLINE_S = 30.0
 UNREAD_S = 30.0
@@ -57,7 +57,7 @@ class _UnreadError(Exception):
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each of our methods: coroutines for one answer, async generators or coroutines that write for a stream of answers.
 
-    `identity` says at each call who this node is.
+    `identity` says at each call who this node is: one that is for another node is refused before anything is done.
 
     A DittoError becomes its status, and so do bytes that are no request. Anything else becomes INTERNAL with the request id, and one log
     line with the traceback; but what a call meets that is over already is nobody's error.
@@ -118,13 +118,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     @contextlib.asynccontextmanager
     async def _around(self, method: str, context: Context) -> AsyncIterator[None]:
         started = self._clock.monotonic()
-        node, cluster, epoch, log_end = self._identity()
+        here = self._identity()
+        node, cluster, epoch, log_end = here
         request_id = hex_id(self._chance)[:16]
         told = ((LOG_END_HEADER, str(log_end)),) if log_end is not None else ()
         who = ((NODE_HEADER, node), (CLUSTER_HEADER, cluster), (EPOCH_HEADER, str(epoch)))
         await context.send_initial_metadata((*who, (REQUEST_ID_HEADER, request_id), *told))
         code = "OK"
         try:
+            check_meant(context.invocation_metadata(), here)
             yield
         except grpc.aio.AbortError:
             code = "ABORTED_BY_HANDLER"

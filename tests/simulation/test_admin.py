@@ -137,3 +137,19 @@ def test_a_topic_that_none_of_several_groups_has_is_not_found_in_any() -> None:
             await mq.admin.describe_topic("nowhere")
 
     ClientTown(groups=("a", "b")).play(story)
+
+
+@pytest.mark.parametrize("stranger", [("a/2", "test"), ("b/0", "test"), ("a/0", "another")])
+def test_another_node_that_has_come_up_at_a_masters_address_changes_nothing(stranger: tuple[str, str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 4)
+        town.master.name, town.master.cluster = stranger
+        [created] = await mq.admin.create_topic("lines")
+        [deleted] = await mq.admin.delete_topic("orders")
+
+        for result in (created, deleted):
+            assert isinstance(result.error, OutOfReach)
+            assert "has this address now" in str(result.error)
+        assert list(town.master.topics) == ["orders"]
+
+    ClientTown().play(story)

@@ -244,3 +244,22 @@ def test_what_another_node_says_that_has_come_up_at_the_masters_address_proves_n
                 await orders.resolve(handle)
 
     ClientTown().play(story)
+
+
+@pytest.mark.parametrize("stranger", [("b/0", "test"), ("a/0", "another")])
+def test_what_is_sent_again_to_the_masters_address_is_stored_by_no_other_node_that_has_come_up_there(stranger: tuple[str, str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer(timeout_s=1, retry_s=1) as orders:
+            handle = await lost_answer(town, orders, b"where", die)
+            theirs = Log()
+            town.master.name, town.master.cluster = stranger
+            town.master.log = theirs
+            town.restart("a-0")
+            await asyncio.sleep(1)
+
+            with pytest.raises(OutcomeUnknown, match=f"{stranger[0]}.* has this address now"):
+                await orders.send_again(handle, Message("orders", b"where"))
+
+        assert theirs.bodies() == []
+
+    ClientTown().play(story)
