@@ -3,7 +3,7 @@
 from operator import index
 
 from dittomq.errors import InvalidField, MessageTooLarge
-from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Message
+from dittomq.message import MAX_BODY_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Message
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties
 
 MESSAGE_OVERHEAD_BYTES = 64
@@ -23,6 +23,8 @@ def checked_size(message: Message) -> int:
     size = len(body)
     if size > MAX_BODY_BYTES:
         raise MessageTooLarge("the body", size, MAX_BODY_BYTES)
+    if len(message.order_key) > MAX_ORDER_KEY_CHARACTERS:
+        raise InvalidField("order_key", f"has {len(message.order_key):,} characters; use at most {MAX_ORDER_KEY_CHARACTERS:,}")
     if not (message.topic.isascii() and message.order_key.isascii()):
         encoded("topic", message.topic)
         encoded("order_key", message.order_key)

@@ -13,6 +13,7 @@ from dittomq.message import (
     MAX_BODY_BYTES,
     MAX_FRAME_BYTES,
     MAX_FRAME_MESSAGES,
+    MAX_ORDER_KEY_CHARACTERS,
     MAX_PROPERTIES_BYTES,
     Ack,
     Copy,
@@ -225,7 +226,7 @@ def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, top
             raise MessageRefused(index, MessageTooLarge("the body", len(body), MAX_BODY_BYTES))
         queue = message.queue
         if not queue and not message.HasField("queue"):  # asked last: it costs more than the queue itself
-            queue = _queue_of(message.order_key, config, topics)
+            queue = _queue_of(message.order_key, index, config, topics)
         if not 0 <= queue < config.write_queues:
             raise MessageRefused(index, QueueNotFound(name, queue, config.write_queues))
         properties = prefix + b"%d\x02" % (sequence + index) if producer_id else b""
@@ -255,8 +256,11 @@ def _writable(name: str, index: int, topics: Topics) -> TopicConfig:
     return config
 
 
-def _queue_of(order_key: str, config: TopicConfig, topics: Topics) -> int:
+def _queue_of(order_key: str, index: int, config: TopicConfig, topics: Topics) -> int:
     if order_key:
+        if len(order_key) > MAX_ORDER_KEY_CHARACTERS:
+            problem = f"has {len(order_key):,} characters; use at most {MAX_ORDER_KEY_CHARACTERS:,}"
+            raise MessageRefused(index, InvalidField("order_key", problem))
         return zlib.crc32(order_key.encode()) % config.write_queues
     return topics.next_queue(config.name, config.write_queues)
 

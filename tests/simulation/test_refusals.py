@@ -150,6 +150,8 @@ async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
         (Message(HALF, b""), InvalidField),
         (Message("orders", b"", order_key=HALF), InvalidField),
         (Message("orders", b"", queue=0, order_key=HALF), InvalidField),
+        (Message("orders", b"", order_key="k" * 32_768), InvalidField),
+        (Message("orders", b"", order_key="k" * 17 * 1024 * 1024), InvalidField),
         (Message("orders", b"", keys=("o-17", HALF)), InvalidField),
         (Message("orders", b"", tag=f"é{HALF}"), InvalidField),
         (Message("orders", b"", properties={HALF: "a"}), InvalidField),

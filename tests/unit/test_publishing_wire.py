@@ -8,7 +8,7 @@ import pytest
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.commitlog.records.format import tags_code_of
 from dittomq.errors import InvalidField, MessageTooLarge
-from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_PROPERTIES_BYTES
+from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES
 from dittomq.metadata.topics import TopicConfig
 from dittomq.properties import java_hash, tags_code
 from dittomq.wire.publishing import MessageRefused, PublishOrder, Topics, publish_frame, publish_request
@@ -62,6 +62,17 @@ def test_a_wrong_key_of_a_small_message_is_still_named_as_such() -> None:
         publish(message(keys=["a b"]))
 
     assert isinstance(raised.value.cause, InvalidField)
+
+
+def test_an_order_key_beyond_its_limit_is_refused_and_the_message_named() -> None:
+    def keyed(characters: int) -> pb.PublishStreamRequest:
+        return pb.PublishStreamRequest(messages=[message(body=b"x"), pb.Message(topic="orders", order_key="k" * characters)])
+
+    assert len(publish_frame(keyed(MAX_ORDER_KEY_CHARACTERS), TOPICS).drafts) == 2
+    with pytest.raises(MessageRefused, match="order_key: has 32,768 characters; use at most 32,767") as raised:
+        publish_frame(keyed(MAX_ORDER_KEY_CHARACTERS + 1), TOPICS)
+
+    assert raised.value.index == 1
 
 
 def test_a_frame_is_refused_at_the_message_that_exceeds_its_limit_and_none_behind_it_is_looked_at() -> None:
