@@ -88,6 +88,10 @@ LINES: Final = {
     f"{_TOPICS}/CreateTopic": Line(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
     f"{_TOPICS}/GetTopic": Line(_CLIENTS, '{"name":"invoices"}'),
     f"{_TOPICS}/ListTopics": Line(_CLIENTS, '{"page_size":100}'),
+    f"{_TOPICS}/UpdateTopic": Line(
+        _CLIENTS,
+        '{"topic":{"name":"invoices","read_queues":8,"write_queues":8},"update_mask":["read_queues","write_queues"]}',
+    ),
     f"{_TOPICS}/DeleteTopic": Line(_CLIENTS, '{"name":"invoices"}'),
     f"{_BROKER}/GetBroker": Line(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": Line(_CLIENTS, "{}"),

@@ -57,6 +57,7 @@ class Reading:
         except TopicNotFound:
             topic = await self._learn(order.topic)
         self._check(order, topic)
+        await self._check_queue(order, topic)
         while True:
             pulse = self._dispatcher.pulse()
             answer = await self._look(order)
@@ -75,10 +76,18 @@ class Reading:
     def _check(self, order: PullOrder, topic: TopicConfig) -> None:
         if not topic.permission & PERMISSION_READ:
             raise NotPermitted(f'topic "{order.topic}" cannot be read: its permission is {topic.permission}, reading needs bit 4')
-        if order.queue >= topic.read_queues:
-            raise QueueNotFound(order.topic, order.queue, topic.read_queues)
         if order.at_least is not None and order.at_least.broker != self._rules.broker:
             raise InvalidField("at_least", f'is of broker group "{order.at_least.broker}", this is "{self._rules.broker}"')
+
+    async def _check_queue(self, order: PullOrder, topic: TopicConfig) -> None:
+        """A queue that the table does not know yet is there when the log holds messages of it."""
+        if order.queue < topic.read_queues:
+            return
+        if order.queue >= topic.write_queues:
+            low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
+            if low < high:
+                return
+        raise QueueNotFound(order.topic, order.queue, topic.read_queues)
 
     async def _wait(self, pulse: asyncio.Event, seconds: float) -> None:
         with self._seat(), contextlib.suppress(TimeoutError):

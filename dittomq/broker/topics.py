@@ -8,10 +8,10 @@ from typing import NoReturn, Protocol
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import NotMaster, TopicExists
+from dittomq.errors import NotMaster, TopicExists, VersionChanged
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, Table, answer
-from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic, check_topic_name, find_topic
+from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name, find_topic, updated
 
 # What a caller may ask of a topic; the other fields stay as they are.
 _ASKED_FIELDS = ("read_queues", "write_queues", "permission")
@@ -28,9 +28,11 @@ class TopicStore(Protocol):
 
 
 class TopicChanges(Protocol):
-    """Creates and deletes topics, or says who does."""
+    """Creates, changes and deletes topics, or says who does."""
 
     async def create(self, topic: TopicConfig, validate_only: bool) -> tuple[TopicConfig, bool]: ...
+
+    async def update(self, update: TopicUpdate, validate_only: bool) -> tuple[TopicConfig, bool]: ...
 
     async def delete(self, name: str, validate_only: bool) -> None: ...
 
@@ -59,7 +61,7 @@ class TopicReads:
 
 @dataclass(frozen=True, slots=True)
 class MasterTopics:
-    """Creates and deletes the group's topics.
+    """Creates, changes and deletes the group's topics.
 
     `store_lane` is the one on which the store is written; `epoch` tells the one in which this master leads, or raises NotReady.
     `caught_up` returns when all messages that were taken in before are written or refused.
@@ -96,6 +98,21 @@ class MasterTopics:
         stored = after.rows[topic.name]
         return stored, stored is topic  # a topic that was there is another object
 
+    async def update(self, update: TopicUpdate, validate_only: bool) -> tuple[TopicConfig, bool]:
+        """Change settings of the topic, durably before returning; tells the topic as it is and whether something changed.
+
+        Raises TopicNotFound, InvalidField, and VersionChanged when the change is for another version of the topics.
+        """
+        name = update.topic.name
+        check_topic_name(name, "topic.name")
+        self.epoch()
+        async with self._turn:
+            table = self.metadata.table(TOPICS)
+            after = self._with_update(table, update)
+            if not validate_only:
+                after = await self.metadata.change(TOPICS, lambda newest: self._with_update(newest, update))
+        return after.rows[name], after.rows[name] is not table.rows[name]
+
     async def delete(self, name: str, validate_only: bool) -> None:
         """Delete the topic, durably before returning: its queues hold nothing any more, its records stay in the log.
 
@@ -126,6 +143,15 @@ class MasterTopics:
             return table
         return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms())
 
+    def _with_update(self, table: Table[TopicConfig], update: TopicUpdate) -> Table[TopicConfig]:
+        before = find_topic(table.rows, update.topic.name, self.node)
+        if update.known is not None and update.known != table.version:
+            raise VersionChanged(TOPICS.name)
+        after = updated(before, update)
+        if after is before:
+            return table
+        return table.changed([*table.rows.values(), after], self.epoch(), self.clock.wall_ms())
+
     def _without(self, table: Table[TopicConfig], name: str, ends: QueueMinimums) -> Table[TopicConfig]:
         if name not in table.rows:
             return table
@@ -144,6 +170,10 @@ class SlaveTopics:
     master: Callable[[], str]
 
     async def create(self, topic: TopicConfig, validate_only: bool) -> NoReturn:
+        """Raise NotMaster."""
+        raise NotMaster(self.node, self.master())
+
+    async def update(self, update: TopicUpdate, validate_only: bool) -> NoReturn:
         """Raise NotMaster."""
         raise NotMaster(self.node, self.master())
 

@@ -12,6 +12,7 @@ from dittomq.cli.output import hint, printable, say, say_json, table
 from dittomq.cli.route import permission_words
 from dittomq.errors import DittoError, OutOfReach, TopicNotFound
 from dittomq.message import MAX_TOPIC_CHARACTERS
+from dittomq.metadata.topics import TopicConfig
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import GroupResult
@@ -40,6 +41,32 @@ def create(
     words = {
         result.broker: f"{'created' if result.value.created else 'exists '}   "
         f"{result.value.topic.write_queues} queues, {permission_words(result.value.topic.permission)}"
+        for result in results
+        if result.value is not None
+    }
+    return _tell(name, results, words, json=json)
+
+
+@app.command(epilog=example("topic update orders --queues 12", "topic update orders --write-queues 8"))
+def update(  # noqa: PLR0913, PLR0917  # flags
+    name: Topic,
+    queues: Annotated[int | None, typer.Option("--queues", help="Queues to read and to write in each broker group: more than now.")] = None,
+    write_queues: Annotated[int | None, typer.Option("--write-queues", help="Queues that are written, may be fewer than are read.")] = None,
+    permission: Annotated[int | None, typer.Option("--permission", metavar="4|2|6", help="4: only read, 2: only written, 6: both.")] = None,
+    broker: Broker = None,
+    json: JsonFlag = False,
+    nameserver: Nameserver = None,
+) -> int:
+    """Change a topic in every broker group. Queues that may hold messages stay readable; an order key moves when their number changes."""
+    from dittomq.client import Client
+
+    if queues is None and write_queues is None and permission is None:
+        raise typer.BadParameter("says nothing that is to change; give --queues, --write-queues or --permission", param_hint="topic update")
+    written = queues if write_queues is None else write_queues
+    with Client(nameserver_address(nameserver)) as mq:
+        results = mq.admin.update_topic(name, read_queues=queues, write_queues=written, permission=permission, broker=broker)
+    words = {
+        result.broker: f"{'updated' if result.value.changed else 'has it '}   {_settings(result.value.topic)}"
         for result in results
         if result.value is not None
     }
@@ -127,6 +154,10 @@ def describe(name: Topic, broker: Broker = None, json: JsonFlag = False, nameser
         for line in table([("BROKER", "QUEUE", "FIRST", "END", "MESSAGES", "AS ON"), *rows]):
             say(line)
     return _shown(results)
+
+
+def _settings(topic: TopicConfig) -> str:
+    return f"{topic.read_queues} queues to read, {topic.write_queues} to write, {permission_words(topic.permission)}"
 
 
 def _tell(topic: str, results: "Sequence[GroupResult[T]]", words: dict[str, str], *, json: bool) -> int:

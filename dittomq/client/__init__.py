@@ -1,6 +1,6 @@
 """The client library: publish, read, manage. Asynchronous in `AsyncClient`, the same names without await in `Client`."""
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription
+from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient
 from dittomq.client.bulk import Bulk, Outcomes, Tally
 from dittomq.client.producer import Producer, ProducerOptions
@@ -36,4 +36,5 @@ __all__ = [
     "StoredMessage",
     "Tally",
     "TopicDescription",
+    "UpdatedTopic",
 ]

@@ -17,7 +17,7 @@ from dittomq.client.routing import Surroundings
 from dittomq.copies import RepairOrder, RepairReport
 from dittomq.errors import DittoError, InvalidField, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
-from dittomq.metadata.topics import QueueStatus, TopicConfig, check_new_topic
+from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic
 from dittomq.offsets import PhysicalOffset
 from dittomq.routes import Node, Role
 from dittomq.rpc.channel import breaking, call
@@ -52,6 +52,14 @@ class CreatedTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdatedTopic:
+    """The topic as it is; `changed` False: it had these settings before."""
+
+    topic: TopicConfig
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic and its queues as `node` holds them."""
 
@@ -77,7 +85,35 @@ class Admin:
             return CreatedTopic(wire.topic_from_pb(response.topic), response.created)
 
         results = await self._on_masters(create, broker)
-        await self._await_route(name, [result.broker for result in results if result.error is None])
+        await self._await_route(name, {result.broker: result.value.topic for result in results if result.value is not None})
+        return results
+
+    async def update_topic(  # settings
+        self,
+        name: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permission: int | None = None,
+        broker: str | None = None,
+    ) -> list[GroupResult[UpdatedTopic]]:
+        """Change what is given of the topic in every group, or in one: `permission` is 4 (read), 2 (write) or 6 (both).
+
+        Queues that may hold messages stay readable. A group without the topic answers TopicNotFound. Afterwards nameservers know it, as
+        with a new topic; other clients ask for their route every 30 s.
+        """
+        given = {"read_queues": read_queues, "write_queues": write_queues, "permission": permission}
+        settings: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+        topic = TopicConfig(name, **settings)
+        check_new_topic(topic)
+        request = wire.update_topic_request(TopicUpdate(topic, tuple(settings)))
+
+        async def update(node: Node) -> UpdatedTopic:
+            response: pb.UpdateTopicResponse = await self._topics(node, "UpdateTopic", request)
+            return UpdatedTopic(wire.topic_from_pb(response.topic), response.changed)
+
+        results = await self._on_masters(update, broker)
+        await self._await_route(name, {result.broker: result.value.topic for result in results if result.value is not None})
         return results
 
     async def delete_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[None]]:
@@ -234,16 +270,17 @@ class Admin:
         names = ", ".join(known.name for known in nodes) or "none"
         raise InvalidField("node", f'"{node}" is not registered with any nameserver; registered: {names}')
 
-    async def _await_route(self, topic: str, brokers: list[str]) -> None:
-        """Brokers tell nameservers a moment after they have answered: who publishes next should find the topic."""
+    async def _await_route(self, topic: str, expected: dict[str, TopicConfig]) -> None:
+        """Brokers tell nameservers a moment after they have answered: who publishes next should find the topic as it is."""
+        queues = {(broker, row.read_queues, row.write_queues) for broker, row in expected.items()}
         started = self._around.clock.monotonic()
-        while brokers and self._around.clock.monotonic() - started < _ROUTE_WAIT_S:
+        while queues and self._around.clock.monotonic() - started < _ROUTE_WAIT_S:
             try:
                 route = await self._around.routing.route(topic, fresh=True)
             except DittoError:
                 route = None
-            known = {group.broker for group in route.queues} if route is not None else set()
-            if known.issuperset(brokers):
+            known = {(group.broker, group.read_queues, group.write_queues) for group in route.queues} if route is not None else set()
+            if known.issuperset(queues):
                 return
             await asyncio.sleep(_ROUTE_POLL_S)
 

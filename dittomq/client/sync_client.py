@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
-from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription
+from dittomq.client.admin import Admin, CreatedTopic, GroupResult, TopicDescription, UpdatedTopic
 from dittomq.client.async_client import AsyncClient, nameserver_of_context
 from dittomq.client.bulk import Outcomes
 from dittomq.client.loop_thread import Held, LoopThread
@@ -199,6 +199,20 @@ class SyncAdmin:
     def create_topic(self, name: str, queues: int = 8, *, broker: str | None = None) -> list[GroupResult[CreatedTopic]]:
         """Create the topic in every group, or in one."""
         return self._thread.run(self._admin.create_topic(name, queues, broker=broker))
+
+    def update_topic(  # settings
+        self,
+        name: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permission: int | None = None,
+        broker: str | None = None,
+    ) -> list[GroupResult[UpdatedTopic]]:
+        """Change what is given of the topic in every group, or in one; see Admin."""
+        return self._thread.run(
+            self._admin.update_topic(name, read_queues=read_queues, write_queues=write_queues, permission=permission, broker=broker)
+        )
 
     def delete_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[None]]:
         """Delete the topic in every group, or in one."""

@@ -3,14 +3,14 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from itertools import islice
 
 from dittomq.errors import InvalidField, TopicNotFound
 from dittomq.message import MAX_TOPIC_CHARACTERS
 from dittomq.metadata.rows import Json
-from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
+from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE, DataVersion
 
 MAX_QUEUES = 1_024
 DEFAULT_QUEUES = 8
@@ -64,6 +64,15 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicUpdate:
+    """Settings for the topic of that name: `fields` of `topic`. `known`: the version of the topics that they are for; None: any."""
+
+    topic: TopicConfig
+    fields: tuple[str, ...]
+    known: DataVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStatus:
     """What one queue holds on one node: [min_offset, max_offset)."""
 
@@ -92,6 +101,21 @@ def check_new_topic(topic: TopicConfig) -> None:
             raise InvalidField(field_name, f"{queues:,} is outside 1 to {MAX_QUEUES:,}; ask for a number of queues in between")
     if topic.permission not in (PERMISSION_READ, PERMISSION_WRITE, PERMISSION_READ | PERMISSION_WRITE):
         raise InvalidField("topic.permission", f"{topic.permission} is no permission; use 4 (read), 2 (write) or 6 (both)")
+
+
+def updated(topic: TopicConfig, update: TopicUpdate) -> TopicConfig:
+    """The topic with its new settings, the same object when it has them. Refuses what a new topic may not have.
+
+    A queue that may hold messages stays readable; so the table always names every queue that could once be written.
+    """
+    after = replace(topic, **{name: getattr(update.topic, name) for name in update.fields})
+    check_new_topic(after)
+    fewer = after.write_queues < topic.write_queues
+    kept = max(topic.read_queues, topic.write_queues) if fewer else topic.read_queues
+    if after.read_queues < kept:
+        problem = f"{after.read_queues:,} would hide queues that may hold messages; keep {kept:,}, and lower write_queues alone"
+        raise InvalidField("topic.read_queues", problem)
+    return topic if after == topic else after
 
 
 def is_reserved(name: str) -> bool:
@@ -132,6 +156,16 @@ def topics_of_queues(queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig
     for topic, queue in queues:
         counts[topic] = max(counts.get(topic, 0), queue + 1)
     return {topic: TopicConfig(topic, count, count) for topic, count in sorted(counts.items())}
+
+
+def with_held(topics: Mapping[str, TopicConfig], queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig]:
+    """The topics of a table, and what only the log knows yet, which has messages in `queues`: topics, and further queues to read."""
+    known = dict(topics)
+    for name, held in topics_of_queues(queues).items():
+        topic = known.setdefault(name, held)
+        if held.read_queues > max(topic.read_queues, topic.write_queues):
+            known[name] = replace(topic, read_queues=held.read_queues)
+    return known
 
 
 def _shown(name: str) -> str:

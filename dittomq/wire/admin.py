@@ -10,15 +10,17 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.errors import InvalidField
 from dittomq.ha_status import HaStatus, NodeView, PinView
-from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig
+from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig, TopicUpdate
 from dittomq.offsets import PhysicalOffset
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
+from dittomq.wire.metadata import version_from_pb
 
 MAX_TOPIC_PAGE = 10_000
 DEFAULT_TOPIC_PAGE = 1_000
 MIN_WATCH_S = 0.1
 MAX_WATCH_S = 60.0
 DEFAULT_WATCH_S = 0.5
+_UPDATABLE = ("read_queues", "write_queues", "permission")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,20 @@ def topic_from_pb(message: pb.Topic) -> TopicConfig:
         write_queues=message.write_queues or DEFAULT_QUEUES,
         permission=message.permission if message.HasField("permission") else PERMISSION_READ | PERMISSION_WRITE,
     )
+
+
+def update_topic_request(update: TopicUpdate) -> pb.UpdateTopicRequest:
+    """Encode settings for a topic, whatever version the topics have."""
+    return pb.UpdateTopicRequest(topic=topic_to_pb(update.topic), update_mask=update.fields)
+
+
+def topic_update(request: pb.UpdateTopicRequest) -> TopicUpdate:
+    """Decode settings for a topic. Their limits are checked where it is changed."""
+    fields = tuple(request.update_mask)
+    if not fields or not set(fields).issubset(_UPDATABLE):
+        raise InvalidField("update_mask", f"names what to change: one or more of {', '.join(_UPDATABLE)}")
+    known = version_from_pb(request.data_version) if request.HasField("data_version") else None
+    return TopicUpdate(topic_from_pb(request.topic), fields, known)
 
 
 def get_topic_response(topic: TopicConfig, queues: Iterable[QueueStatus]) -> pb.GetTopicResponse:

@@ -28,7 +28,7 @@ from dittomq.ha_status import HaStatus
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
-from dittomq.metadata.topics import TopicConfig, topics_of_queues
+from dittomq.metadata.topics import TopicConfig, with_held
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
@@ -206,7 +206,7 @@ class MasterNode:
     async def _leap(self) -> None:
         """Leave out the numbers that messages in damaged bytes may have, if this master is to lead without these."""
         store, rows = self._parts.store, self._parts.metadata.table(TOPICS).rows
-        queues = [(topic.name, queue) for topic in rows.values() for queue in range(topic.write_queues)]
+        queues = [(topic.name, queue) for topic in rows.values() for queue in range(max(topic.read_queues, topic.write_queues))]
         unread = store.unread
         if offsets := await self._parts.store_lane.call(lambda: store.leap(queues, self.node_id)):
             log.warning("numbers_left_out", node=self._config.name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
@@ -227,13 +227,13 @@ class MasterNode:
         while self._parts.dispatcher.applied < term.opened.start:
             await pulse.wait()
             pulse = self._parts.dispatcher.pulse()
-        held = topics_of_queues(self._parts.store.queues_with_messages())
+        queues = self._parts.store.queues_with_messages()
 
-        def with_held(table: Table[TopicConfig]) -> Table[TopicConfig]:
-            rows = {**held, **table.rows}
+        def known(table: Table[TopicConfig]) -> Table[TopicConfig]:
+            rows = with_held(table.rows, queues)
             return table if rows == dict(table.rows) else table.changed(rows.values(), term.opened.epoch, self._parts.clock.wall_ms())
 
-        await self.metadata.change(TOPICS, with_held)
+        await self.metadata.change(TOPICS, known)
 
     async def save_degraded(self, document: bytes) -> None:
         """Write the degraded ranges down, durably: as soon as the disk has room for that."""

@@ -19,7 +19,7 @@ from dittomq.ha_status import HaStatus, NodeView
 from dittomq.lineage import newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
-from dittomq.metadata.topics import TopicConfig, find_topic, topics_of_queues
+from dittomq.metadata.topics import TopicConfig, find_topic, with_held
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
 from dittomq.replication.degraded import total_bytes
@@ -106,9 +106,8 @@ class SlaveNode:
         return f", whose topics are {age_s:.0f} s old" if age_s >= _OLD_TOPICS_S else ""
 
     def _all_topics(self) -> Mapping[str, TopicConfig]:
-        """The table, and every topic that the log holds something of."""
-        store = self._parts.store
-        return {**topics_of_queues(store.queues_with_messages()), **self._parts.metadata.table(TOPICS).rows}
+        """The table, and every topic and queue that the log holds something of."""
+        return with_held(self._parts.metadata.table(TOPICS).rows, self._parts.store.queues_with_messages())
 
     def known(self) -> Known:
         """What is worth surviving a crash."""

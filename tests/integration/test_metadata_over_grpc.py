@@ -127,7 +127,7 @@ def test_a_master_that_is_not_known_or_not_there_is_out_of_reach() -> None:
     asyncio.run(story())
 
 
-def test_a_topic_is_created_described_listed_and_deleted(tmp_path: Path) -> None:
+def test_a_topic_is_created_described_listed_changed_and_deleted(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(MetadataNode.make(tmp_path)) as address, Channels(GrpcTransport()) as channels:
             stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
@@ -141,6 +141,12 @@ def test_a_topic_is_created_described_listed_and_deleted(tmp_path: Path) -> None
             assert [queue.queue for queue in described.queues] == list(range(8))
             listed = await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())
             assert [topic.name for topic in listed.topics] == ["orders"]
+            asked = admin_pb2.Topic(name="orders", write_queues=4)
+            changed = await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=["write_queues"]))
+            assert (changed.changed, changed.topic.read_queues, changed.topic.write_queues) == (True, 8, 4)
+            for paths in ([], ["name"], ["permission", "order"]):
+                with pytest.raises(InvalidField, match="update_mask"):
+                    await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=paths))
             await ask(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"))
             assert not (await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())).topics
 

@@ -130,6 +130,27 @@ def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free() -> No
     play(story, _ALONE)
 
 
+def test_a_place_in_a_queue_that_is_written_no_more_stays_free_until_it_is_written_again() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=2)
+        async with mq.producer(on_weak="return") as producer:
+            hidden = await producer.publish("orders", _BODIES[0], queue=1)
+        await mq.admin.update_topic("orders", write_queues=1)
+        await asyncio.sleep(3)
+        await group.kill("a0")
+        rot_newest(group, "a0", _BODIES[0])
+
+        group.node("a0").start()
+        await seen(mq, "a0", lambda status: status.writable)
+        await mq.admin.update_topic("orders", write_queues=2)
+        async with mq.producer(on_weak="return") as producer:
+            behind = await producer.publish("orders", b"written without it", queue=1)
+
+        assert behind.queue_offset > hidden.queue_offset
+
+    play(story, _ALONE)
+
+
 def test_a_slave_that_lacks_the_newest_message_is_not_promoted_and_its_master_leads_on() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", queues=1)

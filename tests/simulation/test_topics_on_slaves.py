@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from dittomq.client import AsyncClient, Message, Producer
-from dittomq.errors import DittoError, TopicNotFound
+from dittomq.client import AsyncClient, Message, NotStored, Producer
+from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import TOPICS
 from tests.simulation.group import Group, play
 
@@ -180,5 +180,56 @@ def test_a_master_with_a_rotten_topic_table_leads_without_its_slaves_after_a_whi
         assert 4.5 <= group.now - began <= 8.0
         [listed] = await mq.admin.list_topics()
         assert [topic.name for topic in listed.value or ()] == ["orders"]
+
+    play(story)
+
+
+def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_its_slave_and_after_its_promotion() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await asyncio.sleep(5)
+        [updated] = await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
+        assert updated.value is not None
+        assert updated.value.changed
+        async with mq.producer() as producer:
+            await producer.publish_message(Message("orders", b"new", 1))
+        await group.kill("a0")
+        await asyncio.sleep(40)  # the slave serves all that it has by then
+
+        slave = mq.reader("orders", 1, broker="a", node="a/1")
+        assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
+        with pytest.raises(QueueNotFound):
+            await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
+        await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        await asyncio.sleep(15)
+
+        assert ("a", 1) in await mq.queues("orders")
+        assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
+
+    play(story)
+
+
+def test_an_update_reaches_producers_and_slaves_and_says_where_nothing_changed() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await mq.admin.update_topic("orders", read_queues=3, write_queues=3)
+        [again] = await mq.admin.update_topic("orders", write_queues=3)
+        [refused] = await mq.admin.update_topic("orders", read_queues=2)
+        [nowhere] = await mq.admin.update_topic("order", write_queues=3)
+        async with mq.producer() as producer:
+            used = {(await producer.publish("orders", b"x")).queue for _ in range(6)}
+        await mq.admin.update_topic("orders", permission=4)
+        await asyncio.sleep(15)
+
+        assert again.value is not None
+        assert not again.value.changed
+        assert isinstance(refused.error, InvalidField)
+        assert isinstance(nowhere.error, TopicNotFound)
+        assert used == {0, 1, 2}
+        page = await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
+        assert len(page.messages) == 2
+        async with mq.producer(retry_s=1.0) as producer:
+            with pytest.raises(NotStored, match="takes no writes"):
+                await producer.publish("orders", b"x")
 
     play(story)

@@ -10,7 +10,7 @@ from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicReads
 from dittomq.errors import InvalidField, NotMaster, NotReady, StoreFailed, TopicExists, TopicNotFound, VersionChanged
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import QueueMinimums
-from dittomq.metadata.topics import QueueStatus, TopicConfig
+from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way, run
 
@@ -103,6 +103,46 @@ def test_validate_only_checks_and_changes_nothing(tmp_path: Path) -> None:
 
         assert master.node.topics == ["orders"]
         assert master.store.hidden == {}
+
+    run(story())
+
+
+def test_a_changed_topic_is_on_the_disk_when_the_call_returns_and_keeps_what_was_not_named(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 4, 4), validate_only=False)
+        await master.topics.create(TopicConfig("other"), validate_only=False)
+        update = TopicUpdate(TopicConfig("orders", 8, 8, 4), ("read_queues", "write_queues"))
+
+        assert await master.topics.update(update, validate_only=True) == (TopicConfig("orders", 8, 8), True)
+        assert master.node.metadata.table(TOPICS).rows["orders"] == TopicConfig("orders", 4, 4)
+        assert await master.topics.update(update, validate_only=False) == (TopicConfig("orders", 8, 8), True)
+        version = master.node.metadata.table(TOPICS).version
+        assert await master.topics.update(update, validate_only=False) == (TopicConfig("orders", 8, 8), False)
+
+        assert master.node.metadata.table(TOPICS).version == version
+        again = MetadataNode.make(tmp_path)
+        await again.metadata.load()
+        assert dict(again.metadata.table(TOPICS).rows) == {"orders": TopicConfig("orders", 8, 8), "other": TopicConfig("other")}
+
+    run(story())
+
+
+def test_a_change_for_another_version_of_the_topics_or_for_none_that_is_there_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 4, 4), validate_only=False)
+        seen = master.node.metadata.table(TOPICS).version
+        await master.topics.create(TopicConfig("other"), validate_only=False)
+        closed = TopicConfig("orders", permission=4)
+
+        with pytest.raises(VersionChanged):
+            await master.topics.update(TopicUpdate(closed, ("permission",), seen), validate_only=False)
+        with pytest.raises(TopicNotFound, match="orders"):
+            await master.topics.update(TopicUpdate(replace(closed, name="order"), ("permission",)), validate_only=False)
+        assert master.node.metadata.table(TOPICS).rows["orders"].permission == 6
+        newest = master.node.metadata.table(TOPICS).version
+        assert (await master.topics.update(TopicUpdate(closed, ("permission",), newest), validate_only=False))[1]
 
     run(story())
 
@@ -251,5 +291,7 @@ def test_a_slave_changes_nothing_and_names_its_master() -> None:
             await slave.create(TopicConfig("orders"), validate_only=False)
         with pytest.raises(NotMaster):
             await slave.delete("orders", validate_only=False)
+        with pytest.raises(NotMaster):
+            await slave.update(TopicUpdate(TopicConfig("orders"), ("permission",)), validate_only=False)
 
     run(story())

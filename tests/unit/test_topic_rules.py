@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.errors import InvalidField, TopicNotFound
-from dittomq.metadata.topics import TopicConfig, check_new_topic, check_topic_name, find_topic, nearest_name, topics_of_queues
+from dittomq.metadata.topics import (
+    TopicConfig,
+    TopicUpdate,
+    check_new_topic,
+    check_topic_name,
+    find_topic,
+    nearest_name,
+    topics_of_queues,
+    updated,
+    with_held,
+)
 
 
 @pytest.mark.parametrize("name", ["orders", "a", "%RETRY%billing", "a|b", "0", "-", "A_b-c", "x" * 127])
@@ -129,3 +139,42 @@ def test_of_a_thousand_names_alike_the_nearest_one_is_found() -> None:
 
 def test_the_queues_of_a_log_show_its_topics() -> None:
     assert topics_of_queues([("b", 2), ("a", 0), ("b", 0)]) == {"a": TopicConfig("a", 1, 1), "b": TopicConfig("b", 3, 3)}
+
+
+def test_what_a_log_holds_beyond_the_table_can_be_read_and_what_the_table_says_stays() -> None:
+    table = {"a": TopicConfig("a", 2, 2, 4), "b": TopicConfig("b", 1, 4)}
+
+    known = with_held(table, [("a", 3), ("b", 3), ("c", 0)])
+
+    assert known == {"a": TopicConfig("a", 4, 2, 4), "b": TopicConfig("b", 1, 4), "c": TopicConfig("c", 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((4, 4), (8, 8)), ((4, 4), (4, 2)), ((4, 8), (8, 2)), ((8, 4), (8, 8)), ((4, 8), (5, 8))],
+)
+def test_queues_are_added_and_taken_from_those_that_are_written(before: tuple[int, int], after: tuple[int, int]) -> None:
+    update = TopicUpdate(TopicConfig("t", *after), ("read_queues", "write_queues"))
+
+    assert updated(TopicConfig("t", *before), update) == TopicConfig("t", *after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [
+        ((4, 4), (2, 4), "topic.read_queues"),
+        ((4, 4), (2, 2), "topic.read_queues"),
+        ((4, 8), (4, 4), "topic.read_queues"),
+        ((4, 4), (4, 0), "topic.write_queues"),
+        ((4, 4), (1_025, 4), "topic.read_queues"),
+    ],
+)
+def test_no_update_hides_a_queue_that_may_hold_messages_or_leaves_the_limits(
+    before: tuple[int, int], after: tuple[int, int], field: str
+) -> None:
+    update = TopicUpdate(TopicConfig("t", *after), ("read_queues", "write_queues"))
+
+    with pytest.raises(InvalidField) as refused:
+        updated(TopicConfig("t", *before), update)
+
+    assert refused.value.field == field

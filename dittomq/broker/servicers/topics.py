@@ -30,6 +30,10 @@ class TopicServicer(admin_pb2_grpc.TopicServiceServicer):
         page = self._reads.list(wire.topic_page_size(request), request.page_token)
         return wire.list_topics_response(wire.TopicPage(page.rows, page.next_token))
 
+    async def UpdateTopic(self, request: pb.UpdateTopicRequest, context: Context) -> pb.UpdateTopicResponse:
+        topic, changed = await self._changes.update(wire.topic_update(request), request.validate_only)
+        return pb.UpdateTopicResponse(topic=wire.topic_to_pb(topic), changed=changed)
+
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
         await self._changes.delete(request.name, request.validate_only)
         return pb.DeleteTopicResponse()
