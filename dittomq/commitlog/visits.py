@@ -2,12 +2,14 @@
 
 RocketMQ opens our stores, appends, and leaves. After a clean stop everything behind the end that we stamped is theirs. After a
 kill our own last records have no such border. There the first whole record is theirs that carries no record CRC, or that names
-two hosts as ours never do. One that carries a wrong CRC, or none and zeros in its properties, and nothing else strange, is a torn
-one of ours, unless RocketMQ's own marks say that it was here.
+two hosts as ours never do. One that carries a wrong CRC, and nothing else strange, is a torn one of ours, unless RocketMQ's own marks
+say that it was here. One with zeros in its properties, and nothing else strange, is a torn one of ours though they do.
 
-RocketMQ takes a torn record, of ours or of its own, for whole when only its last bytes are missing, and appends behind it. That one
-record is damaged then, and what follows it is theirs.
+RocketMQ takes a torn record, of ours or of its own, for whole when its properties alone are torn, and appends behind it. Such
+records are damaged then, and what follows them is theirs.
 """
+
+from collections.abc import Callable
 
 import xxhash
 
@@ -15,7 +17,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import Found, LegiblePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
-from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, surely_anothers
+from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, may_be_torn, surely_anothers
 from dittomq.commitlog.records.format import Scan, body_problem, problem_of, store_ms_of
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
@@ -32,26 +34,32 @@ class Visits:
         self._storage = storage
         self._log = log
         self._lineage: Lineage = lineage_file.load(storage)
-        self._sure = not checkpoint.abort_is_ours(storage)
+        self._are_theirs: Callable[[bytes], bool] = surely_anothers if checkpoint.abort_is_ours(storage) else _is_no_torn_one
         self.seals = Seals(self._lineage)
         if mark.closed:
-            self._note(mark.flushed, sure=True)
+            self._note(mark.flushed, lambda _: True)
 
     def begin_at(self, position: int) -> bool:
         """Whether someone else's records begin at `position`, where no whole one of ours does. From there on nothing is ours."""
-        return self.seals.at(position).sealed and self._note(position, sure=self._sure)
+        return self.seals.at(position).sealed and self._note(position, self._are_theirs)
 
     def begin_behind_torn_at(self, position: int) -> int | None:
-        """Where RocketMQ went on behind a torn record at `position`, ours or its own, that it took for whole; None where it did not."""
+        """Where RocketMQ went on behind torn records from `position` on, ours or its own, that it took for whole; None where it did not."""
         source = LegiblePages(self._log)
-        span = _span(source, position, self._log.stop)
-        if span is None or span.sort is Sort.MARK or body_problem(source.read(position, span.end - position, span.end), position):
-            return None
-        end = span.end
-        if not self.seals.at(position).sealed:  # one of theirs, of before they were killed
-            return None if first_record(self._log, end) is None else end
-        known = any((entry.start, entry.opener_id) == (end, FOREIGN) for entry in self._lineage)
-        return end if known or self._note(end, sure=self._sure) else None
+        at, is_torn = position, True
+        while is_torn:
+            span = _span(source, at, self._log.stop)
+            if span is None or span.sort is Sort.MARK or body_problem(source.read(at, span.end - at, span.end), at):
+                return None
+            at = span.end
+            behind = first_record(self._log, at)
+            if not self.seals.at(position).sealed:  # one of theirs, of before they were killed
+                return None if behind is None else at
+            known = any((entry.start, entry.opener_id) == (at, FOREIGN) for entry in self._lineage)
+            if known or self._note(at, self._are_theirs):
+                return at
+            is_torn = behind is None or may_be_torn(behind)
+        return None
 
     def ours(self, found: Found) -> Found:
         """What of these sealed records behind our watermark, scanned singly, is ours: all up to the first one of another hand."""
@@ -63,19 +71,24 @@ class Visits:
                 return [], Scan(scan.entries[:number], entry.start, "")
         return found
 
-    def _note(self, position: int, *, sure: bool) -> bool:
-        """Durably begin a foreign stretch at `position`, if one is there. `sure`: nothing of ours can be."""
+    def _note(self, position: int, are_theirs: Callable[[bytes], bool]) -> bool:
+        """Durably begin a foreign stretch at `position`, if one is there: that is asked of its first record."""
         lineage = self._lineage
         if not lineage or lineage[-1].start > position or (lineage[-1].start == position and lineage[-1].opener_id == FOREIGN):
             return False
         first = first_record(self._log, position)
-        if first is None or not (sure or surely_anothers(first)):
+        if first is None or not are_theirs(first):
             return False
         entry = LineageEntry(newest_epoch(lineage), FOREIGN, xxhash.xxh3_64_intdigest(first), PhysicalOffset(position))
         self._lineage = (*cut_lineage(lineage, entry.start), entry)
         lineage_file.save(self._storage, self._lineage)
         self.seals.adopt(self._lineage)
         return True
+
+
+def _is_no_torn_one(record: bytes) -> bool:
+    """What is asked where RocketMQ's own marks say that it was here: any seal but that of a torn record is a copy then."""
+    return not may_be_torn(record)
 
 
 def first_record(log: Log, position: int) -> bytes | None:

@@ -115,15 +115,18 @@ def by_another_hand(record: bytes) -> bool:
 
 
 def surely_anothers(record: bytes) -> bool:
-    """Whether somebody else made this record, which is whole by the rule for what nothing seals, and no power loss made it of ours.
+    """Whether somebody else made this record, which is whole by the rule for what nothing seals, and no power loss made it of ours."""
+    return by_another_hand(record) or not (carries_seal(record) or may_be_torn(record))
 
-    Of a torn record of ours a whole sector of zeros may lie in the properties, and have taken the seal's name with it. RocketMQ
-    forbids no zero byte there either: such a message counts as another's where other hosts, or the end of our clean stop, tell so.
+
+def may_be_torn(record: bytes) -> bool:
+    """Whether a power loss may have made this record, which is whole by the rule for what nothing seals, of one of ours.
+
+    Of a torn record of ours a whole sector of zeros may lie in the properties, and have taken the seal with it. RocketMQ forbids no
+    zero byte there either: such a message counts as another's where other hosts, or the end of our clean stop, tell so.
     """
-    if by_another_hand(record):
-        return True
     layout = lay_out(record)
-    return layout is not None and not carries_seal(record) and b"\0" not in record[layout.properties :]
+    return layout is None or (not by_another_hand(record) and b"\0" in record[layout.properties :])
 
 
 def in_queues(system_flag: int) -> bool:

@@ -1,0 +1,72 @@
+"""A record of ours that a power loss tore, in a store that RocketMQ has opened before we do again: RocketMQ looks at its body only."""
+
+import random
+
+import pytest
+
+from dittomq.commitlog.store import Frame
+from dittomq.lineage import FOREIGN
+from tests.store.test_visits import SEGMENT, THEIRS, stretches
+from tests.support.foreign_records import foreign_log, put_file, put_log
+from tests.support.stores import Machine, draft, frame, open_epoch, whole_log
+
+SECTOR = 512
+TRACE = draft(body=b"torn")._replace(properties=b"trace\x01" + b"T" * 3 * SECTOR + b"\x02")
+# What is zeros of it, counted from its end: in the properties, all the end of them, digits of the seal, the seal's name.
+TEARS = [(3 * SECTOR, 2 * SECTOR), (SECTOR, 0), (9, 0), (SECTOR, 12)]
+
+
+@pytest.fixture(params=TEARS, ids=["a sector", "the end", "digits", "a name"])
+def torn(request: pytest.FixtureRequest) -> tuple[Machine, bytes, bytes]:
+    """A machine, the log that was flushed on it, and the torn record that lies behind it."""
+    machine = Machine(random.Random(5))
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(b"flushed")], 5)
+    store.persist_watermark(store.sync(), store.end, ())
+    store.stamp_boot()
+    log = whole_log(store)
+    record = bytearray(store.append([Frame([TRACE])], 6).pieces[0][1])
+    machine.kill()
+    low, high = (len(record) - each for each in request.param)
+    record[low:high] = bytes(high - low)
+    put_log(machine, bytes(record), len(log))
+    return machine, log, bytes(record)
+
+
+@pytest.fixture(params=[b"4711", None], ids=["killed", "closed"])
+def abort(request: pytest.FixtureRequest) -> bytes | None:
+    """RocketMQ's mark, as it leaves it."""
+    mark: bytes | None = request.param
+    return mark
+
+
+def test_it_is_cut_as_ever_when_nothing_was_appended_behind_it(torn: tuple[Machine, bytes, bytes], abort: bytes | None) -> None:
+    machine, log, record = torn
+    put_file(machine, "abort", abort)
+
+    store = machine.open()
+
+    assert (store.end, stretches(store)) == (len(log), [(1, False, 0)])
+    assert store.recovery_cut is not None
+    assert store.recovery_cut.saved_bytes == len(record.rstrip(b"\0"))
+
+
+@pytest.mark.parametrize("torn_records", [1, 2])
+def test_it_alone_is_damaged_when_rocketmq_took_it_for_whole_and_went_on(
+    torn: tuple[Machine, bytes, bytes], abort: bytes | None, torn_records: int
+) -> None:
+    machine, log, record = torn
+    behind = len(log) + torn_records * len(record)
+    again = record[:28] + (len(log) + len(record)).to_bytes(8, "big") + record[36:]
+    theirs = foreign_log(THEIRS, behind, SEGMENT, {("orders", queue): 20 for queue in range(3)})
+    put_log(machine, (record + again)[: torn_records * len(record)] + theirs, len(log))
+    put_file(machine, "abort", abort)
+
+    for _ in range(2):
+        store = machine.open()
+        assert (store.recovery_cut, store.damaged) == (None, [(len(log), behind)])
+        assert stretches(store) == [(1, False, 0), (1, True, behind)]
+        assert store.lineage[-1].opener_id == FOREIGN
+        assert store.end == behind + len(theirs)
+        machine.kill()
