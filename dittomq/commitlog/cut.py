@@ -115,12 +115,17 @@ def _cut_queues(storage: Storage, to: int) -> None:
         held = None
     if held is None:
         return  # all queues are built anew
-    ends = {key: high for key, (_, high) in held.ranges.items()} if held.end <= to else _ends_below(storage, held, to)
+    keys = held.keys
+    try:
+        ends = {key: high for key, (_, high) in held.ranges.items()} if held.end <= to else _ends_below(storage, held, to)
+        if held.end > to:
+            keys = key_index.cut_mark(storage, held.keys, to)
+    except OSError:  # a file of theirs is gone, or the disk does not give it
+        ends = None
     if ends is None:
         checkpoint.remove(storage)
         return
     ranges = {key: (min(held.ranges[key][0], end), end) for key, end in ends.items()}
-    keys = held.keys if held.end <= to else key_index.cut_mark(storage, held.keys, to)
     checkpoint.save(storage, replace(held, end=min(held.end, to), ranges=ranges, keys=keys, leap=held.leap.cut(to)))
     surplus.clear(storage, ends, held.file_units)  # only now: from units that were cleared, or half of one, nobody finds the ends again
 

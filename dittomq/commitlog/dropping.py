@@ -19,7 +19,7 @@ from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
 from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
-from dittomq.commitlog.records.format import store_ms_of
+from dittomq.commitlog.records.format import UNIT_BYTES, store_ms_of
 from dittomq.commitlog.retention import Segment
 from dittomq.commitlog.state import watermark
 from dittomq.commitlog.visits import first_record
@@ -28,6 +28,9 @@ from dittomq.offsets import PhysicalOffset
 _NAME = "dropped"
 _KIND = b"DROP"
 _UNITS_AT_ONCE = 64
+_PAGE_BYTES = 4_096
+_NOT_GIVEN = (PhysicalOffset(1 << 63), 1, 0)
+"""Stands for a unit that the disk does not give: behind every position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,26 +124,54 @@ def _first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
 
 
 def _first_of(index: QueueIndex, queue: Queue, units: tuple[int, int], offset: int) -> int:
-    """Of a few units, the first whose message, or the next one that has a unit, lies at or behind `offset`; their end if none does."""
+    """Of a few units, the first whose message, or the next one that has a unit, lies at or behind `offset`; their end if none does.
+
+    Those that the disk does not give may lie there, unless one behind them does not.
+    """
     first, stop = units
-    at = first
+    at, may_lie_there = first, False
     while at < stop:
-        found = index.units(queue, at, stop - at)
-        for number, (position, size, _) in enumerate(found, at):
-            if size > 0 and position >= offset:
+        found = _units(index, queue, at, stop - at)
+        for number, unit in enumerate(found, at):
+            position, size, _ = unit
+            if unit == _NOT_GIVEN:
+                may_lie_there = True
+            elif size > 0 and position >= offset:
                 return first
-            if size > 0:
-                first = number + 1
+            elif size > 0:
+                first, may_lie_there = number + 1, False
         at += len(found) or index.file_units - at % index.file_units
-    return stop
+    return first if may_lie_there else stop
 
 
 def _position_from(index: QueueIndex, queue: Queue, unit: int, stop: int) -> int:
-    """Where the message lies, or the next one below `stop` that has a unit: damaged records leave holes. -1 when none has."""
+    """Where the message lies, or the next one below `stop` that has a unit: damaged records leave holes. -1 when none has.
+
+    Behind everything when there may be some, and the disk does not give them.
+    """
+    none: int = -1
     while unit < stop:
-        units = index.units(queue, unit, min(_UNITS_AT_ONCE, stop - unit))
-        found = next((position for position, size, _ in units if size > 0), None)
+        units = _units(index, queue, unit, min(_UNITS_AT_ONCE, stop - unit))
+        found = next((each[0] for each in units if each[1] > 0 and each != _NOT_GIVEN), None)
         if found is not None:
             return found
+        none = _NOT_GIVEN[0] if _NOT_GIVEN in units else none
         unit += len(units) or index.file_units - unit % index.file_units
-    return -1
+    return none
+
+
+def _units(index: QueueIndex, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
+    """As `QueueIndex.units` does, with _NOT_GIVEN for those in pages that the disk does not give. Each page is asked for once."""
+    with contextlib.suppress(OSError):
+        return index.units(queue, first, count)
+    found: list[tuple[PhysicalOffset, int, int]] = []
+    bad_page = -1
+    for at in range(first, min(first + count, queue.max)):
+        place = at % index.file_units * UNIT_BYTES
+        page, last_page = place // _PAGE_BYTES, (place + UNIT_BYTES - 1) // _PAGE_BYTES
+        try:
+            found += [_NOT_GIVEN] if bad_page in {page, last_page} else index.units(queue, at, 1)
+        except OSError:
+            found.append(_NOT_GIVEN)
+            bad_page = page if page == last_page else bad_page
+    return found

@@ -119,7 +119,7 @@ class Reader:
         at, room = wanted.offset, wanted.max_bytes
         stop = min(high, at + _MAX_UNITS)
         while at < stop and len(messages) < wanted.max_messages:
-            units = self._index.units(queue, at, min(stop - at, _UNITS_AT_ONCE))
+            units = self._units(queue, at, min(stop - at, _UNITS_AT_ONCE))
             least = 0 if messages else 1
             choice = _Room(wanted.max_messages - len(messages), room, least, wanted.readable.end)
             found, looked_at = _choose(units, at, codes, choice)
@@ -197,17 +197,27 @@ class Reader:
             raise CorruptRecord(self._node, unit.position, "it is not the message that the queue names")
         return message
 
+    def _units(self, queue: Queue, first: int, count: int) -> list[Unit]:
+        """Units from `first` on, up to one that the disk does not give: none where that is the first."""
+        while count > 0:
+            try:
+                return self._index.units(queue, first, count)
+            except OSError:
+                count //= 2
+        return []
+
     def _hole(self, queue: Queue, offset: int) -> CorruptRecord | OffsetOutOfRange:
         low, high = queue.range
         if not low <= offset < high:  # cut or deleted meanwhile
             return OffsetOutOfRange("queue offset", offset, low, high)
-        before = self._index.units(queue, offset - 1, 1) if offset > low else []
+        before = self._units(queue, offset - 1, 1) if offset > low else []
         position = before[0][0] + before[0][1] if before else self._log.min_offset
-        return CorruptRecord(
-            self._node,
-            position,
-            f"message {offset:,} of queue {queue.queue} of {queue.topic} was damaged when its queue was built, or its number was left out",
-        )
+        problem = "was damaged when its queue was built, or its number was left out"
+        try:
+            self._index.units(queue, offset, 1)
+        except OSError as error:
+            problem = f"cannot be found, because the disk does not give its place: {error.strerror}"
+        return CorruptRecord(self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} {problem}")
 
 
 @dataclass(frozen=True, slots=True)

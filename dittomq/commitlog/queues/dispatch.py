@@ -5,6 +5,7 @@ What was just written waits in memory as ready units, a bounded number of them; 
     applied ≤ ... log must be read ... ≤ collected_from ≤ ... waits in memory ... ≤ end
 """
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -161,7 +162,12 @@ class Dispatch:
         position, size, _ = UNIT.unpack(unit)
         topic, store_ms, properties = kept
         if not properties:
-            record = self._log.read(position, size)
+            try:
+                record = self._log.read(position, size)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                record = b""  # who reads the message is told; it is not found by its keys
             layout = lay_out(record)
             properties = record[layout.properties :] if layout else b""
         return Keyed(topic, position, store_ms, properties)

@@ -4,7 +4,7 @@
 
 An entry never changes once it is written. So the entries below the checkpoint's count are there after any stop, and the slots follow
 from them. Where power was not lost, a header with that very count and end proves that no slot was changed since; otherwise the
-slots of the last file are built again.
+slots of the last file are built again, as those are that the disk does not give.
 
 One thread adds entries; one at a time writes them.
 """
@@ -155,14 +155,16 @@ class KeyIndex:
 
         Nobody adds meanwhile. They may be unlinked once a checkpoint no longer names them.
         """
-        doomed = []
+        count = 0
         with self._writing:
             filling = {each.name for each in self._filling}
-            for name in self._names[:-1]:
-                if name in filling or self._header_of(name).end_position >= offset:
+            for number, name in enumerate(self._names[:-1], 1):
+                end = self._end_of(name)
+                if name in filling or (end is not None and end >= offset):
                     break
-                doomed.append(name)
-            del self._names[: len(doomed)]
+                count = count if end is None else number  # with a later one goes what the disk does not give: positions grow
+            doomed = self._names[:count]
+            del self._names[:count]
         paths = [_path(name) for name in doomed]
         for path in paths:
             self._unsynced.pop(path, None)
@@ -188,9 +190,11 @@ class KeyIndex:
         last.resume(header)
         return True
 
-    def _header_of(self, name: str) -> Header:
-        with self._files.borrow(_path(name)) as file:
-            return Header.decode(file.pread(HEADER_BYTES, 0))
+    def _end_of(self, name: str) -> int | None:
+        """The position of the newest message in a full file; None when the disk does not give it."""
+        with self._files.borrow(_path(name)) as file, contextlib.suppress(OSError):
+            return Header.decode(file.pread(HEADER_BYTES, 0)).end_position
+        return None
 
     def _add(self, hashed: int, position: int, store_ms: int) -> None:
         last = self._filling[-1] if self._filling else None
@@ -216,7 +220,7 @@ class KeyIndex:
         if first == 1:
             self._make_file(filling)
         with self._files.borrow(filling.path) as file:
-            slots = bytearray(file.pread(sizes.slots * SLOT.size, sizes.slot_at(0)))
+            slots = _read_slots(file, sizes, filling.written)
             entries, changed, used = _chain(slots, waiting, first)
             _, end, _, end_ms = waiting[-1]
             header = Header(filling.begin_ms, end_ms, filling.begin, end, filling.written.used_slots + used, first + len(waiting))
@@ -341,6 +345,25 @@ def _runs(pages: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
         low, high = (page if low < 0 else low), page + 1
     if low >= 0:
         yield low * _PAGE_BYTES, min(high * _PAGE_BYTES, length)
+
+
+def _read_slots(file: File, sizes: KeySizes, header: Header) -> bytearray:
+    """The slots of a file whose entries are all on disk, and whose header is this one.
+
+    Pages that the disk does not give are written again, whole, from the entries. Raises OSError when it does not give these either.
+    """
+    try:
+        return bytearray(file.pread(sizes.slots * SLOT.size, sizes.slot_at(0)))
+    except OSError:
+        slots, _ = _slots_of(file, sizes, header.count)
+    front = header.encode() + slots
+    for at in range(0, len(front), _PAGE_BYTES):
+        page = front[at : at + _PAGE_BYTES]
+        try:
+            file.pread(len(page), at)
+        except OSError:
+            file.pwrite(page, at)
+    return bytearray(slots)
 
 
 def _slots_of(file: File, sizes: KeySizes, count: int) -> tuple[bytes, int]:

@@ -4,6 +4,7 @@
 max <= next. `min` is where a deleted topic begins anew, and may be ahead of `max`. One thread dispatches, any number read.
 """
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -126,8 +127,17 @@ class QueueIndex:
         queue.max = max(queue.max, stop)
 
     def fill(self, queue: Queue, offset: int, unit: bytes) -> None:
-        """Put in place the unit of a message that was missing when those around it were built; another message's stays as it is."""
-        held = self.units(queue, offset, 1)
+        """Put in place the unit of a message that was missing when those around it were built; another message's stays as it is.
+
+        Where the disk does not give what is there, it stays as it is, and readers are told so, until all queues are built again.
+        """
+        try:
+            held = self.units(queue, offset, 1)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            queue.min = min(queue.min, offset)
+            return
         if held and held[0][1] not in {0, BLANK_UNIT_BYTES} and held[0][0] != UNIT.unpack(unit)[0]:
             return
         if queue.max == queue.min == 0 and self._begins_late:
@@ -137,7 +147,10 @@ class QueueIndex:
         queue.max = max(queue.max, offset + 1)
 
     def units(self, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
-        """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends."""
+        """Position, size and tags code of up to `count` messages from `first` on; fewer where a file or the queue ends.
+
+        Raises OSError when the disk does not give all of them.
+        """
         count = min(count, queue.max - first, self.file_units - first % self.file_units)
         if count <= 0:
             return []

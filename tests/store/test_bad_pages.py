@@ -1,0 +1,203 @@
+"""Pages of what follows from the log that the disk does not give to a store in use: they end no node, and nobody is told what is not so."""
+
+import errno
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.queues.key_format import KeySizes
+from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.errors import CorruptRecord, StoreFailed
+from tests.store.test_dropping import left_of
+from tests.store.test_key_index import TOPIC, from_the_log, kept, keyed, on_disk
+from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
+
+PAGE = 4_096
+WIDE = KeySizes(slots=5_000, entries=400)  # a file's first pages hold slots, the fifth one entries too
+OPTIONS = replace(SMALL, key_sizes=WIDE, queue_file_units=600)
+QUEUE_FILE = f"consumequeue/{TOPIC}/0/{0:020d}"
+
+
+class BadPages:
+    """A door to a disk that does not give some pages of files. As Linux does, it takes no part of such a page without reading the rest."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._storage = machine.storage()
+        self.bad: dict[str, set[int]] = defaultdict(set)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._storage, name)
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        file = self._storage.open(path, create=create, readonly=readonly)
+        return cast("File", PagedFile(file, path, self))
+
+    def unlink(self, path: str) -> None:
+        """The next file of that name lies elsewhere on the disk."""
+        self._storage.unlink(path)
+        self.bad.pop(path, None)
+
+
+class PagedFile:
+    def __init__(self, file: File, path: str, door: BadPages) -> None:
+        self._file = file
+        self._path = path
+        self._door = door
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        if any(page * PAGE < offset + length and offset < (page + 1) * PAGE for page in self._door.bad[self._path]):
+            raise OSError(errno.EIO, "Input/output error")
+        return self._file.pread(length, offset)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        bad = self._door.bad[self._path]
+        touched = {page for page in bad if page * PAGE < offset + len(data) and offset < (page + 1) * PAGE}
+        if any(page * PAGE < offset or offset + len(data) < (page + 1) * PAGE for page in touched):
+            raise StoreFailed("write", self._path, "Input/output error")
+        bad -= touched
+        self._file.pwrite(data, offset)
+
+
+def opened(machine: Machine) -> tuple[Store, BadPages]:
+    door = BadPages(machine)
+    return Store.open(cast("Storage", door), machine.options, chance=random.Random(1), wall_ms=9_000), door
+
+
+def in_use(options: StoreOptions = OPTIONS, messages: int = 120) -> tuple[Machine, Store, BadPages]:
+    """A store that was closed and opened again, and has messages with keys."""
+    machine = Machine(random.Random(1), options)
+    store = machine.open()
+    open_epoch(store)
+    add(store, range(messages))
+    store.persist_watermark(store.end, store.end, ())
+    store.close(clean=True)
+    return machine, *opened(machine)
+
+
+def add(store: Store, numbers: range) -> None:
+    for number in numbers:
+        store.append([Frame([keyed(f"key-{number}")])], number)
+    kept(store)
+
+
+def index_of(machine: Machine, at: Callable[..., str] = max) -> str:
+    return f"index/{at(on_disk(machine))}"
+
+
+@pytest.mark.parametrize("pages", [{0}, {1}, {2, 3}, {0, 1, 2, 3}])
+def test_slots_of_the_key_index_that_the_disk_does_not_give_are_made_again_of_its_entries(pages: set[int]) -> None:
+    machine, store, door = in_use()
+    door.bad[index_of(machine)] = set(pages)
+
+    add(store, range(120, 180))
+
+    assert not door.bad[index_of(machine)]
+    assert on_disk(machine) == from_the_log(whole_log(store), WIDE)
+
+
+def test_where_it_gives_neither_slots_nor_entries_the_next_start_builds_the_key_index_again() -> None:
+    machine, store, door = in_use()
+    door.bad[index_of(machine)] = {4}
+    store.append([Frame([keyed("key-120")])], 120)
+    store.sync()
+
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        kept(store)
+    store.clear_boot_stamp()
+    store.close(clean=False)
+    again = Store.open(cast("Storage", door), OPTIONS, chance=random.Random(1), wall_ms=9_000)
+    kept(again)
+
+    assert "key index" in again.notes[0]
+    assert on_disk(machine) == from_the_log(whole_log(again), WIDE)
+
+
+def test_an_index_file_whose_header_the_disk_does_not_give_goes_when_the_log_is_dropped_behind_the_next_one() -> None:
+    machine, store, door = in_use(replace(OPTIONS, key_sizes=KeySizes(slots=7, entries=30)))
+    log, (first, *_, last) = whole_log(store), list(on_disk(machine))
+    door.bad[f"index/{first}"] = {0}
+
+    store.drop_before(store.end)
+
+    assert store.min_offset > 0
+    assert list(on_disk(machine))[-1] == last
+    assert first not in on_disk(machine)
+    assert left_of(log, store.min_offset)[TOPIC, 0][0][0] == store.queue_range(TOPIC, 0)[0]
+
+
+@pytest.mark.parametrize("where", ["the key index", "a queue", "a queue's file is gone"])
+def test_a_cut_that_cannot_read_what_follows_from_the_log_builds_it_again(where: str) -> None:
+    machine, store, door = in_use()
+    to = next(position for at, position in left_of(whole_log(store), 0)[TOPIC, 0] if at == 40)
+    door.bad[index_of(machine) if where == "the key index" else QUEUE_FILE] = set(range(8))
+
+    store.cut(to)
+    kept(store)
+
+    assert (store.end, store.queue_range(TOPIC, 0)) == (to, (0, 40))
+    assert on_disk(machine) == from_the_log(whole_log(store), WIDE)
+    assert [message.queue_offset for message in store.read_queue(TOPIC, 0, 0, 100, 1 << 20).messages] == list(range(40))
+
+
+@pytest.mark.parametrize("bad", [{0}, {1}, {2}, {0, 1, 2}])
+def test_the_log_is_dropped_though_the_disk_does_not_give_units_and_no_message_that_is_left_goes_with_them(bad: set[int]) -> None:
+    _, store, door = in_use(messages=550)
+    entries = left_of(whole_log(store), 0)[TOPIC, 0]
+    door.bad[QUEUE_FILE] = set(bad)
+
+    while (to := store.min_offset + OPTIONS.segment_bytes) < store.end - OPTIONS.segment_bytes:
+        store.drop_before(to)
+        assert store.min_offset == to
+        low, first = store.queue_range(TOPIC, 0)[0], next(at for at, position in entries if position >= to)
+        assert low <= first
+        assert all({at * 20 // PAGE, (at * 20 + 19) // PAGE} & bad for at in range(low, first))
+        assert store.queue_range(TOPIC, 0)[1] == len(entries)
+
+
+def test_messages_whose_units_the_disk_does_not_give_are_refused_with_its_reason_and_the_others_are_read() -> None:
+    _, store, door = in_use(messages=550)
+    door.bad[QUEUE_FILE] = {1}
+    bad = range(PAGE // 20, 2 * PAGE // 20 + 1)
+
+    for offset in (bad[0], bad[-1]):
+        with pytest.raises(CorruptRecord, match="Input/output error"):
+            store.read_queue(TOPIC, 0, offset, 100, 1 << 20)
+    before = store.read_queue(TOPIC, 0, 0, 1_000, 1 << 20)
+    behind = store.read_queue(TOPIC, 0, bad.stop, 1_000, 1 << 20)
+
+    assert [message.queue_offset for message in before.messages] == list(range(bad.start))
+    assert [message.queue_offset for message in behind.messages] == list(range(bad.stop, 550))
+
+
+def test_a_message_that_is_mended_while_the_disk_does_not_give_its_unit_ends_no_node() -> None:
+    machine, store, door = in_use(messages=60)
+    start, end = (position for _, position in left_of(whole_log(store), 0)[TOPIC, 0][20:22])
+    raw = store.read(start, end - start)
+    machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xff"), start + 90, machine.chance)
+    assert store.verify(start, end).damaged == ((start, end),)
+    door.bad[QUEUE_FILE] = {0}
+
+    store.mend(start, raw)
+    door.bad[QUEUE_FILE] = set()
+
+    assert [message.queue_offset for message in store.read_queue(TOPIC, 0, 0, 100, 1 << 20).messages] == list(range(60))
+
+
+def test_a_message_with_long_properties_on_a_bad_page_that_is_put_into_its_queue_ends_no_node() -> None:
+    _, store, door = in_use(messages=1)
+    long = draft(TOPIC)._replace(properties=b"p\x01" + b"v" * 5_000 + b"\x02KEYS\x01far-behind\x02")
+    placed = store.append([Frame([long])], 5_000)
+    store.append([frame(b"next")], 5_001)
+    door.bad[f"commitlog/{0:020d}"] = {placed.start // PAGE + 1}
+
+    assert store.dispatch(store.end) == store.end
+
+    assert store.queue_range(TOPIC, 0) == (0, 3)
