@@ -19,7 +19,7 @@ def item_line(item: Item) -> str:
     if record is None:
         return f"{place}  {item.problem or item.sort.name.lower()}"
     message = f"{printable(record.topic)} {record.queue}@{record.queue_offset}  {clock_time(record.store_ms, milliseconds=True)}"
-    return f"{place}  {message}  {shown_body(record.body)}"
+    return f"{place}  {message}  {shown_body(record.body)}" + (f"  {item.problem}" if item.problem else "")
 
 
 def item_document(item: Item) -> dict[str, object]:

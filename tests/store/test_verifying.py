@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.commitlog.offline.inspect import StoreOnDisk, open_on_disk
+from dittomq.commitlog.offline.inspect import StoreOnDisk, items, open_on_disk
 from dittomq.commitlog.offline.verifying import Kind, verify
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues.checkpoint import QueueKey
@@ -239,10 +239,21 @@ def test_a_segment_that_a_running_broker_drops_while_the_log_is_read_ends_the_re
         verify(seen)
 
 
-@pytest.mark.parametrize("topic", ["or\0ers", "../orders", "..", ""])
-def test_a_record_of_a_topic_that_no_folder_can_be_named_after_has_no_queue(machine: Machine, topic: str) -> None:
-    put_log(machine, foreign_log([draft(topic), draft()], 0, machine.options.segment_bytes), 0)
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("name", [b"or\0ers", b"../orders", b"..", b".", b"", b"or\xffers"])
+def test_a_record_of_a_topic_that_no_folder_can_be_named_after_is_damage_as_it_is_for_a_node(
+    machine: Machine, name: bytes, one_by_one: bool
+) -> None:
+    queue, size = -1 if name == b"." else 0, machine.options.segment_bytes
+    log = foreign_log([*[draft(f"t{at}") for at in range(20)], draft("~" * len(name), queue), draft()], 0, size)
+    put_log(machine, log.replace(b"~" * len(name), name) if name else log, 0)
+    seen = open_on_disk(machine.storage(), "here")
 
-    report = verify(open_on_disk(machine.storage(), "here"))
+    report = verify(seen, one_by_one=one_by_one)
+    [found] = [item for item in items(seen) if item.problem]
+    store = machine.open()
 
-    assert (report.records, report.without_queue, report.whole) == (2, 2, True)
+    assert [(each.kind, each.problem) for each in report.findings] == [(Kind.DAMAGED, f"it names topic {name!r}, queue {queue}")]
+    assert (report.records, report.without_queue, report.whole) == (21, 21, False)
+    assert (found.problem, found.record is None) == (report.findings[0].problem, False)
+    assert [*store.damaged] == [(found.start, found.end)] == [(report.findings[0].position, found.end)]

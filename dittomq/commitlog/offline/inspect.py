@@ -17,7 +17,7 @@ from dittomq.commitlog.offline.proving import Prover, Run
 from dittomq.commitlog.offline.segments import segments_of
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.foreign import surely_anothers
-from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, start_problem
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, any_set, queue_problem, start_problem
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, next_start, problem_of, span_at, spans
 from dittomq.commitlog.state import identity, lineage_file, watermark
@@ -52,7 +52,10 @@ class StoreOnDisk:
 
 
 class Item(NamedTuple):
-    """A stretch [start, end) of the log. `record` None: a mark, or nothing that can be read; `problem` "" when it is whole."""
+    """A stretch [start, end) of the log. `record` None: a mark, or nothing that can be read; `problem` "" when it is whole.
+
+    A whole record that names a queue which cannot be has both.
+    """
 
     sort: Sort
     start: int
@@ -156,7 +159,8 @@ def _segment_pieces(store: StoreOnDisk, start: int, prover: Prover | None, at: i
             elif span.sort is Sort.DAMAGED:
                 problem = _unknown_magic(span, view) or problem
             if span.sort is Sort.RECORD and not problem:
-                record = decode(view.data[span.start - view.base : span.end - view.base], span.start)
+                data = view.data[span.start - view.base : span.end - view.base]
+                record, problem = decode(data, span.start), queue_problem(data)
             yield Item(span.sort, span.start, span.end, record, problem)
 
 

@@ -22,7 +22,7 @@ from dittomq.commitlog.queues.checkpoint import Minimum, QueueKey
 from dittomq.commitlog.records.columns import Columns, Numbers, Truths
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.foreign import INNER_BATCH, MULTI_DISPATCH, SCHEDULE_TOPIC, in_queues
-from dittomq.commitlog.records.format import MAX_RECORD_BYTES
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES, queue_problem
 from dittomq.commitlog.records.walk import Sort, View, problem_of, span_at
 from dittomq.properties import TAGS, tags_code
 
@@ -112,18 +112,14 @@ def verify(store: StoreOnDisk, progress: Progress | None = None, listener: Liste
         torn = None
         if isinstance(item, Run):
             report.end = item.end
-            report.records += len(item.columns)
-            report.bodies_bytes += int(item.columns.field("body_bytes").sum())
             queues.check_run(item)
             continue
-        torn = item if item.sort is Sort.RECORD and item.problem else None
+        torn = item if item.sort is Sort.RECORD and item.problem and item.record is None else None
         if item.problem and torn is None:
             report.note(_finding(item, _kind_of(item)))
         if not item.problem:
             report.end = item.end
-        if item.record is not None:
-            report.records += 1
-            report.bodies_bytes += len(item.record.body)
+        if item.record is not None and not item.problem:
             queues.check(item.record)
     if torn is not None:
         report.note(_finding(torn, Kind.TORN_END))
@@ -169,6 +165,8 @@ class _Queues:
 
     def check(self, record: Record) -> None:
         """Compare one record, the next in the log."""
+        self._report.records += 1
+        self._report.bodies_bytes += len(record.body)
         self._check(record)
         if self._listener is not None:
             self._listener.record(record)
@@ -176,7 +174,9 @@ class _Queues:
     def check_run(self, run: Run) -> None:
         """Compare the next records in the log. A queue of which one is in any way odd is compared record by record."""
         units, agrees = self._agreeing(run)
-        odd = {row: self._decoded(run, row) for row in np.flatnonzero(~agrees).tolist()}
+        disagree = np.flatnonzero(~agrees).tolist()
+        nowhere = {row: problem for row in disagree if (problem := queue_problem(run.record(row)))}
+        odd = {row: self._decoded(run, row) for row in disagree if row not in nowhere}
         left = {(record.topic, record.queue) for record in odd.values()}
         dense: list[tuple[QueueKey, Numbers]] = []
         opened: dict[int, QueueKey] = {}
@@ -187,13 +187,17 @@ class _Queues:
             dense.append((key, rows))
             if key not in self._seen:
                 opened[int(rows[0])] = key
-        for row in sorted([*odd, *opened]):
-            if row in odd:
+        for row in sorted([*odd, *opened, *nowhere]):
+            if row in nowhere:
+                self._report.note(Finding(Kind.DAMAGED, run.base + int(run.columns.starts[row]), "", -1, -1, nowhere[row]))
+            elif row in odd:
                 self.check(odd[row])
             else:
                 self._seen[opened[row]] = _Seen(0)
         for key, rows in dense:
             self._seen[key].next = int(units.offsets[rows[-1]]) + 1
+            self._report.records += len(rows)
+            self._report.bodies_bytes += int(run.columns.field("body_bytes")[rows].sum())
             if self._listener is not None:
                 self._listener.records(key, run.columns, rows)
         self._learn(self._agreed)

@@ -32,6 +32,7 @@ from dittomq.commitlog.records.format import (
     decode_properties,
     lay_out,
     problem_of,
+    queue_problem,
     safe_topic,
     start_problem,
     store_ms_of,
@@ -152,7 +153,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
             return problem
     topic = safe_topic(record[layout.topic : layout.properties - 2])
     if not topic or queue < 0:
-        return f"it names topic {record[layout.topic : layout.properties - 2][:64]!r}, queue {queue}"
+        return queue_problem(record)
     properties = record[layout.properties :]
     if system_flag & INNER_BATCH:
         raise NotRead(position, "a batch queue")

@@ -300,6 +300,14 @@ def body_problem(record: bytes, position: int) -> str:
     return "its checksum does not match the body" if body and crc32(body) & CRC_MASK != int.from_bytes(record[8:12], "big") else ""
 
 
+def queue_problem(record: bytes) -> str:
+    """Why no queue can be the one that the record names, whose lengths add up; empty when one can: a damaged record, for a node."""
+    layout = lay_out(record)
+    assert layout is not None, "its lengths add up"
+    topic, queue = record[layout.topic : layout.properties - 2], _QUEUE.unpack_from(record, 12)[0]
+    return "" if safe_topic(topic) and queue >= 0 else f"it names topic {topic[:64]!r}, queue {queue}"
+
+
 def store_ms_of(head: bytes) -> int:
     """When the record was stored, from its first 76 bytes."""
     (store_ms,) = _POSITION.unpack_from(head, 68 if head[39] & BORN_IPV6 else 56)
@@ -352,7 +360,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
     topic_name, properties = record[layout.topic : layout.properties - 2], record[layout.properties : -CRC_BYTES]
     topic = safe_topic(topic_name)
     if not topic or queue < 0:
-        return f"it names topic {topic_name[:64]!r}, queue {queue}"
+        return queue_problem(record)
     producer_id, sequence = sequence_of(properties)
     end = position + len(record)
     keyed = properties if KEY_NAME in properties and record[39] & ROLLED_BACK != ROLLED_BACK else b""
