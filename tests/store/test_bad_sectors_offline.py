@@ -94,12 +94,14 @@ def test_properties_that_a_disk_does_not_give_are_damage_though_no_checksum_cove
     assert report.records == 2
 
 
-def test_units_that_a_disk_does_not_give_are_missing() -> None:
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_units_that_a_disk_does_not_give_are_missing_and_not_taken_for_such_as_come_later(one_by_one: bool) -> None:
     machine, _ = left()
 
-    report = verify(seen(machine, range(500, 501), f"{QUEUE}/{0:020d}"), one_by_one=True)
+    report = verify(seen(machine, range(500, 501), f"{QUEUE}/{0:020d}"), one_by_one=one_by_one)
 
-    assert (report.records, report.counts, report.undispatched) == (120, {}, 120)
+    assert (report.records, report.counts, report.undispatched, report.whole) == (120, {Kind.UNIT_MISSING: 120}, 0, False)
+    assert all("Input/output error" in each.problem for each in report.findings)
 
 
 def test_a_batch_whose_count_is_no_number_is_named() -> None:

@@ -22,7 +22,7 @@ class QueueFiles:
 
     def __init__(self, store: StoreOnDisk) -> None:
         self._storage = store.storage
-        self._blocks: OrderedDict[QueueKey, tuple[int, bytes]] = OrderedDict()
+        self._blocks: OrderedDict[QueueKey, tuple[int, bytes, LegibleFile | None]] = OrderedDict()
         self._file_bytes: dict[QueueKey, int] = {}
 
     def has(self, key: QueueKey) -> bool:
@@ -31,15 +31,20 @@ class QueueFiles:
 
     def at(self, key: QueueKey, offset: int) -> tuple[int, int, int] | None:
         """Position, size and tags code of a message; None where its file is not there."""
-        first, block = self._blocks.get(key, (-1, b""))
+        first, block, _ = self._blocks.get(key, (-1, b"", None))
         if not first <= offset < first + len(block) // UNIT_BYTES:
-            first, block = offset, self.read(key, offset, _CACHED_UNITS * UNIT_BYTES)
-            self._blocks[key] = (first, block)
+            first, (block, file) = offset, self._read(key, offset, _CACHED_UNITS * UNIT_BYTES)
+            self._blocks[key] = (first, block, file)
         self._blocks.move_to_end(key)
         if len(self._blocks) > _CACHED_QUEUES:
             self._blocks.popitem(last=False)
         at = (offset - first) * UNIT_BYTES
         return None if at + UNIT_BYTES > len(block) else UNIT.unpack_from(block, at)
+
+    def problem(self, key: QueueKey, offset: int) -> str:
+        """Why the disk did not give the unit that `at` was asked for last; empty when it did."""
+        file, at = self._blocks[key][2], offset * UNIT_BYTES % max(1, self._size(key))
+        return "" if file is None else file.problem(at, at + UNIT_BYTES)
 
     def keys(self) -> list[QueueKey]:
         """Every queue that has a folder of a name that a topic may have."""
@@ -63,15 +68,19 @@ class QueueFiles:
 
     def read(self, key: QueueKey, offset: int, most: int) -> bytes:
         """Units from a message on, at most so many bytes and of one file."""
+        return self._read(key, offset, most)[0]
+
+    def _read(self, key: QueueKey, offset: int, most: int) -> tuple[bytes, LegibleFile | None]:
         size = self._size(key)
         if size == 0:
-            return b""
+            return b"", None
         at = offset * UNIT_BYTES
         path = f"{folder_of(*key)}/{name_of(at // size * size)}"
         if not self._storage.exists(path):
-            return b""
+            return b"", None
         with contextlib.closing(self._storage.open(path, readonly=True)) as file:
-            return LegibleFile(file).pread(min(most, size - at % size), at % size)
+            legible = LegibleFile(file)
+            return legible.pread(min(most, size - at % size), at % size), legible
 
     def _size(self, key: QueueKey) -> int:
         found = self._file_bytes.get(key)

@@ -314,7 +314,10 @@ class _Queues:
             return
         unit = self._units.at(key, record.queue_offset)
         if unit is None or unit[1] <= 0:
-            if len(seen.missing) < MAX_FINDINGS:
+            problem = self._units.problem(key, record.queue_offset)
+            if problem:
+                self._note(Kind.UNIT_MISSING, record, f"its queue's unit cannot be read: {problem}")
+            elif len(seen.missing) < MAX_FINDINGS:
                 seen.missing.append((record.queue_offset, record.physical_offset))
             else:
                 self._report.undispatched += 1
