@@ -123,9 +123,10 @@ class _Work:
 
     def run(self) -> None:
         ours, theirs = (self._by_segment(side.digest) for side in (self._first, self._second))
+        asked = self._first.digest.asked
         for number in sorted(ours.keys() | theirs.keys()):
-            segment_end = (number + 1) * self._segment_bytes
-            if segment_end <= self._low or number * self._segment_bytes >= self._end:
+            start, segment_end = number * self._segment_bytes, (number + 1) * self._segment_bytes
+            if segment_end <= self._low or self._end <= (start if asked is None else max(start, asked.start)):
                 continue
             one, other = ours.get(number), theirs.get(number)
             if one is None or other is None:
@@ -180,6 +181,9 @@ class _Work:
                 self.normal.append(f"{side.name} holds {side.digest.end - self._end:,} newer bytes")
             for start, end in side.digest.damaged:
                 self.normal.append(f"{side.name} has no readable record in bytes {start:,} to {end:,}")
+            if side.digest.damaged_left_out:
+                places = f"{side.digest.damaged_left_out:,} more places behind byte {side.digest.damaged[-1].end:,}"
+                self.normal.append(f"{side.name} has no readable record in {places}, which its digest file only counts")
 
 
 def _records(first: Side, second: Side, differing: tuple[Range, ...]) -> Iterator[DifferentRecord]:

@@ -27,6 +27,8 @@ from dittomq.errors import InvalidField, StartError
 VERSION = 1
 FINE_LEAF_BYTES = 4 * 1024
 MAX_FINE_RANGE_BYTES = 64 * 1024 * 1024
+MAX_DAMAGED = 1_000
+"""So many stretches without a record are named; of a store that is rotten all through there may be millions."""
 _WINDOW_BYTES = 16 * 1024 * 1024
 _TAIL_SPANS = 16
 
@@ -78,7 +80,10 @@ class RecordDigest:
 
 @dataclass(frozen=True, slots=True)
 class StoreDigest:
-    """What one store holds. `end` is one past its last whole record; `asked` None: the whole store, in leaves of 1 MiB."""
+    """What one store holds. `end` is one past its last whole record; `asked` None: the whole store, in leaves of 1 MiB.
+
+    `damaged_left_out`: so many stretches behind those of `damaged` hold no record either. Leaves cover all of them.
+    """
 
     kind: str
     segment_bytes: int
@@ -89,6 +94,7 @@ class StoreDigest:
     segments: tuple[SegmentLeaves, ...]
     damaged: tuple[Range, ...]
     records: tuple[RecordDigest, ...]
+    damaged_left_out: int = 0
 
 
 Progress = Callable[[int, int], None]
@@ -124,6 +130,7 @@ def to_bytes(digest: StoreDigest) -> bytes:
             for each in digest.segments
         ],
         "damaged": digest.damaged,
+        "damaged_left_out": digest.damaged_left_out,
         "records": [
             [each.start, each.end, each.topic, each.queue, each.queue_offset, each.keys, each.store_ms, each.digest, each.problem]
             for each in digest.records
@@ -151,18 +158,30 @@ def from_bytes(data: bytes, name: str) -> StoreDigest:
             segments=tuple(SegmentLeaves(start, end, closed, _split(leaves), why) for start, end, closed, leaves, why in body["segments"]),
             damaged=tuple(Range(*pair) for pair in body["damaged"]),
             records=tuple(_record(*row) for row in body["records"]),
+            damaged_left_out=body.get("damaged_left_out", 0),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotADigestFile(name, "it does not hold what such a file holds") from error
 
 
+class _Newest(NamedTuple):
+    """One of a segment's newest records, and how many stretches without one lie before it."""
+
+    span: Span
+    damaged_before: int
+
+
 class _Content(NamedTuple):
-    """What a segment holds: bytes that count up to `end`, stretches without a record, the newest records, those in the asked range."""
+    """What a segment holds: bytes that count up to `end`, the newest records, those in the asked range.
+
+    `damaged` are the first of its stretches without a record, `damaged_count` counts them all.
+    """
 
     end: int
     closed: bool
     damaged: list[Range]
-    tail: list[Span]
+    damaged_count: int
+    tail: list[_Newest]
     asked: list[Span]
 
 
@@ -177,6 +196,7 @@ class _Reading:
         self._open: tuple[int, _Content] | None = None
         self._segments: list[SegmentLeaves] = []
         self._damaged: list[Range] = []
+        self._damaged_left_out = 0
         self._records: list[RecordDigest] = []
         self._end = 0
 
@@ -207,6 +227,7 @@ class _Reading:
             segments=tuple(self._segments),
             damaged=tuple(self._damaged),
             records=tuple(self._records),
+            damaged_left_out=self._damaged_left_out,
         )
 
     def _close(self, *, closed: bool) -> None:
@@ -216,7 +237,7 @@ class _Reading:
         self._open = None
         try:
             with closing(self._storage.open(segment.path_of(start), readonly=True)) as file:
-                end = self._extent(file, start, content, closed=closed)
+                end, damaged_count = self._extent(file, start, content, closed=closed)
                 first = start if self._asked is None else _aligned(max(start, self._asked.start), start, self._leaf_bytes)
                 stop = end if self._asked is None else min(end, self._asked.end)
                 if first < stop:
@@ -225,41 +246,50 @@ class _Reading:
                 self._records += [_named(file, start, self._segment_bytes, span) for span in content.asked if span.end <= end]
         except OSError as error:
             self._segments.append(SegmentLeaves(start, start + self._segment_bytes, closed=closed, leaves=(), unreadable=str(error)))
+            self._end = start + self._segment_bytes
             return
-        self._damaged += [piece for piece in content.damaged if piece.start < end]
+        named = content.damaged[: min(damaged_count, MAX_DAMAGED - len(self._damaged))]
+        self._damaged += named
+        self._damaged_left_out += damaged_count - len(named)
         self._end = start + self._segment_bytes if closed or content.closed else end
 
-    def _extent(self, file: File, start: int, content: _Content, *, closed: bool) -> int:
-        """Where the bytes that count end: behind the mark, or in the newest segment behind the last whole record."""
+    def _extent(self, file: File, start: int, content: _Content, *, closed: bool) -> tuple[int, int]:
+        """Where the bytes that count end: behind the mark, or in the newest segment behind the last whole record.
+
+        And how many stretches without a record lie before that.
+        """
         if content.closed:
-            return content.end
+            return content.end, content.damaged_count
         if closed:
-            return start + self._segment_bytes
-        for span in reversed(content.tail):
+            return start + self._segment_bytes, content.damaged_count
+        for span, damaged_before in reversed(content.tail):
             view = View(file.pread(span.end - span.start, span.start - start), span.start, start + self._segment_bytes)
             if not problem_of(view, span, sealed=False):
-                return span.end
-        return content.tail[0].start
+                return span.end, damaged_before
+        first, damaged_before = content.tail[0]
+        return first.start, damaged_before
 
 
 def _content(file: File, start: int, stop: int, asked: Range | None) -> _Content:
     damaged: list[Range] = []
-    tail: deque[Span] = deque(maxlen=_TAIL_SPANS)
+    tail: deque[_Newest] = deque(maxlen=_TAIL_SPANS)
     wanted: list[Span] = []
-    end = start
+    end, damaged_count = start, 0
     for span in _segment_spans(file, start, stop):
         if span.sort is Sort.MARK:
-            return _Content(span.start + MARK_BYTES, True, damaged, list(tail), wanted)
+            return _Content(span.start + MARK_BYTES, True, damaged, damaged_count, list(tail), wanted)
         if span.sort is Sort.DAMAGED:
-            damaged.append(Range(span.start, span.end))
+            if span.end == stop:
+                break  # what nothing follows is no damage but the log's end
+            damaged_count += 1
+            if len(damaged) < MAX_DAMAGED:
+                damaged.append(Range(span.start, span.end))
             continue
         end = span.end
-        tail.append(span)
+        tail.append(_Newest(span, damaged_count))
         if asked is not None and span.start < asked.end and asked.start < span.end:
             wanted.append(span)
-    if damaged and damaged[-1].end == stop:
-        damaged.pop()  # what nothing follows is no damage but the log's end
-    return _Content(end, False, damaged, list(tail), wanted)
+    return _Content(end, False, damaged, damaged_count, list(tail), wanted)
 
 
 def _segment_spans(file: File, start: int, stop: int) -> Iterator[Span]:
