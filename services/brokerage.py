@@ -211,7 +211,7 @@ class Place:
 
     def come_back(self, service: BrokerService, why: str) -> None:
         """Stop the node, and let it start anew on its store as `service` when it has drained and closed."""
-        self._next_life = self._next_life or ComeBack(service, why)
+        self._next_life = self._next_life or ComeBack(service, why, served=True)
         log.info("leaves", node=self._node, service=service, why=why)
         self._stop.set()
 

@@ -26,7 +26,7 @@ from services.process import Node, hurry, main
 
 
 class Life(Protocol):
-    """One life of a process."""
+    """One life of a process; the first is the one that first opens the store."""
 
     def __call__(self, *, is_first: bool) -> int:
         """The status to exit with; raises ComeBack."""
@@ -52,7 +52,7 @@ def lives(service: BrokerService) -> NoReturn:
         try:
             sys.exit(life_as(service)(is_first=is_first))
         except ComeBack as back:
-            service, is_first = back.service, False
+            service, is_first = back.service, is_first and not back.served
 
 
 def life_as(service: BrokerService) -> Life:

@@ -49,10 +49,14 @@ class Grant:
 
 @dataclass(eq=False)
 class ComeBack(DittoError):
-    """This process has drained and closed its store, and must come back on it as `service`, which may be what it was."""
+    """This process has drained and closed its store, and must come back on it as `service`, which may be what it was.
+
+    `served`: it had opened its store before; otherwise it still starts.
+    """
 
     service: BrokerService
     why: str
+    served: bool = False
 
     def __str__(self) -> str:
         return f"comes back as {self.service}: {self.why}"

@@ -116,9 +116,11 @@ class Registrar:
         chance: random.Random,
         *,
         patient: bool = False,
+        is_start: bool = True,
     ) -> None:
-        """`patient`: who holds this node's id is about to leave it."""
+        """`patient`: who holds this node's id is about to leave it. `is_start`: this is the first life of its process."""
         self._patient = patient
+        self._is_start = is_start
         self._desks = [_Desk(nameserver, asyncio.Event()) for nameserver in nameservers]
         self._describe = describe
         self._heard = heard
@@ -134,9 +136,9 @@ class Registrar:
     async def run(self) -> None:
         """Until `goodbye`, or until this node is superseded.
 
-        Raises ConfigError (in a group) when all nameservers serve another cluster, and when three registration periods exceed the expiry of
-        a nameserver that takes this node in while it was registered nowhere yet, or before each has answered, refused or been silent once;
-        NodeIdTaken, in the first of these cases, when a replica that lives holds its id.
+        Raises ConfigError (in a group) when all nameservers serve another cluster, and at a start when three registration periods exceed
+        the expiry of a nameserver that takes this node in while it was registered nowhere yet, or before each has answered, refused or
+        been silent once; NodeIdTaken, as long as it was registered nowhere, when a replica that lives holds its id.
         """
         async with asyncio.TaskGroup() as tasks:
             for desk in self._desks:
@@ -238,8 +240,8 @@ class Registrar:
         )
         membership = wire.membership(response)
         too_long = _period_problem(registration, membership, desk.nameserver)
-        is_start = not self._was_registered or (desk.answered_s == 0.0 and not self._is_complete)
-        if too_long is not None and is_start:
+        is_early = not self._was_registered or (desk.answered_s == 0.0 and not self._is_complete)
+        if too_long is not None and self._is_start and is_early:
             raise too_long
         self._was_registered = True
         desk.session, desk.taken_s, desk.rival, desk.answered_s = membership.session_id, None, None, self._clock.monotonic()

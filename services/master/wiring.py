@@ -81,12 +81,14 @@ log = structlog.get_logger()
 class Master:
     """One master on the doors it is given."""
 
-    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors) -> None:
+    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, is_first: bool) -> None:
+        """`is_first`: it is the first life of its process."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
         self._doors = doors
+        self._is_first = is_first
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -125,6 +127,7 @@ class Master:
             lambda: node.registration(self._identity(opened, clients, replicas)),
             *(handover.heard, channels, clock, doors.chance),
             patient=opened.grant is not None,
+            is_start=self._is_first,
         )
         keeper = Keeper(store, lanes.files, node.known)
         parts.dispatcher.readable_to(store.confirmed_at_start)
@@ -346,9 +349,9 @@ class _Bound:
     handover: Handover
 
 
-async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:
+async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event, *, is_first: bool = True) -> None:
     """Run a master until `stop` is set."""
-    await Master(Loaded(config, defaultdict(lambda: "default")), doors).run(stop)
+    await Master(Loaded(config, defaultdict(lambda: "default")), doors, is_first=is_first).run(stop)
 
 
 async def _prepare_forever(node: MasterNode, term: Term) -> None:

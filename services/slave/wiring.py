@@ -60,12 +60,14 @@ log = structlog.get_logger()
 class Slave:
     """One slave on the doors it is given."""
 
-    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors) -> None:
+    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, is_first: bool) -> None:
+        """`is_first`: it is the first life of its process."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
         self._doors = doors
+        self._is_first = is_first
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -83,8 +85,7 @@ class Slave:
         place.check()
 
     async def _serve(self, opened: "_Opened", lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
-        store, place = opened.store, opened.place
-        doors, clock, config, changes = self._doors, self._doors.clock, self._config, Changes()
+        store, place, doors, config, changes = opened.store, opened.place, self._doors, self._config, Changes()
         metadata = await self._metadata(lanes, changes)
         await _stamp(store, lanes)
         addresses = MasterAddresses(config.replication.master_address)
@@ -109,8 +110,9 @@ class Slave:
         registrar = Registrar(
             config.node.nameservers,
             lambda: node.registration(self._identity(opened, node.wire_id, clients, ranges)),
-            *(heard, channels, clock, doors.chance),
+            *(heard, channels, doors.clock, doors.chance),
             patient=opened.grant is not None,
+            is_start=self._is_first,
         )
         follower.alone, heir.tell = registrar.ask, registrar.tell
         keeper = Keeper(store, lanes.files, node.known)
@@ -286,6 +288,6 @@ async def _stamp(store: Store, lanes: Lanes) -> None:
     await lanes.store.call(store.stamp_boot)
 
 
-async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:
+async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event, *, is_first: bool = True) -> None:
     """Run a slave until `stop` is set."""
-    await Slave(Loaded(config, defaultdict(lambda: "default")), doors).run(stop)
+    await Slave(Loaded(config, defaultdict(lambda: "default")), doors, is_first=is_first).run(stop)

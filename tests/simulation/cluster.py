@@ -388,9 +388,10 @@ class Cluster:
     def _services(self, number: int, name: str) -> Mapping[BrokerService, Serve]:
         """Both services of a machine, on one configuration."""
         leading, following = self.shape.leading(name, number), self.shape.following(name, number)
+        nodes = self.world.nodes
         return {
-            BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop),
-            BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop),
+            BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop, is_first=nodes[name].is_first),
+            BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop, is_first=nodes[name].is_first),
         }
 
 

@@ -5,8 +5,12 @@ import asyncio
 import pytest
 import structlog
 
+from dittomq.client import AsyncClient
 from dittomq.errors import ConfigError
+from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig, RegistryConfig
+from tests.simulation.group import Group
+from tests.simulation.group import play as play_group
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master
@@ -91,3 +95,40 @@ def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_e
         assert [node.name for node in await town.routes().brokers()] == ["a/0"]
 
     play(world, story)
+
+
+def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_shorter_expiry() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await group.kill("ns")
+        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors.transport, doors.clock, doors.chance, stop)
+        group.node("ns").start()
+        await asyncio.sleep(30)
+
+        await mq.admin.change_role("a/1")
+        await group.in_sync(mq, "a/1")
+        await asyncio.sleep(30)
+
+        assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/1": 0, "a/0": 1}
+
+    play_group(story)
+
+
+def test_a_broker_whose_role_was_changed_before_refuses_to_start_as_any_other() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.change_role("a/1")
+        await group.in_sync(mq, "a/1")
+        for name in ("a0", "a1", "ns"):
+            await group.kill(name)
+        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors.transport, doors.clock, doors.chance, stop)
+        group.node("ns").start()
+
+        group.node("a1").start()
+        await group.node("a1").ended()
+        await asyncio.sleep(10)
+
+        assert not group.node("a1").running
+        [refused] = group.world.findings
+        assert "set it to 2,000 or less" in refused
+        group.world.findings.clear()
+
+    play_group(story)

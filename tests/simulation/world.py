@@ -35,7 +35,8 @@ class Power(Enum):
 class Node:
     """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too.
 
-    `services` are what its process may come back as; whoever starts the machine starts `serve`, whatever it was last.
+    `services` are what its process may come back as; whoever starts the machine starts `serve`, whatever it was last. `is_first`: none of
+    its lives before has opened the store.
     `crashed` is told of each crash, and in which files a hole arose.
     """
 
@@ -46,6 +47,7 @@ class Node:
         self.disk = disk
         self.faults = Faults()
         self.lives = 0
+        self.is_first = True
         self.started_at = 0.0
         self.crashed: Callable[[Power, list[str]], None] = _nobody
         self._dies_by = Power.KILL
@@ -73,10 +75,11 @@ class Node:
         """Files that its process has open."""
         return 0 if self._storage is None or self._life is None else self._storage.open_files
 
-    def start(self, service: BrokerService | None = None) -> None:
+    def start(self, service: BrokerService | None = None, *, is_first: bool = True) -> None:
         """Start the process, on what the disk holds; as `service` when it comes back as that."""
         assert self._life is None, f"{self.name} runs already"
         self.lives += 1
+        self.is_first = is_first
         self.started_at = self._world.loop.time()
         self._world.transcript.note(self.name, f"starts, life {self.lives}")
         self._world.network.power_on(self.name)
@@ -144,12 +147,12 @@ class Node:
             workers=SimulatedWorkers(life, world.chance(f"{self.name} {self.lives} lanes"), storage),
         )
         how = "ends"
-        next_life: BrokerService | None = None
+        back: ComeBack | None = None
         try:
             await serve(doors, stop)
-        except ComeBack as back:
-            how = str(back)
-            next_life = None if self._asked_to_end else back.service
+        except ComeBack as raised:
+            how = str(raised)
+            back = None if self._asked_to_end else raised
         except StoreFailed as failed:
             how = f"ends: {failed}"
         except (SimCrashed, asyncio.CancelledError):
@@ -159,12 +162,13 @@ class Node:
         finally:
             if self._life is life:
                 self._over(life, how)
-                if next_life is not None:
-                    world.loop.call_soon(self._come_back, next_life)
+                if back is not None:
+                    world.loop.call_soon(self._come_back, back)
 
-    def _come_back(self, service: BrokerService) -> None:
+    def _come_back(self, back: ComeBack) -> None:
         if self._life is None:  # else somebody was quicker to start the machine
-            self.start(service)
+            is_first = self.is_first and not back.served
+            self.start(back.service, is_first=is_first)
 
     def _judge(self, life: Life, error: BaseException) -> str:
         if self._life is life and not _only(error, (StoreFailed, SimCrashed, asyncio.CancelledError)):
