@@ -8,6 +8,8 @@ earlier send:
 
     joins   when it holds everything confirmed, its gap is under `max_gap_bytes`, and it is caught up
     leaves  when its gap is too large, or it was not caught up for `max_lag_s`, or it missed two write deadlines, one after the other
+
+A member that was carried over counts as in sync until it leaves by the same rules, and is called so when it has joined by them.
 """
 
 from collections.abc import Iterable
@@ -59,12 +61,12 @@ class _Slave:
     @property
     def heard(self) -> bool:
         """Whether it said anything to this master."""
-        return self.member in (Member.BEHIND, Member.IN_SYNC)
+        return self.member in (Member.RETURNED, Member.BEHIND, Member.IN_SYNC)
 
     @property
-    def in_sync(self) -> bool:
+    def counts(self) -> bool:
         """Whether it counts as a copy in sync."""
-        return self.member in (Member.CARRIED, Member.IN_SYNC)
+        return self.member in (Member.CARRIED, Member.RETURNED, Member.IN_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ class _ShortWait:
 
 @dataclass(frozen=True, slots=True)
 class SlaveView:
-    """One slave as Confirm sees it; `since` and `left_at` are monotonic seconds. `why_left` is empty when it never left."""
+    """One slave as Confirm sees it; `since` and `left_at` are monotonic seconds. `why_left` is empty when it never left.
+
+    `in_sync`: it was heard, and has caught up; one that was carried over may count as in sync before that.
+    """
 
     in_sync: bool
     since: float
@@ -98,7 +103,7 @@ class Confirm:
         self._slaves: dict[str, _Slave] = {}
         for node in sorted(members):
             nothing = PhysicalOffset(0)
-            self._slaves[node] = _Slave(Member.CARRIED, nothing, nothing, now, 0.0, end, 0.0)
+            self._slaves[node] = _Slave(Member.CARRIED, nothing, nothing, now, float("-inf"), end, 0.0)
         self._degrade = DEGRADE_MOVES.first
         self._time = RunningTime(now)
         self._short: _ShortWait | None = None  # the first of those whose write deadline is not over
@@ -115,8 +120,8 @@ class Confirm:
 
     @property
     def in_sync(self) -> tuple[str, ...]:
-        """Slaves in sync, by name."""
-        return tuple(sorted(node for node, slave in self._slaves.items() if slave.in_sync))
+        """Slaves that count as in sync, by name."""
+        return tuple(sorted(node for node, slave in self._slaves.items() if slave.counts))
 
     @property
     def copies_in_sync(self) -> int:
@@ -126,7 +131,7 @@ class Confirm:
     def view(self, node: str) -> SlaveView | None:
         """One slave; None when it was never heard of."""
         slave = self._slaves.get(node)
-        return None if slave is None else SlaveView(slave.in_sync, slave.since, slave.why_left, slave.left_at)
+        return None if slave is None else SlaveView(slave.member is Member.IN_SYNC, slave.since, slave.why_left, slave.left_at)
 
     def copies(self, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
         """Slaves that hold [.., end), by name, and whether they have flushed it."""
@@ -178,7 +183,7 @@ class Confirm:
         before = slave.member
         slave.received = slave.flushed = PhysicalOffset(0)
         slave.caught_up_at, slave.mark_end = float("-inf"), self._written
-        if before is Member.IN_SYNC:
+        if before in (Member.RETURNED, Member.IN_SYNC):
             slave.member = Member.BEHIND
             slave.since, slave.why_left, slave.left_at = now, why, now
         MEMBER_MOVES.check(before, Change.DISK_GONE, slave.member)
@@ -210,7 +215,7 @@ class Confirm:
     def _count_missed(self, end: PhysicalOffset, since: float) -> None:
         """Producers that waited together for a slave that is silent have missed one deadline, however many they are."""
         for slave in self._slaves.values():
-            if slave.in_sync and self._counted(slave) < end and since >= slave.missed_until:
+            if slave.counts and self._counted(slave) < end and since >= slave.missed_until:
                 slave.missed += 1
                 slave.missed_end = end
                 slave.missed_until = since + self._rules.write_deadline_s - _EARLY_S
@@ -237,24 +242,25 @@ class Confirm:
         """Let the slave join or leave."""
         before = slave.member
         if change is Change.ACKED and not slave.heard:
-            slave.member = Member.IN_SYNC if before is Member.CARRIED else Member.BEHIND
-        if slave.in_sync:
-            if why := self._why_leave(slave, self._time.at(now)):
-                slave.member = Member.BEHIND if slave.heard else Member.LOST
-                slave.since, slave.why_left, slave.left_at = now, why, now
-        elif change is Change.ACKED and self._may_join(slave, self._time.at(now)):
-            slave.member, slave.since, slave.missed = Member.IN_SYNC, now, 0
+            slave.member = Member.RETURNED if before is Member.CARRIED else Member.BEHIND
+        if slave.counts and (why := self._why_leave(slave, self._time.at(now))):
+            slave.member = Member.BEHIND if slave.heard else Member.LOST
+            slave.since, slave.why_left, slave.left_at = now, why, now
+        elif change is Change.ACKED and slave.member is not Member.IN_SYNC and self._may_join(slave, self._time.at(now)):
+            slave.missed = slave.missed if slave.counts else 0
+            slave.member, slave.since = Member.IN_SYNC, now
         MEMBER_MOVES.check(before, change, slave.member)
 
     def _why_leave(self, slave: _Slave, ran_s: float) -> str:
         """Empty while it may stay; what was carried over and never heard leaves by missed deadlines only."""
         gap = self._written - self._counted(slave)
+        lag_s = ran_s - max(slave.caught_up_at, 0.0)  # one that was carried over was caught up when this began, as far as anybody knows
         if slave.missed >= _MISSED_DEADLINES_TO_LEAVE:
             return "missed two write deadlines"
         if slave.heard and gap >= self._rules.max_gap_bytes:
             return f"{gap:,} bytes behind"
-        if slave.heard and ran_s - slave.caught_up_at > self._rules.max_lag_s:
-            return f"not caught up for {ran_s - slave.caught_up_at:.0f} s"
+        if slave.heard and lag_s > self._rules.max_lag_s:
+            return f"not caught up for {lag_s:.0f} s"
         return ""
 
     def _may_join(self, slave: _Slave, ran_s: float) -> bool:

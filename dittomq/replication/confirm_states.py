@@ -9,6 +9,7 @@ class Member(Enum):
     """Whether a slave counts as a copy; the value says it in words."""
 
     CARRIED = "in sync when the last run ended and not heard of since: counts as in sync"
+    RETURNED = "was carried over, heard of since, and not caught up yet: counts as in sync, and is not called so"
     LOST = "was carried over, and producers waited for it in vain"
     BEHIND = "heard of, not in sync"
     IN_SYNC = "heard of, in sync"
@@ -29,11 +30,18 @@ MEMBER_MOVES = Moves(
     first=Member.BEHIND,
     rows={
         Member.CARRIED: {
-            Change.ACKED: (Member.IN_SYNC, Member.BEHIND),
+            Change.ACKED: (Member.RETURNED, Member.IN_SYNC, Member.BEHIND),
             Change.DEADLINE_MISSED: (Member.CARRIED, Member.LOST),
             Change.MASTER_MOVED: (Member.CARRIED,),
             Change.TICKED: (Member.CARRIED,),
             Change.DISK_GONE: (Member.CARRIED,),
+        },
+        Member.RETURNED: {
+            Change.ACKED: (Member.RETURNED, Member.IN_SYNC, Member.BEHIND),
+            Change.DEADLINE_MISSED: (Member.RETURNED, Member.BEHIND),
+            Change.MASTER_MOVED: (Member.RETURNED, Member.BEHIND),
+            Change.TICKED: (Member.RETURNED, Member.BEHIND),
+            Change.DISK_GONE: (Member.BEHIND,),
         },
         Member.LOST: {
             Change.ACKED: (Member.IN_SYNC, Member.BEHIND),

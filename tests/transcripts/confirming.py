@@ -62,11 +62,17 @@ class Group:
         changed = [f"{name}={value}" for name, value in self._seen.items() if before.get(name) != value]
         return [" ".join(changed)] if changed else []
 
+    def _is_carried(self, node: str) -> bool:
+        """Whether it was heard, and counts as in sync only because it was when the last run ended."""
+        view, heard = self._confirm.view(node), dict(self._confirm.copies(PhysicalOffset(0)))
+        return view is not None and node in heard and node in self._confirm.in_sync and not view.in_sync
+
     def _now(self) -> dict[str, str]:
         confirm = self._confirm
         return {
             "confirmed": str(confirm.confirmed),
             "in_sync": ",".join(confirm.in_sync) or "none",
+            "catching_up": ",".join(node for node in self._nodes if self._is_carried(node)) or "none",
             "degrade": confirm.degrade.name,
             "writes": shown(confirm.has_room_for_writes()),
             **{

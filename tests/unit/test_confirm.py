@@ -162,6 +162,29 @@ def test_a_member_of_the_last_run_counts_as_in_sync_until_it_misses_two_deadline
     assert group.in_sync == ("a/1",)
 
 
+def test_a_member_of_the_last_run_that_comes_with_less_counts_as_in_sync_and_is_not_called_so() -> None:
+    group = Confirm(RULES, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
+
+    seen = []
+    for end in (0, 400, 500):
+        group.slave_at("a/1", received=at(end), flushed=at(end), now=1.0)
+        view = group.view("a/1")
+        assert view is not None
+        seen.append((group.in_sync, view.in_sync))
+
+    assert seen == [(("a/1",), False), (("a/1",), False), (("a/1",), True)]
+
+
+def test_a_member_of_the_last_run_that_comes_with_less_and_does_not_catch_up_leaves_after_the_lag_limit() -> None:
+    group = Confirm(RULES, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
+    group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
+
+    for second in range(2, 17):
+        group.tick(now=float(second))
+
+    assert group.in_sync == ()
+
+
 def test_a_slave_that_does_not_catch_up_leaves_after_the_lag_limit() -> None:
     group = confirm()
     group.master_at(written=at(100), flushed=at(100), now=0.0)
