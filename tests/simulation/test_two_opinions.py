@@ -12,6 +12,8 @@ from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
 
 TWO_NAMESERVERS = replace(SYNC, nameservers=(NAMESERVER, SECOND_NAMESERVER))
 SETTLES_S = 40.0
+DEAF = 40_000.0  # 4 s for every frame, and a call ends after 3 s
+REMEMBERED_S = 38  # the expiry of a nameserver, and what may be on its way
 ADDRESSES = {"a0": "a0:10911", "a1": "a1:10911"}
 
 
@@ -158,5 +160,32 @@ def test_a_promoted_master_that_every_nameserver_refuses_leads_on_when_the_holde
         group.node("ns").start()
         group.world.network.heal("a0", "ns")
         await group.in_sync(mq, "a/1")
+
+    play(story, TWO_NAMESERVERS)
+
+
+def test_a_promoted_master_that_every_nameserver_refuses_gives_way_to_a_holder_that_stays_because_it_cannot_hear_of_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        network = group.world.network
+        epoch = await led_by_both(group, mq)
+        network.link("ns2", "a0").slowness = DEAF  # it is heard there, and hears nothing in time
+
+        await group.kill("ns")
+        network.heal("a1", "ns2")
+        for _ in range(REMEMBERED_S - 10):
+            await asyncio.sleep(1.0)
+            assert await epochs_led(mq) == {"a1": epoch, "a0": epoch}  # the one that is dead may refuse a/0 for a/1 still
+
+        await until_led(mq, {"a0": epoch})
+        for _ in range(20):
+            await asyncio.sleep(1.0)
+            assert await epochs_led(mq) == {"a0": epoch}
+        network.link("ns2", "a0").slowness = 1.0
+        group.node("ns").start()
+        network.heal("a0", "ns")
+        await group.in_sync(mq, "a/0")
+        await publish(mq, b"after")
+        await asyncio.sleep(SETTLES_S)
+        assert await bodies(mq, "a/1") == [b"before", b"after"]
 
     play(story, TWO_NAMESERVERS)
