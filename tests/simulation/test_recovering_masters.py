@@ -16,7 +16,11 @@ from tests.simulation.world import Power
 
 ONE_COPY = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, in_sync_replicas=1, min_in_sync_replicas=1)
 LATE_FLUSH = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, flush_mode=FlushMode.ASYNC_FLUSH)
+TWO_SLAVES = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2)
+RECOVER_WAIT_S = TWO_SLAVES.recover_wait_ms / 1_000
 LONG_S = 60.0  # much longer than recover_wait_ms
+NAMESERVER_SETTLES_S = 40.0
+HANGS = 1_000_000.0  # 100 s and more for every frame
 COUNT = 40
 
 
@@ -124,3 +128,26 @@ def test_a_copy_that_breaks_off_goes_on_where_it_stopped() -> None:
         assert ["start=0 " in line for line in begun] == [True, False]
 
     play(story, Shape(1, ONE_COPY, FlushMode.SYNC_FLUSH))
+
+
+def test_a_slave_that_hangs_keeps_a_master_whose_table_is_damaged_from_leading_for_ten_seconds_and_no_longer() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("bills", 1)
+        await store_messages(mq)
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+        for machine in ("a2", "a0"):
+            await group.kill(machine)
+        assert group.node("a0").disk.names.files["config/topics.json"].flip(0, 1)
+        group.node("a0").start()
+        started = group.now
+        await asyncio.sleep(RECOVER_WAIT_S - 1.0)
+        assert (await mq.admin.ha_status("a0:10911")).waiting_for.startswith("slaves with a newer table")
+
+        group.world.network.link("a1", "a0").slowness = HANGS
+        await waits_for_a_slave(group, mq, started + RECOVER_WAIT_S + 9.5 - group.now)
+        await asyncio.sleep(1.0)
+
+        assert (await mq.admin.ha_status("a0:10911")).writable
+        assert any("tables_not_taken" in line and "silent for 10 s" in line for line in group.world.transcript.lines)
+
+    play(story, Shape(2, TWO_SLAVES, FlushMode.SYNC_FLUSH))
