@@ -7,8 +7,9 @@ A position counts as an ack only in STREAMING, and only inside [what was acked, 
 """
 
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Final, assert_never
 
+from dittomq.copies import LEAF_BYTES
 from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
@@ -55,6 +56,8 @@ from dittomq.replication.master_states import MOVES, State
 from dittomq.replication.proving import Answer, Proof
 from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion
+
+_PROBE_BYTES: Final = 8 * LEAF_BYTES  # what a slow disk reads within the time that either side bears silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class MasterSession:
         self._flushed = PhysicalOffset(0)
         self._proof = self._prove(begin=log.min_offset, proven=log.min_offset)
         self._probe: LeafProbe | None = None
+        self._unsearched = (PhysicalOffset(0), PhysicalOffset(0))  # behind the leaves that were asked for
         self._sending = False
         self._topics: DataVersion | None = None
         self._topics_told: DataVersion | None = None
@@ -229,7 +233,9 @@ class MasterSession:
         return [verdict, *self._tell_degraded(), NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
 
     def _ask(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Command]:
-        self._probe = LeafProbe(start, end)
+        """For the leaves of what is searched, a slice at a time: neither side hears anything while the other reads."""
+        self._probe = LeafProbe(start, PhysicalOffset(min(end, start + _PROBE_BYTES)))
+        self._unsearched = self._probe.end, end
         return [SendProbe(self._probe)]
 
     def _compare_leaves(self, leaves: LeafDigests) -> list[Command]:
@@ -240,6 +246,9 @@ class MasterSession:
         return [CompareLeaves(leaves)]
 
     def _judge_leaves(self, event: LeavesCompared) -> list[Command]:
+        start, end = self._unsearched
+        if event.cut_to is None and start < end:
+            return self._ask(start, end)
         if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
             return self._drop("the bytes of one copy changed while they were compared")
         if not event.ours_whole:
@@ -317,6 +326,8 @@ class MasterSession:
         due = now - self._beat_at >= self._limits.heartbeat_s
         if self.state is State.COMPARING:
             return self._let_wait(now) if due else []
+        if self.state is State.CUTTING:  # what a slave cuts it saves before, and then it reads what it has left; nobody waits for it
+            return []
         if now - self._heard_at > self._limits.silence_s:
             return self._drop(f"silent for {now - self._heard_at:.0f} s")
         if self.state is not State.STREAMING:

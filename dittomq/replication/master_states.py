@@ -47,14 +47,14 @@ MOVES = Moves(
         State.PROBING: {
             LeafDigests: (State.PROBING, State.ENDED),
             LeafDiffers: (State.PROBING,),
-            LeavesCompared: (State.CUTTING, State.ENDED),
+            LeavesCompared: (State.PROBING, State.CUTTING, State.ENDED),
             LogMoved: (State.PROBING,),
             Tick: (State.PROBING, State.ENDED),
         },
         State.CUTTING: {
             Hello: _GREETED,
             LogMoved: (State.CUTTING,),
-            Tick: (State.CUTTING, State.ENDED),
+            Tick: (State.CUTTING,),
         },
         State.STREAMING: {
             SlaveAck: (State.STREAMING, State.ENDED),

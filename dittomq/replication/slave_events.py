@@ -35,7 +35,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class CutDone:
-    """The log was cut as told, durably; `stored` is what it holds now."""
+    """The log was cut as told, durably; `stored` is what it holds now, and the next hello is known."""
 
     stored: Stored
 

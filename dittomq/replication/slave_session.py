@@ -93,7 +93,7 @@ class SlaveSession:
             case DamageFound():  # the next hello says nothing of that segment, so nothing is cut for it
                 return self._reconnect(f"the copies differ by content and this one is damaged from {event.start:,} to {event.end:,}")
             case Tick():
-                if now - self._heard_at > self._silence_s:
+                if self.state is not State.CUTTING and now - self._heard_at > self._silence_s:
                     return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
                 return []
             case EpochHeard():

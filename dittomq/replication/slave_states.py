@@ -11,7 +11,7 @@ class State(Enum):
     """Where a session stands; the value says it in words."""
 
     GREETING = "hello was said; the verdict is awaited"
-    CUTTING = "the log is being cut as told"
+    CUTTING = "the log is cut as told, and what is left is read for the next hello: the master waits"
     FOLLOWING = "the stream's bytes are written and acknowledged"
     ENDED = "the stream is over"
 
@@ -37,7 +37,7 @@ MOVES = Moves(
             CutDone: (State.GREETING,),
             Stored: (State.CUTTING,),
             Doubted: (State.CUTTING,),
-            Tick: (State.CUTTING, State.ENDED),
+            Tick: (State.CUTTING,),
             EpochHeard: (State.CUTTING,),
         },
         State.FOLLOWING: {

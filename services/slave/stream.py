@@ -107,6 +107,7 @@ class MasterStream:
         self._stored = asyncio.Event()
         self._writing = asyncio.Lock()
         self._late: asyncio.TimerHandle | None = None
+        self._hello: Hello | None = None  # of what was cut
         self._told: Opening | None = None  # what nameservers told and the session does not know yet
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
@@ -203,11 +204,13 @@ class MasterStream:
             case slave_events.SendAck():
                 await self._say(command.ack)
             case slave_events.SayHello():
-                await self._say(await self._parts.describe())
+                assert self._hello is not None, "it was described when the log had been cut"
+                await self._say(self._hello)
             case slave_events.HearEpoch():
                 await self._parts.hear(Opening(command.epoch, command.opener_id))
             case slave_events.CutLog():
                 await self._parts.cut(command.to, command.reason)
+                self._hello = await self._parts.describe()
                 return slave_events.CutDone(self._stored_now())
             case slave_events.BeginLog():
                 await self._parts.begin(command.at)

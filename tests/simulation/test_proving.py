@@ -1,6 +1,7 @@
 """A slave whose old bytes were never compared with its master's: it streams at once, and they are compared beside the stream."""
 
 import asyncio
+import math
 from dataclasses import replace
 
 import pytest
@@ -26,12 +27,18 @@ SHAPE = Shape(
     SEGMENT,
 )
 OFTEN = replace(SHAPE.replication, heartbeat_ms=1_000)
+WIDE = replace(SHAPE, replication=ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), segment_bytes=64 * 2**20)
 MESSAGES = 150
+LARGE = 24
 KEPT = "dittomq/verified-equal"
 
 
 def body(number: int) -> bytes:
     return b"%05d" % number * 150
+
+
+def large(number: int) -> bytes:
+    return b"%05d" % number * 200_000
 
 
 async def publish(mq: AsyncClient) -> None:
@@ -47,15 +54,15 @@ async def goes_away(group: Group) -> None:
     group.node("a1").disk.names.files.pop(KEPT, None)
 
 
-def rewrite(group: Group, number: int) -> int:
+def rewrite(group: Group, told: bytes, segment: int = SEGMENT) -> int:
     """Durably put another message into the place of one, of the same length and with checksums that hold; returns where it begins."""
     disk = group.node("a1").disk
-    found = next(each for each in parse_log(group.cluster.files("a1")).records if each.body == body(number))
-    base = found.physical_offset - found.physical_offset % SEGMENT
+    found = next(each for each in parse_log(group.cluster.files("a1")).records if each.body == told)
+    base = found.physical_offset - found.physical_offset % segment
     inode = disk.names.files[f"commitlog/{base:020d}"]
     record = inode.read(found.size, found.physical_offset - base)
-    other = body(number)[::-1]
-    changed = record.replace(body(number), other)
+    other = told[::-1]
+    changed = record.replace(told, other)
     changed = changed[:8] + (crc32(other) & CRC_MASK).to_bytes(4, "big") + changed[12:-CRC_BYTES]
     inode.write(memoryview(changed + sealed_crc(crc32(changed))), found.physical_offset - base, disk.chance)
     inode.sync()
@@ -140,7 +147,7 @@ def test_a_difference_in_old_bytes_is_found_beside_the_stream_and_cut_away_thoug
         await publish(mq)
         end = (await mq.admin.ha_status("a/0")).end
         await goes_away(group)
-        differs = rewrite(group, number)
+        differs = rewrite(group, body(number))
 
         group.node("a1").start()
         await is_in_sync(mq)
@@ -157,7 +164,7 @@ def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_he
         await publish(mq)
         end = (await mq.admin.ha_status("a/0")).end
         await goes_away(group)
-        rewrite(group, 60)
+        rewrite(group, body(60))
 
         group.node("a1").start()
         await is_found_to_differ(mq)
@@ -169,6 +176,30 @@ def test_a_difference_is_found_also_by_a_slave_that_is_killed_before_its_next_he
         copies_are_equal(group)
 
     play(story, SHAPE)
+
+
+@pytest.mark.parametrize("reader", ["a0", "a1"])
+def test_a_difference_is_found_by_a_disk_that_reads_its_range_for_longer_than_the_other_side_bears_silence(reader: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        async with mq.producer() as producer:
+            for number in range(LARGE):
+                await producer.publish("orders", large(number), queue=0)
+        await goes_away(group)
+        rewrite(group, large(LARGE - 3), WIDE.segment_bytes)
+
+        group.node(reader).faults.read_bytes_per_s = LARGE * len(large(0)) / (1.6 * WIDE.replication.silence_ms / 1_000)
+        group.node("a1").start()
+        async with asyncio.timeout(300):
+            while not [line for line in group.world.transcript.lines if "log_cut node=a/1" in line]:  # noqa: ASYNC110  # logs tell nobody
+                await asyncio.sleep(1.0)
+        group.node(reader).faults.read_bytes_per_s = math.inf
+        await is_proven(mq, (await mq.admin.ha_status("a/0")).end)
+
+        copies_are_equal(group)
+        assert not [line for line in group.world.transcript.lines if "silent for" in line]
+
+    play(story, WIDE)
 
 
 def test_what_a_master_has_proven_of_its_successor_is_not_forgotten_when_they_change_places() -> None:

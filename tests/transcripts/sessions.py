@@ -51,14 +51,13 @@ _UNTOLD: dict[str, Any] = {
 
 
 class Master:
-    """A master's session. Opened with end, lineage, confirmed, min, window_bytes, step_bytes, loss_accepted, degraded."""
+    """A master's session. Opened with end, lineage, confirmed, min, segment, window_bytes, step_bytes, loss_accepted, degraded."""
 
     ticks = True
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
-        log = MasterLog(
-            "c", "a", _SEGMENT_BYTES, given.get("min", 0), given["end"], given.get("confirmed", 0), given["lineage"], "a/0", "u0"
-        )
+        begin, end, confirmed = given.get("min", 0), given["end"], given.get("confirmed", 0)
+        log = MasterLog("c", "a", given.get("segment", _SEGMENT_BYTES), begin, end, confirmed, given["lineage"], "a/0", "u0")
         log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False), degraded=given.get("degraded", ()))
         limits = SessionLimits(given.get("window_bytes", 16 * 1024 * 1024), proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)
