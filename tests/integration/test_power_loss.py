@@ -22,13 +22,14 @@ from tests.support.waiting import eventually
 
 IMAGE_BYTES = 64 * 1024 * 1024
 MOMENTS = 6
+AHEAD = 100  # so many syncs it may be ahead of its reader: it writes while it is stopped, and has not ended however late that comes
 UNFLUSHED = 20
 
 
 @contextmanager
 def writer(root: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.support.store_process", "stream", f"{root}"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         try:
             yield process
         finally:
@@ -57,9 +58,13 @@ def test_power_loss_at_any_moment_keeps_every_message_that_was_called_flushed(tm
     with fast_folder() as memory:
         image = new_image(memory / "image", IMAGE_BYTES)
         with booted(image, tmp_path / "disk") as device, writer(tmp_path / "disk" / "store") as process:
+            assert process.stdin is not None
             assert process.stdout is not None
             for moment in range(MOMENTS):
-                acknowledged = [next(process.stdout) for _ in range(chance.randrange(20, 200))]
+                wanted = chance.randrange(20, 200)
+                process.stdin.write("\n" * (wanted + AHEAD))
+                process.stdin.flush()
+                acknowledged = [next(process.stdout) for _ in range(wanted)]
                 process.send_signal(signal.SIGSTOP)
                 eventually(lambda: state_of(process.pid) == "T", "the writer stands still")
                 acknowledged += waiting_lines(process.stdout)
