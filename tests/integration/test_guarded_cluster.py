@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dittomq.testing import LocalCluster, Shape, processes
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 PROGRAM = """
 import sys, time
@@ -28,7 +28,7 @@ def test_a_cluster_ends_when_the_program_that_started_it_is_killed(tmp_path: Pat
     assert [processes.is_alive(process) for process in running] == [True, True]
 
     program.kill()
-    program.communicate(timeout=20)
+    program.communicate(timeout=PATIENCE_S)
 
     eventually(lambda: not any(map(processes.is_alive, running)), "the nameserver and the master have ended")
     eventually(lambda: [node.process for node in cluster.nodes] == [None, None], "they were stopped, and are known to be")
@@ -39,7 +39,7 @@ def test_a_cluster_that_is_started_without_a_guard_outlives_the_program(tmp_path
     program += "LocalCluster(Path(sys.argv[1]), Shape(slaves=0, usual_ports=False)).start()"
     cluster = LocalCluster(tmp_path, Shape(slaves=0, usual_ports=False))
 
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=processes.module_environment(), check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=processes.module_environment(), check=True, timeout=PATIENCE_S)
 
     try:
         assert cluster.is_alive("nameserver")

@@ -29,6 +29,7 @@ from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.rpc.metadata_source import RemoteMetadata
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way
+from tests.support.waiting import PATIENCE_S
 
 
 @asynccontextmanager
@@ -102,16 +103,16 @@ def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_changed(t
         await fill(master)
         async with serving(master) as address, Channels(GrpcTransport()) as channels:
             remote = RemoteMetadata(channels, lambda: address)
-            first = await remote.fetch(TOPICS, Ask(page_size=10), 5)
-            equal = await remote.fetch(TOPICS, Ask(known=first.version), 5)
+            first = await remote.fetch(TOPICS, Ask(page_size=10), PATIENCE_S)
+            equal = await remote.fetch(TOPICS, Ask(known=first.version), PATIENCE_S)
             assert (equal.not_modified, equal.rows) == (True, ())
 
             await master.metadata.lead(6, {})
 
             with pytest.raises(VersionChanged):
-                await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), 5)
+                await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), PATIENCE_S)
             with pytest.raises(InvalidField, match="page_size"):
-                await remote.fetch(TOPICS, Ask(page_size=10_001), 5)
+                await remote.fetch(TOPICS, Ask(page_size=10_001), PATIENCE_S)
 
     asyncio.run(story())
 
@@ -133,7 +134,7 @@ def test_a_topic_is_created_described_listed_changed_and_deleted(tmp_path: Path)
             stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
 
             async def ask(method: Any, request: object) -> Any:
-                return await call(method, request, who=address, deadline_s=5)
+                return await call(method, request, who=address, deadline_s=PATIENCE_S)
 
             created = await ask(stub.CreateTopic, admin_pb2.CreateTopicRequest(topic=admin_pb2.Topic(name="orders")))
             assert (created.created, created.topic.read_queues, created.topic.permission) == (True, 8, 6)
@@ -159,7 +160,7 @@ def test_a_slave_names_its_master_on_the_wire(tmp_path: Path) -> None:
         async with serving(MetadataNode.make(tmp_path), slave) as address, Channels(GrpcTransport()) as channels:
             stub = admin_pb2_grpc.TopicServiceStub(channels.to(address))
             with pytest.raises(NotMaster) as refused:
-                await call(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"), who=address, deadline_s=5)
+                await call(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"), who=address, deadline_s=PATIENCE_S)
             assert refused.value.master == "10.0.0.7:10911"
 
     asyncio.run(story())
@@ -171,7 +172,7 @@ def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
         odd = [TopicConfig("\u0391\U0001f600", attributes={"ключ": "値"}, other_fields={"é": "\n\t\\"})]
         await node.metadata.change(TOPICS, lambda table: table.changed(odd, 1, 1))
         async with serving(node) as address, Channels(GrpcTransport()) as channels:
-            page = await RemoteMetadata(channels, lambda: address).fetch(TOPICS, Ask(), 5)
+            page = await RemoteMetadata(channels, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
             assert sorted_rows(page.rows) == node.metadata.table(TOPICS).rows
 
     asyncio.run(story())

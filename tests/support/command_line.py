@@ -73,7 +73,7 @@ class CommandLine:
             text=True,
         )
 
-    def interrupt(self, process: "subprocess.Popen[str]", number: signal.Signals, *, timeout_s: float = 60) -> Ran:
+    def interrupt(self, process: "subprocess.Popen[str]", number: signal.Signals, *, timeout_s: float = 100) -> Ran:
         """Signal a started command and wait for its end."""
         process.send_signal(number)
         out, err = process.communicate(timeout=timeout_s)

@@ -13,7 +13,7 @@ from tests.simulation.parser import Malformed
 from tests.support.real_group import QUEUES, TOPIC, RealGroup
 from tests.support.told import Fate, Told, undone_reads, wrong_copies, wrong_holders, wrong_reads
 from tests.support.traffic import Publishing, begins_of, messages, read_all
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 _SHOWN_WAIT_S = 0.2
 _REST_S = 0.01  # between two bursts: nobody learns more from a machine that is only busy
@@ -42,7 +42,7 @@ class History:
             yield stream
         finally:
             stream.over.set()
-            thread.join(60)
+            thread.join(2 * PATIENCE_S)
         assert not thread.is_alive(), "the last burst was never answered"
         assert stream.broken == []
 
@@ -62,7 +62,7 @@ class History:
         finally:
             over.set()
             for thread in threads:
-                thread.join(30)
+                thread.join(PATIENCE_S)
 
     def _read(self, mq: Client, name: str, queue: int, over: threading.Event) -> None:
         reader = mq.reader(TOPIC, queue, node=name)
@@ -94,7 +94,7 @@ class History:
         told = Told(dict(self.told.outcomes), dict(self.told.holders))  # what is told from now on is not in what is read now
         _demand_none("now", wrong_holders(told, self.held()))
 
-    def check(self, within_s: float = 20.0) -> int:
+    def check(self, within_s: float = PATIENCE_S) -> int:
         """All copies end equal, and what was told and shown holds on each of them; returns their end."""
         end = self.group.wait_equal(within_s)
         for name in self.group.copies:
@@ -128,7 +128,7 @@ class History:
         """How many messages have a receipt."""
         return sum(not isinstance(outcome, Fate) for outcome in list(self.told.outcomes.values()))
 
-    def wait_for_more(self, count: int, within_s: float = 20.0) -> None:
+    def wait_for_more(self, count: int, within_s: float = PATIENCE_S) -> None:
         """Wait until so many more are acknowledged than now."""
         before = self.acknowledged()
         eventually(lambda: self.acknowledged() >= before + count, f"{count} more messages are acknowledged", within_s=within_s)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from tests.support.waiting import PATIENCE_S
+
 _PIECE_BYTES: Final = 64 * 1024
-_PATIENCE_S: Final = 10.0
 
 
 class Way(Enum):
@@ -58,14 +59,14 @@ class Proxy:
         thread = threading.Thread(target=self._loop.run_forever, name=f"proxy {self.address}", daemon=True)
         thread.start()
         self._do(self._heal)
-        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, sock=self._listener), self._loop).result(_PATIENCE_S)
+        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, sock=self._listener), self._loop).result(PATIENCE_S)
         try:
             yield self
         finally:
             self._do(server.close)
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_PATIENCE_S)
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE_S)
             self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join(_PATIENCE_S)
+            thread.join(PATIENCE_S)
             self._loop.close()
 
     @property
@@ -163,7 +164,7 @@ class Proxy:
         async def acting() -> None:
             act()
 
-        asyncio.run_coroutine_threadsafe(acting(), self._loop).result(_PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(acting(), self._loop).result(PATIENCE_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._dialled.append(self._loop.time())

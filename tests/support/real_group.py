@@ -18,7 +18,7 @@ from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
 from dittomq.testing import LocalCluster, Shape
 from tests.simulation.parser import Malformed, ParsedLog, parse_log
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 MASTER = "a/0"
 TOPIC = "orders"
@@ -100,7 +100,7 @@ class RealGroup:
         finally:
             self.signal(name, signal.SIGCONT)
 
-    def exit_status(self, name: str, within_s: float = 20.0) -> int:
+    def exit_status(self, name: str, within_s: float = PATIENCE_S) -> int:
         """The exit status of a node whose process ends by itself."""
         process = self.cluster.node(name).process
         assert process is not None
@@ -131,7 +131,7 @@ class RealGroup:
         address = f"127.0.0.1:{port or self.cluster.node(name).ports.clients}"
         with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
             calling: Any = channel.stream_stream(f"/{method}", lambda request: request.SerializeToString(), answer.FromString)
-            return list(calling(iter(requests), timeout=30))
+            return list(calling(iter(requests), timeout=PATIENCE_S))
 
     def topics(self, name: str) -> list[str]:
         """The topics that one node knows."""
@@ -162,7 +162,7 @@ class RealGroup:
 
         return eventually(end_of_all, f"the master has flushed {count} messages")
 
-    def wait_equal(self, within_s: float = 20.0) -> int:
+    def wait_equal(self, within_s: float = PATIENCE_S) -> int:
         """Wait until every copy has flushed the master's end, knows it to be confirmed and has it in its queues; returns that end."""
 
         def end_of_all() -> int:

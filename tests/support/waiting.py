@@ -8,10 +8,13 @@ from dittomq.errors import DittoError
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0
+"""Ends a hang and promises nothing: also a machine whose cores and disk are busy with others has done by then what is waited for."""
+
 _LOOK_EVERY_S = 0.02
 
 
-def eventually(look: Callable[[], T], what: str, *, within_s: float = 20.0) -> T:
+def eventually(look: Callable[[], T], what: str, *, within_s: float = PATIENCE_S) -> T:
     """What `look` returns once that is truthy; AssertionError with `what` and the last look when it never is.
 
     A look that raises an error of ours, for instance because a process is not up yet, has seen nothing.
