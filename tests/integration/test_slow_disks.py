@@ -11,11 +11,11 @@ from tests.support.harming import calls_in, harming, preloading
 from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.told import Fate
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 INTERNAL = 128
 SOME = 40
-HANGS_S = 1.5
+HANGS_S = 6.0  # no sync of a disk that is well takes so long, nor one that is slow
 SLAVE = "a/1"
 
 
@@ -62,12 +62,12 @@ def test_a_slave_whose_syncs_are_slow_leaves_the_set_and_comes_back(bench: Bench
         bench.switch.touch()
         eventually(lambda: group.status().degraded, "the group goes on without it")
         history.wait_for_more(SOME)
-        assert stream.last_status() is PutStatus.SLAVE_NOT_AVAILABLE
+        eventually(lambda: stream.last_status() is PutStatus.SLAVE_NOT_AVAILABLE, "producers are told so")
         history.check_holders()
         bench.switch.unlink()
         eventually(lambda: group.slave_state(SLAVE) == "in sync", "it is in sync again")
         history.wait_for_more(SOME)
-        assert stream.last_status() is PutStatus.PUT_OK
+        eventually(lambda: stream.last_status() is PutStatus.PUT_OK, "messages are on both again")
     assert group.cluster.is_alive(SLAVE)
     history.check()
 
@@ -76,7 +76,7 @@ def test_a_master_whose_syncs_are_slow_puts_more_into_each_and_is_not_degraded(b
     group, history = bench.group, bench.history
     bench.restart(MASTER, "slow", ms=100)
     degraded = group.status().degraded_bytes
-    with group.mq.producer() as producer:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         bench.switch.touch()
         receipts = history.publish(producer, 50 * SOME)
         syncs = len([call for call in calls_in(bench.trace) if call.name == "fdatasync"])
@@ -90,16 +90,16 @@ def test_a_master_whose_syncs_are_slow_puts_more_into_each_and_is_not_degraded(b
 def test_a_master_whose_sync_never_returns_ends_and_leaves_outcomes_unknown_never_wrong(bench: Bench) -> None:
     group, history = bench.group, bench.history
     bench.restart(MASTER, "hang")
-    degraded = group.status().degraded_bytes
     with group.mq.producer(timeout_s=0.5, retry_s=0.5) as producer:
         with history.publishing(producer) as stream:
             history.wait_for_more(SOME)
+            degraded = group.status().degraded_bytes
             bench.switch.touch()
             assert group.exit_status(MASTER) == INTERNAL
             eventually(lambda: set(history.told.outcomes.values()) & set(Fate), "somebody was not told that it is stored")
         sentence = group.last_words(MASTER)
         assert sentence.startswith(f"dittomq serve master: fdatasync of {group.cluster.data_dir(MASTER)}/commitlog/")
-        assert sentence.endswith("has not returned for 1.5 s; the node ends, check its disk and start it again")
+        assert sentence.endswith("has not returned for 6 s; the node ends, check its disk and start it again")
         bench.switch.unlink()
         group.cluster.start_node(MASTER)
         group.cluster.wait_in_sync()
@@ -116,9 +116,9 @@ def test_a_slave_whose_sync_never_returns_ends_and_the_group_goes_on(bench: Benc
         history.wait_for_more(SOME)
         bench.switch.touch()
         assert group.exit_status(SLAVE) == INTERNAL
-        assert "has not returned for 1.5 s" in group.last_words(SLAVE)
+        assert "has not returned for 6 s" in group.last_words(SLAVE)
         history.wait_for_more(SOME)
-        assert stream.last_status() is PutStatus.SLAVE_NOT_AVAILABLE
+        eventually(lambda: stream.last_status() is PutStatus.SLAVE_NOT_AVAILABLE, "producers are told so")
         history.check_holders()
         bench.switch.unlink()
         group.cluster.start_node(SLAVE)
