@@ -59,11 +59,12 @@ def test_a_slave_that_was_away_for_too_long_is_copied_anew_though_it_is_killed_h
         eventually(lambda: group.status().min_offset > old, "the master has dropped what the slave would need next")
         hold_the_rest(group)
         begin = group.status().min_offset
-        publishing.publish(messages(700, 400, size=10_000))
+        publishing.publish(messages(700, 800, size=10_000))
 
-        link.dribble(16 * 1024, 0.02, Way.BACK)
+        link.dribble(16 * 1024, 0.02, Way.BACK)  # 0.8 MB/s of 8 MB and more
         group.cluster.start_node(SLAVE)
         eventually(lambda: len(list(copy_of(group).glob("commitlog/*"))) > 2, "the copy holds two segments")
+        link.hold(Way.BACK)
         assert group.status(SLAVE).nodes[0].state.startswith("copying anew, ")
         with pytest.raises(OffsetOutOfRange):
             group.mq.reader(TOPIC, 0, node=MASTER).pull(0)
@@ -76,7 +77,7 @@ def test_a_slave_that_was_away_for_too_long_is_copied_anew_though_it_is_killed_h
         assert group.mq.reader(TOPIC, 0, node=SLAVE).pull(0).messages[0] == first
         link.heal()
         eventually(lambda: not copy_of(group).exists() and answers(group), "the copy is in the old store's place")
-        publishing.publish(messages(1_100, 100, size=10_000))
+        publishing.publish(messages(1_500, 100, size=10_000))
     group.wait_equal()
 
     slave = group.parsed_log(SLAVE)
