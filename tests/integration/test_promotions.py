@@ -14,6 +14,7 @@ from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.waiting import eventually
 
 SOME = 40
+LEADS = (0, 3)  # 3: another copy is not in sync yet, as it may be on a busy machine
 STRICT = {**QUICK, "replication.min_in_sync_replicas": 2}
 
 
@@ -36,7 +37,7 @@ def leader(group: RealGroup) -> str:
 
 
 def all_in_sync(group: RealGroup) -> None:
-    eventually(lambda: (name := leader(group)) and group.leads_all(name), "all copies are in sync", within_s=40)
+    eventually(lambda: (name := leader(group)) and group.leads_all(name), "all copies are in sync")
 
 
 def test_a_slave_that_lacks_confirmed_messages_is_refused_to_lead_whoever_else_is_away(group: RealGroup, tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_slave_that_lacks_confirmed_messages_is_refused_to_lead_whoever_else_i
         assert (shorter.code, leader(group)) == (1, "")
 
         longest = command.run("role", "lead", "a/1", "--old-master-is-stopped")
-        assert (longest.code, longest.out.strip().endswith("may be lost: nothing")) == (0, True), longest.err
+        assert (longest.code in LEADS, longest.out.strip().endswith("may be lost: nothing")) == (True, True), longest
         cluster.start_node(MASTER)
         all_in_sync(group)
         history.publish(producer, SOME)
@@ -77,10 +78,11 @@ def test_a_master_that_stood_still_through_a_promotion_comes_back_as_a_slave_by_
     ):
         history.wait_for_more(SOME)
         with group.frozen(MASTER):
-            eventually(lambda: group.status("a/1").nodes[0].state != "following", "its slaves have given it up")
+            given_up = "its slaves have given it up: they get no more of it"
+            eventually(lambda: all(group.status(name).nodes[0].state != "following" for name in group.slaves), given_up)
             longest = max(group.slaves, key=lambda name: group.status(name).end)
             promoted = command.run("role", "lead", longest, "--old-master-is-stopped")
-            assert promoted.code == 0, promoted.err
+            assert promoted.code in LEADS, promoted
             history.wait_for_more(SOME)
         pid = group.cluster.pid(MASTER)
         all_in_sync(group)
@@ -97,7 +99,7 @@ def test_a_slave_that_is_told_to_lead_alone_leads_and_the_command_says_what_it_l
         command = CommandLine(tmp_path, DITTOMQ_NAMESERVER=group.cluster.nameserver)
         group.cluster.kill(MASTER)
 
-        told = command.run("role", "lead", "a/1", "--old-master-is-stopped", timeout_s=40)
+        told = command.run("role", "lead", "a/1", "--old-master-is-stopped")
 
         assert told.code == 3, told
         assert told.out.startswith("a/1 leads since epoch 2 after ")
@@ -134,7 +136,7 @@ def test_whoever_dies_in_the_middle_of_a_change_of_place_one_leads_in_the_end_an
             try:
                 eventually(lambda: leader(group), "one of them leads by itself", within_s=5)
             except AssertionError:  # then the operator says it again
-                eventually(lambda new=new: group.mq.admin.change_role(new), f"{new} leads", within_s=40)  # type: ignore[misc]
+                eventually(lambda new=new: leader(group) or group.mq.admin.change_role(new), "somebody leads")  # type: ignore[misc]
             all_in_sync(group)
             history.wait_for_more(SOME)
     stream.settle()

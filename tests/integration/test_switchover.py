@@ -85,6 +85,7 @@ def test_a_killed_master_is_replaced_by_command_and_comes_back_as_a_slave_that_i
             for number, message in enumerate(stream):
                 if number == 3_000:
                     group.cluster.kill("a/0")
+                    eventually(lambda: all(group.status(name).waiting_for for name in group.slaves), "they get no more of it")
                     longest = max(group.slaves, key=lambda name: group.status(name).end)
                     said = commanded(group, tmp_path, "lead", longest, "--old-master-is-stopped")
                     assert said.startswith(f"{longest} leads since epoch ")
