@@ -16,7 +16,7 @@ from dittomq.rpc.channel import Channels
 from tests.support.mounts import small_tmpfs
 from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
 from tests.support.traffic import Publishing, messages
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 RULES = {"retention.max_age_ms": 1_000, "retention.check_period_ms": 200}
 HOLD_BYTES = 6 * SEGMENT_BYTES
@@ -38,7 +38,7 @@ def segments(group: RealGroup, name: str) -> list[str]:
 
 def held_for(group: RealGroup) -> list[str]:
     """The metrics that say what the master holds for whom."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{group.cluster.node(MASTER).ports.ops}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{group.cluster.node(MASTER).ports.ops}/metrics", timeout=PATIENCE_S) as page:
         return [line for line in page.read().decode().splitlines() if line.startswith("dittomq_retention_held_bytes{")]
 
 
@@ -53,7 +53,7 @@ class Auditor:
 
         async def ask() -> R:
             async with Channels(GrpcTransport()) as channels:
-                return await call(CopyReader(channels, 5.0), NodeAddress("a", int(name[-1]), "test", self._group.address(name)))
+                return await call(CopyReader(channels, PATIENCE_S), NodeAddress("a", int(name[-1]), "test", self._group.address(name)))
 
         return asyncio.run(ask())
 
@@ -70,7 +70,7 @@ def test_pinned_files_stay_on_master_and_slave_over_a_kill_until_the_pin_is_give
     for name in group.copies:
         group.cluster.kill(name)
         group.cluster.start_node(name)
-    eventually(group.writable, "the master takes writes")
+    group.cluster.wait_in_sync()  # both answer
     eventually(lambda: held_for(group), "the master still holds files for the audit")
     for name in group.copies:
         assert segments(group, name)[0] == f"{0:020d}"
@@ -124,5 +124,5 @@ def test_the_oldest_files_go_while_more_of_the_disk_is_used_than_may_be_and_no_o
                 publishing.publish(messages(first, 1_000, size=10_000))
                 eventually(lambda: used() <= USED_PERCENT / 100, "the disk is no fuller than it may be")
 
-        assert group.status().min_offset == int(segments(group, MASTER)[0]) > 0
+        eventually(lambda: group.status().min_offset == int(segments(group, MASTER)[0]) > 0, "what the log begins behind is gone")
         assert used() > (USED_PERCENT / 100) - 4 * SEGMENT_BYTES / DISK_BYTES, "no more went than had to"
