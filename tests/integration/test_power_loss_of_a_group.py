@@ -15,7 +15,7 @@ from tests.support.power import Rebooted, after_power_loss, booted, fast_folder,
 from tests.support.real_group import MASTER, UNWRITTEN, RealGroup, Settings, real_group, shape
 from tests.support.told import Fate, Told, lost_from, wrong_copies, wrong_losses, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 IMAGE_BYTES = 48 * 1024 * 1024
 RESERVE_BYTES = 4 * 1024 * 1024
@@ -54,7 +54,7 @@ class Machines:
                 group.signal(name, signal.SIGCONT)
             return b""
 
-        body = eventually(just_sent, "no disk holds what was just sent", within_s=60.0)
+        body = eventually(just_sent, "no disk holds what was just sent")
         self._boot(group)
         return body
 
@@ -141,7 +141,10 @@ def test_power_loss_of_every_machine_at_once_costs_nothing_that_was_acknowledged
 def test_power_loss_of_every_machine_at_once_costs_what_was_only_received_since_the_last_flush_and_no_more(tmp_path: Path) -> None:
     in_memory: Settings = {"replication.flush_mode": "ASYNC_FLUSH"}
     with machines(tmp_path, master={**in_memory, "replication.release_level": "received"}, slave=in_memory) as (disks, group):
-        with group.mq.producer(retry_s=30.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer, group.mq.producer() as other:
+        with (
+            group.mq.producer(retry_s=30.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer,
+            group.mq.producer(timeout_s=PATIENCE_S) as other,
+        ):
             publishing, witness = Publishing(producer), Witness(other)
             publish_through_a_power_loss(publishing, group, lambda: disks.lose_power_over(group, witness.send))
 

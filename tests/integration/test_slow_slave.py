@@ -9,7 +9,7 @@ import pytest
 from dittomq.client import Ack, Message
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import wrong_copies
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 MIB = 1024 * 1024
 LIMIT = 16 * MIB
@@ -25,7 +25,7 @@ def group(tmp_path: Path) -> Iterator[RealGroup]:
 
 
 def publish(group: RealGroup, mib: int) -> None:
-    with group.mq.producer(Ack.MASTER_FLUSHED) as producer:
+    with group.mq.producer(Ack.MASTER_FLUSHED, timeout_s=PATIENCE_S) as producer:
         for _ in range(mib):
             producer.publish_many(Message(TOPIC, bytes(4_096)) for _ in range(256))
 
@@ -54,7 +54,7 @@ def test_a_slave_that_stands_still_costs_its_master_no_memory_and_catches_up_no_
 
     began, at_first = time.monotonic(), held(group, "a/1")
     end = group.status().end
-    eventually(lambda: held(group, "a/1") == end, "a/1 has all", within_s=60)
+    eventually(lambda: held(group, "a/1") == end, "a/1 has all")
     took = time.monotonic() - began
     assert end - at_first - WINDOW - MIB <= took * LIMIT + MIB, f"{end - at_first:,} bytes in {took:.1f} s"
     assert list(wrong_copies(group.logs(), group.wait_equal())) == []

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import NotStored, PutStatus
-from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import NeedsOperator, NotReady
 from dittomq.testing.ports import Ports, choose_ports
 from tests.support.command_line import CommandLine
@@ -20,7 +19,7 @@ from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.second_process import beside, second_command
 from tests.support.told import Told, lost_from, wrong_losses, wrong_reads
 from tests.support.traffic import Publishing, read_all
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 SOME = 200
 SUPERSEDED = 6
@@ -32,18 +31,19 @@ def group(tmp_path: Path) -> Iterator[RealGroup]:
         yield running
 
 
-def put_an_old_disk_under_the_master(history: History, producer: SyncProducer, tmp_path: Path) -> tuple[list[bytes], int, int]:
+def put_an_old_disk_under_the_master(history: History, tmp_path: Path) -> tuple[list[bytes], int, int]:
     """Kill it; of what it has confirmed, up to the second end, its disk lacks these bodies, which lie behind the first."""
     group, cluster = history.group, history.group.cluster
     disk, old = cluster.data_dir(MASTER), tmp_path / "old"
-    history.publish(producer, SOME)
-    kept = group.wait_equal()
-    cluster.stop_node(MASTER)
-    shutil.copytree(disk, old)
-    cluster.start_node(MASTER)
-    cluster.wait_in_sync()
-    doomed = history.new_messages(SOME)
-    Publishing(producer, history.told).publish(doomed)
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:  # all of it is stored
+        history.publish(producer, SOME)
+        kept = group.wait_equal()
+        cluster.stop_node(MASTER)
+        shutil.copytree(disk, old)
+        cluster.start_node(MASTER)
+        cluster.wait_in_sync()
+        doomed = history.new_messages(SOME)
+        Publishing(producer, history.told).publish(doomed)
     confirmed = group.wait_equal()
     cluster.kill(MASTER)
     shutil.rmtree(disk)
@@ -54,7 +54,7 @@ def put_an_old_disk_under_the_master(history: History, producer: SyncProducer, t
 def test_a_master_on_an_old_copy_of_its_disk_takes_no_writes_and_cuts_no_slave(group: RealGroup, tmp_path: Path) -> None:
     cluster, history = group.cluster, History(group)
     with group.mq.producer(timeout_s=1.0, retry_s=1.0) as producer:
-        _, _, confirmed = put_an_old_disk_under_the_master(history, producer, tmp_path)
+        _, _, confirmed = put_an_old_disk_under_the_master(history, tmp_path)
 
         cluster.start_node(MASTER)
         eventually(lambda: "confirmed" in group.status().waiting_for, "the master says that confirmed data is missing")
@@ -89,7 +89,7 @@ def test_a_master_that_leads_on_an_old_copy_of_its_disk_takes_no_writes_until_it
     group, cluster, history = watched, watched.cluster, History(watched)
     command = CommandLine(tmp_path, DITTOMQ_NAMESERVER=cluster.nameserver)
     with group.mq.producer(timeout_s=1.0, retry_s=1.0, on_weak="return") as producer:
-        doomed, kept, confirmed = put_an_old_disk_under_the_master(history, producer, tmp_path)
+        doomed, kept, confirmed = put_an_old_disk_under_the_master(history, tmp_path)
         before = Told(dict(history.told.outcomes))
         with group.frozen("a/1"), group.frozen("a/2"):  # whoever knows better is silent
             cluster.start_node(MASTER)

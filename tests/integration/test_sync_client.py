@@ -122,7 +122,7 @@ def test_an_unknown_outcome_is_resolved_without_await() -> None:
     server = Server()
     server.broker.script.extend([Reply.STORE_AND_CUT, *[Reply.CUT] * 1_000])
 
-    with server.running() as mq, mq.producer(timeout_s=0.2, retry_s=0.3) as orders:
+    with server.running() as mq, mq.producer(timeout_s=1.0, retry_s=1.0) as orders:
         with pytest.raises(OutcomeUnknown) as raised:
             orders.publish("orders", b"where")
         receipt = orders.resolve(raised.value.handle)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dittomq.testing.processes import module_environment
 from tests.support.real_group import RealGroup
+from tests.support.waiting import PATIENCE_S
 
 
 def second_command(group: RealGroup, name: str, data_dir: Path) -> list[str]:
@@ -37,4 +38,4 @@ def beside(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]
             yield running
         finally:
             running.terminate()
-            running.wait(20)
+            running.wait(PATIENCE_S)
