@@ -21,7 +21,7 @@ from dittomq.metadata.tables import Table
 from tests.simulation.parser import ParsedLog
 from tests.support.harming import Actors, Call, calls_in, harming
 from tests.support.mounts import new_image
-from tests.support.power import Rebooted, after_power_loss, booted, fast_folder, photograph
+from tests.support.power import Rebooted, after_power_loss, booted, fast_folder
 from tests.support.real_store import filled, is_whole_or_cut, numbers_in, reopened
 from tests.support.store_process import FLUSHED, log_of, open_store, table
 
@@ -128,10 +128,10 @@ def test_power_that_goes_at_a_call_of_a_real_process_costs_nothing_that_was_dura
         """Let the process begin on that disk and die at a call; what it had said. Leaves what the loss of power leaves."""
         switch.unlink(missing_ok=True)
         shutil.copyfile(before, running)
-        with booted(running, disk) as device:
+        with booted(running, disk) as machine:
             ended = harmed.act(deed, root, harming(root, **when, nth=number, kind="torn"), switch)
             assert ended.status == -signal.SIGKILL
-            photograph(running, device, lost)
+            machine.photograph(lost)
         return [int(line) for line in ended.said]
 
     shutil.copyfile(image, running)

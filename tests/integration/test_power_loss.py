@@ -14,7 +14,7 @@ import pytest
 
 from dittomq.commitlog.store import StopKind
 from tests.support.mounts import new_image
-from tests.support.power import SECTOR, Rebooted, after_power_loss, blocks_of, booted, fast_folder, photograph
+from tests.support.power import SECTOR, Rebooted, after_power_loss, blocks_of, booted, fast_folder
 from tests.support.real_store import filled, numbers_in, reopened
 from tests.support.store_process import FLUSHED, OPTIONS, fill, open_store
 from tests.support.tree import ROOT
@@ -57,7 +57,7 @@ def test_power_loss_at_any_moment_keeps_every_message_that_was_called_flushed(tm
     chance = random.Random(seed)
     with fast_folder() as memory:
         image = new_image(memory / "image", IMAGE_BYTES)
-        with booted(image, tmp_path / "disk") as device, writer(tmp_path / "disk" / "store") as process:
+        with booted(image, tmp_path / "disk") as disk, writer(tmp_path / "disk" / "store") as process:
             assert process.stdin is not None
             assert process.stdout is not None
             for moment in range(MOMENTS):
@@ -68,7 +68,7 @@ def test_power_loss_at_any_moment_keeps_every_message_that_was_called_flushed(tm
                 process.send_signal(signal.SIGSTOP)
                 eventually(lambda: state_of(process.pid) == "T", "the writer stands still")
                 acknowledged += waiting_lines(process.stdout)
-                photograph(image, device, memory / f"{moment}.img")
+                disk.photograph(memory / f"{moment}.img")
                 taken.append(int(acknowledged[-1]))
                 process.send_signal(signal.SIGCONT)
 
@@ -94,14 +94,14 @@ def test_a_write_that_power_loss_tears_between_sectors_costs_nothing_flushed_and
     segment = root / "commitlog" / f"{OPTIONS.segment_bytes:020d}"
     with fast_folder() as memory:
         image = new_image(memory / "image", IMAGE_BYTES // 4)
-        with booted(image, disk) as device:
+        with booted(image, disk) as machine:
             store = filled(root)
             while store.ahead.zero():  # its blocks are there from now on
                 pass
             store.sync()
             fill(store, range(FLUSHED, FLUSHED + UNFLUSHED))
             store.close(clean=False)
-            photograph(image, device, memory / "lost")
+            machine.photograph(memory / "lost")
             written, blocks = segment.read_bytes(), blocks_of(segment)
         first, stop = store.flushed - OPTIONS.segment_bytes, store.end - OPTIONS.segment_bytes
         sectors = range(first // SECTOR, -(-stop // SECTOR))  # the first one holds flushed bytes too, and the disk writes it whole or not

@@ -11,7 +11,7 @@ from dittomq.client import Client, Message
 from dittomq.client.sync_client import SyncProducer
 from dittomq.commitlog.state import boot
 from tests.support.mounts import new_image
-from tests.support.power import Rebooted, after_power_loss, booted, fast_folder, photograph
+from tests.support.power import Rebooted, after_power_loss, booted, fast_folder
 from tests.support.real_group import MASTER, UNWRITTEN, RealGroup, Settings, real_group, shape
 from tests.support.told import Fate, Told, lost_from, wrong_copies, wrong_losses, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
@@ -32,10 +32,10 @@ class Machines:
     def __init__(self, folder: Path, memory: Path, mounts: ExitStack) -> None:
         self._memory = memory
         self._mounts = mounts
-        self._devices = {}
+        self._disks = {}
         for name in NODES:
             image = new_image(self._image(name), IMAGE_BYTES)
-            self._devices[name] = mounts.enter_context(booted(image, folder / name.replace("/", "-")))
+            self._disks[name] = mounts.enter_context(booted(image, folder / name.replace("/", "-")))
 
     def lose_power(self, group: RealGroup) -> None:
         """All of them at one moment; then they boot, with what their disks held, and the nodes are started."""
@@ -62,7 +62,7 @@ class Machines:
         for name in NODES:
             group.signal(name, signal.SIGSTOP)
         for name in NODES:
-            photograph(self._image(name), self._devices[name], self._image(name, "lost"))
+            self._disks[name].photograph(self._image(name, "lost"))
 
     def _boot(self, group: RealGroup) -> None:
         for name in NODES:

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,40 +37,50 @@ def fast_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-@contextmanager
-def booted(image: Path, folder: Path) -> Iterator[Path]:
-    """The disk at `folder`, which is made; the device. A file on it is written and never synced."""
-    with loop_device(image) as device, mounted_ext4(device, folder):
-        unsynced = folder / f"unsynced-{image.stat().st_mtime_ns}"  # a name that it never had: ext4 syncs what replaces a file
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """One that is mounted at `folder`."""
+
+    image: Path
+    device: Path
+    folder: Path
+
+    def photograph(self, copy: Path) -> None:
+        """Copy it in a moment in which nothing is written to it, and just after a file on it was written that is never synced.
+
+        Just then, because the system itself writes back what has waited for half a minute.
+        """
+        unsynced = self.folder / f"unsynced-{time.monotonic_ns()}"  # a name that it never had: ext4 syncs what replaces a file
         unsynced.write_bytes(_UNSYNCED_BYTES)
-        yield device
+
+        def copied() -> bool:
+            before = self._writes()
+            shutil.copyfile(self.image, copy)
+            return before[1] and self._writes() == before
+
+        eventually(copied, "the disk is still while it is copied")
         unsynced.unlink()
 
+    def _writes(self) -> tuple[int, bool]:
+        """How many writes it has seen, and whether none is under way."""
+        fields = Path(f"/sys/block/{self.device.name}/stat").read_text().split()
+        return int(fields[4]), int(fields[8]) == 0
+
 
 @contextmanager
-def after_power_loss(image: Path, folder: Path) -> Iterator[Path]:
-    """The disk of a photograph at `folder`, which is made; the device."""
+def booted(image: Path, folder: Path) -> Iterator[Disk]:
+    """The disk at `folder`, which is made."""
+    with loop_device(image) as device, mounted_ext4(device, folder):
+        yield Disk(image, device, folder)
+
+
+@contextmanager
+def after_power_loss(image: Path, folder: Path) -> Iterator[None]:
+    """The disk of a photograph at `folder`, which is made."""
     with loop_device(image) as device, mounted_ext4(device, folder):
         there = [path for path in folder.glob("unsynced-*") if path.read_bytes() == _UNSYNCED_BYTES]
         assert not there, "this is no power loss: what was never synced is there"
-        yield device
-
-
-def photograph(image: Path, device: Path, copy: Path) -> None:
-    """Copy the disk in a moment in which nothing is written to it."""
-
-    def copied() -> bool:
-        before = _writes(device)
-        shutil.copyfile(image, copy)
-        return before[1] and _writes(device) == before
-
-    eventually(copied, "the disk is still while it is copied")
-
-
-def _writes(device: Path) -> tuple[int, bool]:
-    """How many writes the device has seen, and whether none is under way."""
-    fields = Path(f"/sys/block/{device.name}/stat").read_text().split()
-    return int(fields[4]), int(fields[8]) == 0
+        yield
 
 
 @dataclass(frozen=True, slots=True)
