@@ -21,6 +21,7 @@ from tests.interop.visits import TOPICS, VISITS, Visited, pay
 from tests.interop.written import Written, copy, open_store, read_all
 from tests.support.differing import first_difference
 from tests.support.real_group import MASTER, SEGMENT_BYTES, TOPIC
+from tests.support.waiting import PATIENCE_S
 
 COMPRESSED = 0x1
 SLAVE = "a/1"
@@ -68,9 +69,10 @@ def test_a_group_goes_on_with_it_and_the_slave_gets_its_whole_history(theirs: Vi
     copy(theirs.folder, cluster.data_dir(MASTER))
 
     with cluster, Client(cluster.nameserver) as mq:
-        with mq.producer() as producer:
+        with mq.producer(timeout_s=PATIENCE_S) as producer:  # its slave copies the whole history first
             receipt = producer.publish(TOPIC, b"ours", queue=0)
-        assert mq.reader(TOPIC, 0, node=SLAVE).pull(receipt.queue_offset, at_least=receipt.token, wait_s=10).messages, "it has it all"
+        page = mq.reader(TOPIC, 0, node=SLAVE).pull(receipt.queue_offset, at_least=receipt.token, wait_s=PATIENCE_S)
+        assert page.messages, "it has it all"
         # Queues that its log holds: the topic's table may still be on its way.
         held = sorted({each.queue for each in theirs.messages if each.topic == TOPIC})
         read = [message for queue in held for message in mq.reader(TOPIC, queue, node=SLAVE).messages(until_end=True)]

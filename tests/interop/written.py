@@ -14,6 +14,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.message import StoredMessage
 from tests.interop.seen import Seen, in_log_order
 from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC, UNWRITTEN, RealGroup, real_group, shape
+from tests.support.waiting import PATIENCE_S
 
 EVENTS = "events"
 LONG = "x" * 127
@@ -103,7 +104,7 @@ def _read_queue(store: Store, topic: str, queue: int) -> Iterator[StoredMessage]
 
 def _publish(group: RealGroup, messages: Iterator[Message]) -> tuple[Seen, ...]:
     sent = list(messages)
-    with group.mq.producer() as producer:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         receipts = producer.publish_many(sent)
     return tuple(in_log_order([Seen.published(*each) for each in zip(sent, receipts, strict=True)]))
 

@@ -70,6 +70,7 @@ public final class Peer {
 
     private static void obey(JSONObject asked, Client client, LoopbackBroker broker) throws Exception {
         String topic = asked.getString("topic");
+        catchUp(broker.store());
         switch (asked.getString("do")) {
             case "topics" -> client.topics(broker.address(), Peer::answer);
             case "read" -> client.read(topic, asked.getLong("from"), Peer::answer);
@@ -86,6 +87,13 @@ public final class Peer {
             case "produce" -> client.produce(
                 topic, asked.getIntValue("queue"), asked.getBooleanValue("batch"), asked.getJSONArray("messages").toJavaList(JSONObject.class), Peer::answer);
             default -> throw new IllegalArgumentException("unknown command: " + asked);
+        }
+    }
+
+    /** Waits until queues and index hold all of the log, half a minute at most: the broker builds them behind it, on a busy machine later. */
+    private static void catchUp(MessageStore store) throws InterruptedException {
+        for (int tries = 0; tries < 30_000 && store.dispatchBehindBytes() > 0; tries++) {
+            Thread.sleep(1);
         }
     }
 
