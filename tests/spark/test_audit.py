@@ -212,7 +212,7 @@ def test_every_copy_is_pinned_while_the_audit_reads_and_given_up_afterwards(log:
 def test_a_copy_that_cannot_be_pinned_makes_the_audit_incomplete(log: SyntheticLog, runner: SparkRunner) -> None:
     copies = serving(stores(log))
     for _ in range(MAX_PINS):
-        asyncio.run(copies[1].pins.pin("another", None, 60))
+        asyncio.run(copies[1].pins.pin("another", None, 3_600))
 
     with AuditedCluster(copies) as cluster:
         result = audited(cluster, runner)
