@@ -21,7 +21,7 @@ DISK_BYTES = 64 * 1024 * 1024
 THIN_BYTES = 24 * 1024 * 1024
 RESERVE_BYTES = 8 * 1024 * 1024
 SOME = 500
-MANY = 20_000
+MANY = 100_000  # a quick disk takes 10,000 in the second after which the master next writes what it is denied
 STOPS = "the node stops, check its disk and start it again"
 
 
