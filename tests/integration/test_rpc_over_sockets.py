@@ -23,6 +23,7 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
+from tests.support.waiting import PATIENCE_S
 
 NAMING = "ditto.naming.v1.NameServerService"
 MESSAGING = "ditto.messaging.v1.MessagingService"
@@ -39,10 +40,11 @@ class Naming(naming_pb2_grpc.NameServerServiceServicer):
 
 
 class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
-    """Answers each frame with its id; the frame 13 is refused, 14 breaks, and 15 answers once more when it is cancelled."""
+    """Answers each frame with its id; the frame 13 is refused, 14 breaks, and 15 answers once more when the server has stopped."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
+        self.stopped = asyncio.Event()
 
     async def PublishStream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
@@ -61,7 +63,7 @@ class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await asyncio.sleep(0.05)  # now the server has stopped
+            await self.stopped.wait()
             await context.write(messaging_pb2.PublishStreamResponse(frame_id=15))
 
     async def _refuse(self) -> None:
@@ -86,7 +88,7 @@ class Counted:
 
     async def once(self) -> list[tuple[str, str]]:
         """Them, when there is one."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await self._any.wait()
         return self.calls
 
@@ -103,12 +105,12 @@ class Loopback:
         self.address = f"127.0.0.1:{server.port}"
         self.channels = Channels(GrpcTransport())
 
-    async def get_route(self, deadline_s: float = 5) -> naming_pb2.GetRouteResponse:
+    async def get_route(self, deadline_s: float = PATIENCE_S) -> naming_pb2.GetRouteResponse:
         stub = self.channels.stub(naming_pb2_grpc.NameServerServiceStub, self.address)
         return await call(stub.GetRoute, naming_pb2.GetRouteRequest(), who=self.address, deadline_s=deadline_s)
 
     def publish_stream(self) -> Any:
-        return self.channels.stub(messaging_pb2_grpc.MessagingServiceStub, self.address).PublishStream(timeout=5)
+        return self.channels.stub(messaging_pb2_grpc.MessagingServiceStub, self.address).PublishStream(timeout=PATIENCE_S)
 
 
 def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
@@ -173,7 +175,7 @@ def test_every_answer_names_the_node_its_epoch_and_the_request() -> None:
     async def story(loopback: Loopback) -> None:
         loopback.naming.answer = raising(TopicNotFound("x", "y"))
         stub = loopback.channels.stub(naming_pb2_grpc.NameServerServiceStub, loopback.address)
-        answer = stub.GetRoute(naming_pb2.GetRouteRequest(), timeout=5)
+        answer = stub.GetRoute(naming_pb2.GetRouteRequest(), timeout=PATIENCE_S)
 
         headers = dict(await answer.initial_metadata())
 
@@ -187,10 +189,6 @@ def test_every_answer_names_the_node_its_epoch_and_the_request() -> None:
 
 def test_a_call_without_a_deadline_gets_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interceptors, "DEFAULT_DEADLINE_S", 0.05)
-
-    async def never() -> naming_pb2.GetRouteResponse:
-        await asyncio.Event().wait()
-        raise AssertionError
 
     async def story(loopback: Loopback) -> None:
         loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
@@ -216,10 +214,6 @@ def test_a_time_out_inside_a_handler_is_a_defect_and_not_the_callers_deadline() 
 
 
 def test_a_callers_deadline_is_out_of_reach() -> None:
-    async def never() -> naming_pb2.GetRouteResponse:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def story(loopback: Loopback) -> None:
         loopback.naming.answer = asyncio.get_running_loop().create_future  # never done
 
@@ -266,7 +260,7 @@ def test_bytes_that_are_no_request_are_refused_as_the_callers_error() -> None:
         get_route: Any = loopback.channels.to(loopback.address).unary_unary(f"/{NAMING}/GetRoute")
 
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await get_route(NO_MESSAGE, timeout=5)
+            await get_route(NO_MESSAGE, timeout=PATIENCE_S)
 
         assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, REFUSED_BYTES)
         assert isinstance(status.decode(refused.value, loopback.address), InvalidField)
@@ -276,7 +270,7 @@ def test_bytes_that_are_no_request_are_refused_as_the_callers_error() -> None:
 
 def test_bytes_that_are_no_frame_end_their_stream_as_the_callers_error() -> None:
     async def story(loopback: Loopback) -> None:
-        stream: Any = loopback.channels.to(loopback.address).stream_stream(f"/{MESSAGING}/PublishStream")(timeout=5)
+        stream: Any = loopback.channels.to(loopback.address).stream_stream(f"/{MESSAGING}/PublishStream")(timeout=PATIENCE_S)
         await stream.write(messaging_pb2.PublishStreamRequest(frame_id=1).SerializeToString())
         await stream.read()
 
@@ -298,8 +292,9 @@ def test_a_handler_that_goes_on_after_its_server_was_stopped_is_nobodys_error(ca
         await stream.read()
 
         await loopback.server.stop(0)
+        loopback.messaging.stopped.set()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await loopback.messaging.closed.wait()
         await asyncio.sleep(0)
 
@@ -317,7 +312,7 @@ def test_a_cancelled_stream_closes_its_handler() -> None:
 
         stream.cancel()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await loopback.messaging.closed.wait()
 
     over_sockets(story)
@@ -366,7 +361,7 @@ def test_reflection_lists_the_services_and_resolves_error_details() -> None:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(loopback.channels.to(loopback.address))  # type: ignore[arg-type]
 
         async def ask(question: reflection_pb2.ServerReflectionRequest) -> Any:
-            stream = stub.ServerReflectionInfo(iter([question]), timeout=5)
+            stream = stub.ServerReflectionInfo(iter([question]), timeout=PATIENCE_S)
             return await anext(aiter(stream))
 
         listing = await ask(reflection_pb2.ServerReflectionRequest(list_services=""))
