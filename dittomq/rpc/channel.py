@@ -23,7 +23,7 @@ CHANNEL_OPTIONS: ChannelOptions = (
     *SIZE_OPTIONS,
     *KEEPALIVE_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # so long a peer may take to answer a connection; one that is refused is tried again before
     ("grpc.max_reconnect_backoff_ms", 2_000),  # a restarted peer is found within 2 s
     ("grpc.use_local_subchannel_pool", 1),  # a closed channel takes its connection with it
 )

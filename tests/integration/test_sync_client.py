@@ -17,6 +17,7 @@ from dittomq.client import Client, Message, NotStored, OutcomeUnknown
 from dittomq.doors.clock import OsClock
 from dittomq.errors import DiskFull, DittoError, InvalidField, OutOfReach, TopicNotFound
 from tests.support.fake_broker import FakeBroker, FakeNameserver, Log, Refuse, Reply, interceptor, node_of
+from tests.support.proxy import Proxy, Way
 from tests.support.waiting import eventually
 
 
@@ -130,6 +131,15 @@ def test_an_unknown_outcome_is_resolved_without_await() -> None:
 
     assert receipt == again
     assert server.broker.log.bodies() == [b"where"]
+
+
+def test_a_server_that_is_far_away_or_busy_is_reached_though_it_takes_its_time_to_answer_a_new_connection() -> None:
+    server = Server()
+
+    with server.running(), Proxy(lambda: ("127.0.0.1", int(server.address.rpartition(":")[2]))).running() as far:
+        far.delay(0.3, Way.BACK)
+        with Client(far.address) as mq:
+            assert mq.route("orders").topic == "orders"
 
 
 def test_a_client_of_nobody_says_who_does_not_answer() -> None:

@@ -52,7 +52,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         assert command.run("context", "add", "pair", cluster.nameserver).code == 0
         assert command.run("context", "use", "pair").code == 0
         created = command.run("topic", "create", TOPIC, "--queues", str(QUEUES))
-        assert (created.code, created.out.split()[:2], created.out.count("created   3 queues")) == (0, ["a", "created"], 2)
+        assert (created.code, created.out.split()[:2], created.out.count("created   3 queues")) == (0, ["a", "created"], 2), created
         for slave in ("a/1", "b/1"):
             eventually(lambda slave=slave: TOPIC in RealGroup(cluster, mq).topics(slave), f"{slave} knows the topic")  # type: ignore[misc]
         yield Pair(cluster, mq, command)
