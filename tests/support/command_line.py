@@ -47,7 +47,7 @@ class CommandLine:
         )
         return Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
-    def shell(self, line: str, *, timeout_s: float = 200) -> Ran:
+    def shell(self, line: str, *, timeout_s: float = 100) -> Ran:
         """Run one line as it is typed, `dittomq` being this one."""
         script = f'dittomq() {{ "{sys.executable}" -m dittomq.cli "$@"; }}; {line}'
         done = subprocess.run(
