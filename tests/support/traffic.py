@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from dittomq.client import Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, Receipt
+from dittomq.client import Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, PutStatus, Receipt
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import OffsetOutOfRange
 from tests.support.real_group import QUEUES, TOPIC
@@ -65,6 +65,18 @@ class Publishing:
             case _:
                 self.told.outcomes[body] = Fate.NOT_STORED
                 self.refusals.append(receipt.cause if isinstance(receipt, NotStored) else receipt)
+
+
+def missed(producer: SyncProducer, times: int) -> list[Receipt]:
+    """Publish until so many messages have waited in vain for a slave, one after the other; the receipts of all.
+
+    Of one whose time was up before the master's own disk had it nobody can say whether slaves were late.
+    """
+    receipts: list[Receipt] = []
+    while sum(receipt.status is PutStatus.FLUSH_SLAVE_TIMEOUT for receipt in receipts) < times:
+        receipts.append(producer.publish(TOPIC, f"{len(receipts)}", queue=0))
+        assert receipts[-1].status in {PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT}
+    return receipts
 
 
 def messages(first: int, count: int, *, size: int = 0) -> Iterator[Message]:
