@@ -3,17 +3,19 @@
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.history import History
 from tests.support.linked_group import SILENCE_S, LinkedGroup, linked_group
 from tests.support.proxy import Way
-from tests.support.real_group import MASTER
+from tests.support.real_group import MASTER, Settings
 from tests.support.told import Fate
-from tests.support.waiting import eventually, seconds_for
+from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
 TIMEOUT_S = 0.5
+BUSY_S = 10.0  # so late a busy machine may be with something
 SOME = 40
 BOTH = (Way.THERE, Way.BACK)
 SLAVE = "a/1"
@@ -57,7 +59,7 @@ def test_a_cut_between_master_and_slave_degrades_within_the_silence_limit_and_he
     ):
         history.wait_for_more(SOME)
         link.swallow(*ways) if len(ways) == 1 else link.hold(*ways)
-        eventually(lambda: group.status().degraded, "the group is degraded", within_s=2 * TIMEOUT_S + SILENCE_S + 3)
+        eventually(lambda: group.status().degraded, "the group is degraded", within_s=2 * TIMEOUT_S + SILENCE_S + BUSY_S)
         cut_at = group.status().confirmed
         eventually(lambda: group.slave_state(SLAVE) == "gone", "the master knows that its slave is gone")
         history.wait_for_more(SOME)
@@ -69,7 +71,7 @@ def test_a_cut_between_master_and_slave_degrades_within_the_silence_limit_and_he
         slave_is_back(linked)
         history.wait_for_more(SOME)
         sent_again = link.carried(Way.BACK) - carried
-    assert group.status().degraded is False
+    eventually(lambda: not group.status().degraded, "the group is not degraded any more")
     end = history.check()
     assert sent_again < 2 * (end - cut_at) + 64 * 1024, "what the slave had was sent again"
     assert len(group.events(SLAVE, "log_cut")) == before
@@ -96,7 +98,7 @@ def test_a_client_that_is_cut_off_from_the_master_hears_of_nothing_wrong_and_a_r
                         history.wait_for_more(SOME)
             if "swallowed" in fault:
                 eventually(lambda: set(history.told.bodies(Fate.UNKNOWN)) != before, "an outcome is unknown")
-                assert group.slave_state(SLAVE) == "in sync"
+                eventually(lambda: group.slave_state(SLAVE) == "in sync", "the slave is in sync, though nobody hears of it")
                 way_in.heal()
             history.wait_for_more(SOME)
         if fault == "requests are swallowed":  # absence in the same epoch proves nothing
@@ -104,7 +106,7 @@ def test_a_client_that_is_cut_off_from_the_master_hears_of_nothing_wrong_and_a_r
         else:
             stream.settle()
             assert set(history.told.bodies(Fate.UNKNOWN)) == before
-    assert group.status().degraded is False
+    eventually(lambda: not group.status().degraded, "the group is not degraded")
     history.check()
 
 
@@ -133,18 +135,26 @@ def test_a_link_that_flaps_sees_few_dials_and_lets_the_log_pass(linked: LinkedGr
         dialled, end = len(link.dialled), group.status(SLAVE).end
         with link.flapping(0.1, 0.1):
             flapped_s = seconds_for(lambda: eventually(lambda: link.flaps >= 25, "it has flapped for 5 s"))
-            tried, moved = len(link.dialled) - dialled, group.status(SLAVE).end - end
+            flapped_s += seconds_for(lambda: eventually(lambda: group.status(SLAVE).end > end, "the log passes while it flaps"))
+            tried = len(link.dialled) - dialled
         slave_is_back(linked)
         history.wait_for_more(SOME)
     assert tried <= 2 * (SOONER_DIALS + flapped_s), "gRPC connects once more by itself where a connection breaks before both have greeted"
-    assert moved > 0
     history.check()
 
 
-def test_a_slow_link_makes_writes_slow_and_nobody_is_taken_for_dead(linked: LinkedGroup, history: History) -> None:
-    group, link = linked.group, linked.link
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[LinkedGroup]:
+    """Its streams end after more silence than a busy machine makes."""
+    silence: Settings = {"replication.silence_ms": 10_000}
+    with linked_group(tmp_path, master=silence, slave=silence) as running:
+        yield running
+
+
+def test_a_slow_link_makes_writes_slow_and_nobody_is_taken_for_dead(patient: LinkedGroup) -> None:
+    group, link, history = patient.group, patient.link, patient.history
     dropped = len(group.events(MASTER, "slave_dropped"))
-    with group.mq.producer() as producer, history.publishing(producer) as stream:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer, history.publishing(producer) as stream:
         history.wait_for_more(SOME)
         link.delay(0.15, *BOTH)
         history.wait_for_more(SOME)
@@ -169,5 +179,5 @@ def test_a_half_open_connection_is_given_up_after_the_silence_limit(linked: Link
         took = slave_is_back(linked)
         history.wait_for_more(SOME)
     stream.settle()
-    assert took < SILENCE_S + 5
+    assert took < SILENCE_S + BUSY_S
     history.check()
