@@ -1,5 +1,6 @@
 """A disk that fails an fdatasync once, under a real process: the failure is final, and nothing that was acknowledged is lost."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,10 @@ from tests.support.harming import calls_in, harming, preloading
 from tests.support.real_group import MASTER, RealGroup, real_group
 from tests.support.told import Fate, Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 INTERNAL = 128
-COUNT = 4_000
+COUNT = 1_000
 IN_FLIGHT_BYTES = 64 * 1024
 
 
@@ -48,15 +49,18 @@ class Bench:
         failed = [at for at, call in enumerate(calls) if call.harmed]
         return len(failed) == 1 and not any(call.name == "fdatasync" for call in calls[failed[0] + 1 :])
 
-    def publish_and_break(self, producer: SyncProducer) -> Publishing:
-        """Publish what was not published yet; the disk breaks in the middle."""
+    def publish_and_break(self, producer: SyncProducer, name: str) -> Publishing:
+        """Publish what was not published yet; the node's disk breaks in the middle, and the node has ended before the last ones."""
         publishing = Publishing(producer, self.told)
         first = len(self.told.outcomes)
 
         def stream() -> Iterator[Message]:
-            yield from messages(first, COUNT // 2, size=100)
+            firsts = itertools.count(first, COUNT)
+            yield from messages(next(firsts), COUNT, size=100)
             self.switch.touch()
-            yield from messages(first + COUNT // 2, COUNT // 2, size=100)
+            while self.group.cluster.is_alive(name):  # a slow disk syncs much at once
+                yield from messages(next(firsts), COUNT, size=100)
+            yield from messages(next(firsts), COUNT, size=100)
 
         publishing.publish(stream())
         return publishing
@@ -82,7 +86,7 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
     bench.restart(MASTER, nth=3)
 
     with group.mq.producer(timeout_s=1.0, retry_s=0.5, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
-        publishing = bench.publish_and_break(producer)
+        publishing = bench.publish_and_break(producer, MASTER)
 
         # It has stopped, and says which disk and what to do; its next start is no ordinary one.
         assert group.exit_status(MASTER) == INTERNAL
@@ -108,7 +112,7 @@ def test_after_a_failed_fdatasync_the_master_waits_for_every_slave_that_may_know
     group = bench.group
     bench.restart(MASTER, nth=1)
     with group.mq.producer(timeout_s=1.0, retry_s=0.5, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
-        publishing = bench.publish_and_break(producer)
+        publishing = bench.publish_and_break(producer, MASTER)
         assert group.exit_status(MASTER) == INTERNAL
         group.cluster.kill("a/2")
 
@@ -128,8 +132,8 @@ def test_a_failed_fdatasync_stops_a_slave_and_the_group_goes_on(bench: Bench) ->
     bench.restart("a/1", nth=3)
     first, degraded = len(bench.told.outcomes), group.status().degraded_bytes
 
-    with group.mq.producer() as producer:
-        bench.publish_and_break(producer)
+    with group.mq.producer(timeout_s=PATIENCE_S, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
+        bench.publish_and_break(producer, "a/1")
 
     assert group.exit_status("a/1") == INTERNAL
     assert f"fdatasync of {group.cluster.data_dir('a/1')}/commitlog/" in group.last_words("a/1")
