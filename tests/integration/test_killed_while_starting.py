@@ -11,7 +11,6 @@ from tests.support.harming import harming, preloading
 from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
 from tests.support.told import Fate
-from tests.support.waiting import eventually
 
 SLAVE = "a/1"
 SOME = 200
@@ -71,13 +70,8 @@ def test_a_slave_that_dies_in_its_cut_again_and_again_keeps_the_tail_aside_and_e
     shutil.rmtree(cluster.data_dir(SLAVE))
     shutil.move(old, cluster.data_dir(SLAVE))
     for folder, call in IN_CUT:
-        switch = tmp_path / f"{folder}-{call}"
-        harm = harming(cluster.data_dir(SLAVE) / folder, when=switch, calls=call, nth=1, kind="torn")
-        with preloading(shim, harm):
-            cluster.start_node(SLAVE)
-        switch.touch()
-        eventually(lambda: not cluster.is_alive(SLAVE), f"it dies at {call} in {folder}")
-        assert group.exit_status(SLAVE) == signal.SIGKILL
+        dies_at(group, shim, SLAVE, harming(cluster.data_dir(SLAVE) / folder, calls=call, nth=1, kind="torn"))
+        assert (cluster.data_dir(SLAVE) / "dittomq" / "cut-intent").exists(), "that was not in its cut"
     cluster.start_node(SLAVE)
     cluster.wait_in_sync()
     tails = [path.read_bytes() for path in (cluster.data_dir(SLAVE) / "dittomq").glob("tail-*")]
