@@ -22,6 +22,7 @@ from tests.support.waiting import eventually
 PUBLISH_STREAM = "ditto.messaging.v1.MessagingService/PublishStream"
 SOME = 500
 ACK_TIMEOUT_MS = 20_000
+UNANSWERED_S = 10.0  # a master on a busy machine is killed before it gives an answer
 
 
 class Point(NamedTuple):
@@ -71,7 +72,7 @@ def test_a_slave_killed_at_any_kind_of_call_holds_a_prefix_and_goes_on_from_ther
                 cluster.start_node("a/1")
             cluster.wait_in_sync()
             switch.touch()
-            eventually(died, f"{point}", within_s=60)
+            eventually(died, f"{point}")
             assert group.exit_status("a/1") == signal.SIGKILL, point
             assert bytes_of(group, MASTER).startswith(bytes_of(group, "a/1").rstrip(b"\0")), point
         assert (group.status().degraded_bytes, publishing.refusals) == (0, [])
@@ -138,9 +139,9 @@ def test_what_only_a_dead_masters_disk_had_is_not_stored_after_a_failover_and_is
     group: RealGroup, tmp_path: Path
 ) -> None:
     cluster, old_disk = group.cluster, tmp_path / "old-disk"
-    with group.mq.producer(timeout_s=1.0, retry_s=0.5) as producer, ThreadPoolExecutor(1) as thread:
+    with group.mq.producer(timeout_s=UNANSWERED_S, retry_s=0.5) as producer, ThreadPoolExecutor(1) as thread:
         publishing = Publishing(producer)
-        publishing.publish(messages(0, SOME))
+        assert len(publishing.publish(messages(0, SOME))) == SOME
         confirmed = group.wait_equal()
         for name in group.slaves:
             cluster.kill(name)
