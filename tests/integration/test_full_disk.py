@@ -12,7 +12,7 @@ from tests.support.mounts import small_tmpfs
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 RESERVE_BYTES = 8 * 1024 * 1024
 DISK_BYTES = 32 * 1024 * 1024
@@ -40,8 +40,8 @@ def filler(group: RealGroup, name: str) -> Path:
 @pytest.mark.parametrize("full_disk_of", [MASTER], indirect=True)
 def test_a_full_disk_refuses_writes_before_they_happen_reads_go_on_and_writes_resume_by_themselves(full_disk_of: RealGroup) -> None:
     group = full_disk_of
-    with group.mq.producer(retry_s=0.5) as producer:
-        publishing = Publishing(producer)
+    with group.mq.producer(retry_s=0.5) as producer, group.mq.producer(timeout_s=PATIENCE_S) as patient:
+        publishing = Publishing(patient)
         publishing.publish(messages(0, 1_000, size=100))
         end = group.wait_equal()
         foreign = filler(group, MASTER)
@@ -55,7 +55,7 @@ def test_a_full_disk_refuses_writes_before_they_happen_reads_go_on_and_writes_re
         assert list(wrong_reads(publishing.told, read_all(group.mq, MASTER)))[:3] == []
 
         foreign.unlink()
-        publishing.publish(messages(1_000, 1_000, size=100))
+        assert len(publishing.publish(messages(1_000, 1_000, size=100))) == 1_000
 
     end = group.wait_equal()
     for name in group.copies:
@@ -67,7 +67,7 @@ def test_a_full_disk_refuses_writes_before_they_happen_reads_go_on_and_writes_re
 @pytest.mark.parametrize("full_disk_of", ["a/1"], indirect=True)
 def test_a_slave_whose_disk_is_full_stops_copying_serves_what_it_has_and_catches_up(full_disk_of: RealGroup) -> None:
     group = full_disk_of
-    with group.mq.producer() as producer:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         publishing = Publishing(producer)
         publishing.publish(messages(0, 1_000, size=100))
         before = group.wait_equal()
