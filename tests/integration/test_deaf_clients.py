@@ -1,6 +1,7 @@
 """Clients that publish and never read an answer: they are held back and let go, the server stays small, others go on."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,13 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.client import PutStatus
 from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 SOME = 40
 BODY = b"." * 4_000
 CLIENTS = 4
 MOST_GROWTH_BYTES = 96 * 1024 * 1024  # the newest bytes of the log are kept for slaves
+STILL_S = 3.0  # a node or a disk that is only busy goes on sooner
 FLAT_BYTES = 8 * 1024 * 1024
 
 
@@ -76,15 +78,16 @@ def resident_bytes(pid: int) -> int:
 
 def test_clients_that_never_read_are_held_back_and_let_go_while_memory_stays_and_others_go_on(group: RealGroup) -> None:
     history, pid = History(group), group.cluster.pid(MASTER)
-    with group.mq.producer() as producer:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         history.publish(producer, SOME)
         before = resident_bytes(pid)
         with deaf_clients(group) as clients:
-            taken: list[tuple[int, int]] = []  # what was sent, and what became of it: a busy machine stands still, too
+            taken: list[tuple[float, int, int]] = []  # when, what was sent, and what became of it: a busy machine stands still, too
 
             def held_back() -> bool:
-                taken.append((sum(client.sent for client in clients), group.status().end))
-                return len(taken) > 25 and len(set(taken[-25:])) == 1
+                taken.append((time.monotonic(), sum(client.sent for client in clients), group.status().end))
+                still = [each for each in taken if each[1:] == taken[-1][1:]]
+                return len(still) > 25 and still[-1][0] - still[0][0] > STILL_S
 
             eventually(held_back, "nothing more is taken from them")
             assert {receipt.status for receipt in history.publish(producer, SOME)} == {PutStatus.PUT_OK}
