@@ -9,7 +9,7 @@ from dittomq.client import Message, PutStatus
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.told import Fate, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def stopping(group: RealGroup, stream: Iterator[Message], at: int, status: list[
 def test_a_master_that_is_stopped_in_the_middle_of_a_publish_leaves_no_outcome_open(group: RealGroup) -> None:
     status: list[int] = []
 
-    with group.mq.producer(retry_s=20.0) as producer:
+    with group.mq.producer(retry_s=PATIENCE_S) as producer:
         publishing = Publishing(producer)
         publishing.publish(stopping(group, messages(0, 6_000), 3_000, status))
 
@@ -74,7 +74,7 @@ def test_a_rolling_restart_leaves_no_degraded_range(group: RealGroup) -> None:
         assert ended(group, name) == 0
         group.cluster.start_node(name)
         eventually(group.writable, "the master takes writes")
-        with group.mq.producer() as producer:
+        with group.mq.producer(timeout_s=PATIENCE_S) as producer:
             assert producer.publish(TOPIC, b"while " + name.encode(), queue=0).status is PutStatus.PUT_OK
         group.cluster.wait_in_sync()
 
@@ -85,7 +85,7 @@ def test_a_slave_that_was_stopped_cleanly_goes_on_where_it_was(group: RealGroup)
     group.cluster.wait_in_sync()
 
     assert ended(group, "a/1") == 0
-    with group.mq.producer() as producer:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         receipt = producer.publish(TOPIC, b"without a/1", queue=0)
     group.cluster.start_node("a/1")
     group.cluster.wait_in_sync()
@@ -98,7 +98,7 @@ def test_a_slave_that_was_stopped_cleanly_goes_on_where_it_was(group: RealGroup)
 
 def test_a_nameserver_that_comes_back_empty_hears_of_all_nodes_again(group: RealGroup) -> None:
     assert ended(group, "nameserver") == 0
-    with group.mq.producer() as producer:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         assert producer.publish(TOPIC, b"without a nameserver", queue=0).status is PutStatus.PUT_OK
 
     group.cluster.start_node("nameserver")

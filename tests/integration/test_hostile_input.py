@@ -16,6 +16,7 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.client import PutStatus
 from tests.support.real_group import MASTER, TOPIC, RealGroup
+from tests.support.waiting import PATIENCE_S
 
 MIB = 1024 * 1024
 HUGE = 2**63 - 1
@@ -32,7 +33,7 @@ def unharmed(group: RealGroup) -> Iterator[None]:
     end = group.status().end
     yield
     assert group.status().end == end
-    with group.mq.producer() as producer:
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         assert producer.publish(TOPIC, b"well", queue=0).status is PutStatus.PUT_OK
     assert [group.cluster.pid(name) for name in group.copies] == pids
     for name in group.copies:
@@ -235,7 +236,7 @@ def test_bytes_that_are_no_message_are_refused(group: RealGroup, name: str, meth
     with grpc.insecure_channel(group.address(name)) as channel:
         call: Any = channel.unary_unary(f"/{method}")
         with pytest.raises(grpc.RpcError) as raised:
-            call(b"\xff" * 1_000, timeout=10)
+            call(b"\xff" * 1_000, timeout=PATIENCE_S)
 
     assert isinstance(raised.value, grpc.Call)
     assert raised.value.code() is INVALID
@@ -247,7 +248,7 @@ def test_bytes_that_are_no_message_are_refused(group: RealGroup, name: str, meth
 def test_what_is_no_grpc_at_all_harms_nobody(group: RealGroup, name: str, said: bytes) -> None:
     host, _, port = group.address(name).partition(":")
 
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(said)
 
 

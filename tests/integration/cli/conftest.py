@@ -28,5 +28,5 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         assert command.run("topic", "create", "orders", "--queues", "4").code == 0
         lines = "".join(f'{{"id":"o-{number}","customer":"c-{number % 7}"}}\n' for number in range(100))
         (folder / "orders.jsonl").write_text(lines)
-        assert command.run("publish", "orders", "orders.jsonl", "--order-key", ".customer", "--keys", ".id").code == 0
+        assert command.run("publish", "orders", "orders.jsonl", "--order-key", ".customer", "--keys", ".id", "--timeout", "60s").code == 0
         yield Bench(cluster, command)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.client import Client
 from dittomq.testing import LocalCluster
 from tests.support.command_line import CommandLine
+from tests.support.real_group import RealGroup
 
 
 @pytest.fixture
@@ -25,13 +27,16 @@ def test_the_first_minute_of_the_readme(command: CommandLine) -> None:
     assert "· a/2 slave :" in up.out
     assert command.run("topic", "create", "orders").code == 0
 
-    published = command.shell("seq 1000 | dittomq publish orders")
+    published = command.shell("seq 1000 | dittomq publish orders --timeout 60s")
     assert published.code == 0
     stored, copies = published.out.split(" flushed on ")
     assert stored == "1,000 stored · 1,000"
     assert copies[0] in "23"  # the third copy may be late
     assert copies[1:].startswith(" or more copies · 0 weaker · 0 not stored · 0 unknown")
 
+    cluster = LocalCluster(command.folder / ".dittomq")
+    with Client(cluster.nameserver) as mq:
+        RealGroup(cluster, mq).wait_equal()
     os.kill(int(command.run("local", "status", "--pid", "a/0").out), signal.SIGKILL)
     assert command.run("local", "status").code == 3
     read = command.run("consume", "orders", "--from", "earliest", "--max", "1000")

@@ -18,11 +18,14 @@ def test_the_store_of_a_running_broker_is_read_while_it_takes_messages(bench: Be
     ran: dict[str, list[Ran]] = {"verify": [], "stats": [], "dump": [], "digest": []}
 
     with ThreadPoolExecutor(1) as threads:
-        published = threads.submit(bench.command.run, "publish", "orders", "-", stdin=lines)
-        while not published.done():
+        published = threads.submit(bench.command.run, "publish", "orders", "-", "--timeout", "60s", stdin=lines)
+        while True:
+            at_work = not published.done()
             for command, results in ran.items():
                 output = ["-o", "at-work.dmd"] if command == "digest" else ["--json"]
                 results.append(bench.command.run("log", command, store, *output))
+            if not at_work:
+                break
 
     assert published.result().code == 0, published.result().err
     for command, results in ran.items():
