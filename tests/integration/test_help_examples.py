@@ -16,6 +16,7 @@ JUST_BEFORE = {
     "audit compare master.dmd slave.dmd": "log digest .dittomq/a-1 -o slave.dmd",
     "role follow a/0": "role lead a/1",
 }
+SETTLED = ("role", "audit", "repair")
 LONG = ("demo",)  # run by test_demo.py
 
 
@@ -74,10 +75,18 @@ def test_help_shows_what_a_command_does_and_its_example(name: str, tmp_path: Pat
         assert f"$ dittomq {example}" in said.out
 
 
+def settle(command: CommandLine, example: str) -> None:
+    """A node whose role was changed starts anew, and who asked for that did not wait for it."""
+    if example.startswith(SETTLED):
+        assert command.run("ha-status", "--wait", "in-sync").code == 0
+
+
 @pytest.mark.parametrize("example", in_order())
 def test_the_example_works(command: CommandLine, example: str) -> None:
+    settle(command, example)
     if example in JUST_BEFORE:
         assert command.run(*JUST_BEFORE[example].split()).code == 0
+        settle(command, example)
 
     ran = command.shell(f"dittomq {example}")
 

@@ -34,7 +34,7 @@ class CommandLine:
         self._environment |= {"PYTHONPATH": str(ROOT), "DITTOMQ_CONFIG": str(folder / "contexts.toml"), "NO_COLOR": "1", "COLUMNS": "200"}
         self._environment |= variables
 
-    def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = 100) -> Ran:
+    def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = 240) -> Ran:
         """Run one command to its end."""
         done = subprocess.run(
             [sys.executable, "-m", "dittomq.cli", *arguments],
@@ -47,7 +47,7 @@ class CommandLine:
         )
         return Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
-    def shell(self, line: str, *, timeout_s: float = 100) -> Ran:
+    def shell(self, line: str, *, timeout_s: float = 240) -> Ran:
         """Run one line as it is typed, `dittomq` being this one."""
         script = f'dittomq() {{ "{sys.executable}" -m dittomq.cli "$@"; }}; {line}'
         done = subprocess.run(
@@ -73,7 +73,7 @@ class CommandLine:
             text=True,
         )
 
-    def interrupt(self, process: "subprocess.Popen[str]", number: signal.Signals, *, timeout_s: float = 100) -> Ran:
+    def interrupt(self, process: "subprocess.Popen[str]", number: signal.Signals, *, timeout_s: float = 240) -> Ran:
         """Signal a started command and wait for its end."""
         process.send_signal(number)
         out, err = process.communicate(timeout=timeout_s)
