@@ -55,8 +55,8 @@ def test_a_frozen_master_leaves_outcomes_unknown_and_never_wrong(group: RealGrou
         with group.frozen("a/0"):
             publishing.publish(messages(11_000, 100))
         unknown = set(publishing.told.bodies(Fate.UNKNOWN))
-        group.wait_equal()
         publishing.settle()
+        group.wait_equal()
 
     stored = {body for served in read_all(group.mq, "a/0").values() for _, body in served}
     assert unknown
