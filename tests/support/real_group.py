@@ -181,6 +181,7 @@ def real_group(folder: Path, of: Shape | None = None) -> Iterator[RealGroup]:
         for topic in (UNWRITTEN, TOPIC):
             [created] = mq.admin.create_topic(topic, QUEUES)
             assert created.error is None
+            eventually(lambda topic=topic: mq.route(topic).queues, f"the nameserver knows {topic}")  # type: ignore[misc]
         for name in group.slaves:
             eventually(lambda name=name: TOPIC in group.topics(name), f"{name} knows the topics")  # type: ignore[misc]
         yield group
