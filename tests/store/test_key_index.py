@@ -236,6 +236,21 @@ def test_a_cut_takes_the_keys_of_what_is_cut(machine: Machine) -> None:
         assert on_disk(each) == from_the_log(whole_log(store)), f"cut to {to}"
 
 
+def test_the_log_is_dropped_while_a_full_file_waits_to_be_made() -> None:
+    sizes = KeySizes(slots=7, entries=300)
+    machine = Machine(random.Random(7), replace(OPTIONS, key_sizes=sizes))
+    store = filled(machine, 700)
+    log = whole_log(store)
+    store.sync()
+    store.dispatch(store.end)
+    store.persist_watermark(store.end, store.end, ())
+    assert not on_disk(machine)
+
+    assert store.drop_before(store.end) > 0
+
+    assert on_disk(machine) == from_the_log(log, sizes)
+
+
 @pytest.mark.parametrize("sizes", [SIZES, KeySizes(slots=499, entries=60)], ids=["small", "wide"])
 @pytest.mark.parametrize("seed", [*range(30), 265])
 def test_no_stop_bends_it(seed: int, sizes: KeySizes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,8 +159,10 @@ class KeyIndex:
         with self._writing:
             filling = {each.name for each in self._filling}
             for number, name in enumerate(self._names[:-1], 1):
+                if name in filling:  # nor may it be there yet
+                    break
                 end = self._end_of(name)
-                if name in filling or (end is not None and end >= offset):
+                if end is not None and end >= offset:
                     break
                 count = count if end is None else number  # with a later one goes what the disk does not give: positions grow
             doomed = self._names[:count]
