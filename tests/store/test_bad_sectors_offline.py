@@ -16,7 +16,7 @@ from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode
 from dittomq.commitlog.records.foreign import INNER_BATCH
 from dittomq.commitlog.records.walk import Sort
-from dittomq.commitlog.store import Store
+from dittomq.commitlog.store import Frame, Store
 from tests.store.test_bad_sectors import BadSectors
 from tests.support.foreign_records import foreign_log, put_log
 from tests.support.stores import Machine, draft, frame, open_epoch, whole_log
@@ -102,6 +102,27 @@ def test_units_that_a_disk_does_not_give_are_missing_and_not_taken_for_such_as_c
 
     assert (report.records, report.counts, report.undispatched, report.whole) == (120, {Kind.UNIT_MISSING: 120}, 0, False)
     assert all("Input/output error" in each.problem for each in report.findings)
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("page", range(6))
+def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, one_by_one: bool) -> None:
+    machine = Machine(random.Random(1), replace(OPTIONS, queue_file_units=1_500, segment_bytes=256 * 1024))
+    store = machine.open()
+    open_epoch(store)
+    store.append([Frame([draft(tag="a tag")] * 1_400)], 1)
+    store.sync()
+    store.dispatch(store.end)
+    store.persist_watermark(store.end, store.end, ())
+    store.close(clean=False)
+    bad = range(page * PAGE, (page + 1) * PAGE)
+
+    report = verify(seen(machine, bad, f"{QUEUE}/{0:020d}"), one_by_one=one_by_one)
+
+    touched = [at for at in range(1_400) if at * 20 < bad.stop and bad.start < (at + 1) * 20]
+    assert report.counts == {Kind.UNIT_MISSING: len(touched)}
+    assert [each.queue_offset for each in report.findings] == touched
+    assert (report.records, report.undispatched) == (1_400, 0)
 
 
 def test_a_batch_whose_count_is_no_number_is_named() -> None:

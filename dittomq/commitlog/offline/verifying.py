@@ -313,11 +313,12 @@ class _Queues:
             self._report.without_queue += 1
             return
         unit = self._units.at(key, record.queue_offset)
+        problem = self._units.problem(key, record.queue_offset)
+        if problem:  # a part of it may be there, and name another place
+            self._note(Kind.UNIT_MISSING, record, f"its queue's unit cannot be read: {problem}")
+            return
         if unit is None or unit[1] <= 0:
-            problem = self._units.problem(key, record.queue_offset)
-            if problem:
-                self._note(Kind.UNIT_MISSING, record, f"its queue's unit cannot be read: {problem}")
-            elif len(seen.missing) < MAX_FINDINGS:
+            if len(seen.missing) < MAX_FINDINGS:
                 seen.missing.append((record.queue_offset, record.physical_offset))
             else:
                 self._report.undispatched += 1
