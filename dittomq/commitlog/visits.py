@@ -17,7 +17,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import Found, LegiblePages
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
-from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, may_be_torn, surely_anothers
+from dittomq.commitlog.records.foreign import ORIGIN_BYTES, by_another_hand, may_be_ours, surely_anothers
 from dittomq.commitlog.records.format import Scan, body_problem, problem_of, store_ms_of
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at
@@ -34,7 +34,7 @@ class Visits:
         self._storage = storage
         self._log = log
         self._lineage: Lineage = lineage_file.load(storage)
-        self._are_theirs: Callable[[bytes], bool] = surely_anothers if checkpoint.abort_is_ours(storage) else _is_no_torn_one
+        self._are_theirs: Callable[[bytes], bool] = surely_anothers if checkpoint.abort_is_ours(storage) else _is_none_of_ours
         self.seals = Seals(self._lineage)
         if mark.closed:
             self._note(mark.flushed, lambda _: True)
@@ -44,21 +44,24 @@ class Visits:
         return self.seals.at(position).sealed and self._note(position, self._are_theirs)
 
     def begin_behind_torn_at(self, position: int) -> int | None:
-        """Where RocketMQ went on behind torn records from `position` on, ours or its own, that it took for whole; None where it did not."""
+        """Where the record at `position` ends, ours or RocketMQ's own, that is torn; None unless RocketMQ took it for whole and went on.
+
+        Between ours and what RocketMQ appended more of ours may lie, torn ones and whole ones.
+        """
         source = LegiblePages(self._log)
-        at, is_torn = position, True
-        while is_torn:
-            span = _span(source, at, self._log.stop)
-            if span is None or span.sort is Sort.MARK or body_problem(source.read(at, span.end - at, span.end), at):
-                return None
-            at = span.end
+        first = _end_for_rocketmq(source, position, self._log.stop)
+        sealed = self.seals.at(position).sealed
+        at = first
+        while at is not None:
             behind = first_record(self._log, at)
-            if not self.seals.at(position).sealed:  # one of theirs, of before they were killed
-                return None if behind is None else at
-            known = any((entry.start, entry.opener_id) == (at, FOREIGN) for entry in self._lineage)
+            if not sealed:  # one of theirs, of before they were killed
+                return None if behind is None else first
+            known = any(entry.start >= at and entry.opener_id == FOREIGN for entry in self._lineage)
             if known or self._note(at, self._are_theirs):
-                return at
-            is_torn = behind is None or may_be_torn(behind)
+                return first
+            if behind is not None and not may_be_ours(behind):
+                return None
+            at = _end_for_rocketmq(source, at, self._log.stop)
         return None
 
     def ours(self, found: Found) -> Found:
@@ -86,9 +89,9 @@ class Visits:
         return True
 
 
-def _is_no_torn_one(record: bytes) -> bool:
-    """What is asked where RocketMQ's own marks say that it was here: any seal but that of a torn record is a copy then."""
-    return not may_be_torn(record)
+def _is_none_of_ours(record: bytes) -> bool:
+    """What is asked where RocketMQ's own marks say that it was here: any seal but a right one, or that of a torn record, is a copy then."""
+    return not may_be_ours(record)
 
 
 def first_record(log: Log, position: int) -> bytes | None:
@@ -113,3 +116,11 @@ def _span(source: LegiblePages, position: int, stop: int) -> Span | None:
     if position >= stop:
         return None
     return span_at(View(source.read(position, HEADER_BYTES, stop), position, source.segment_of(position)[1]), position)
+
+
+def _end_for_rocketmq(source: LegiblePages, position: int, stop: int) -> int | None:
+    """Where the record or mark at `position` ends, if RocketMQ takes it for whole: of a record it looks at the body only."""
+    span = _span(source, position, stop)
+    if span is None or (span.sort is Sort.RECORD and body_problem(source.read(position, span.end - position, span.end), position)):
+        return None
+    return span.end

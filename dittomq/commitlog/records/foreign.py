@@ -34,6 +34,7 @@ from dittomq.commitlog.records.format import (
     problem_of,
     queue_problem,
     safe_topic,
+    sealed_crc,
     start_problem,
     store_ms_of,
 )
@@ -117,17 +118,20 @@ def by_another_hand(record: bytes) -> bool:
 
 def surely_anothers(record: bytes) -> bool:
     """Whether somebody else made this record, which is whole by the rule for what nothing seals, and no power loss made it of ours."""
-    return by_another_hand(record) or not (carries_seal(record) or may_be_torn(record))
+    return by_another_hand(record) or not (carries_seal(record) or may_be_ours(record))
 
 
-def may_be_torn(record: bytes) -> bool:
-    """Whether a power loss may have made this record, which is whole by the rule for what nothing seals, of one of ours.
+def may_be_ours(record: bytes) -> bool:
+    """Whether this record, which is whole by the rule for what nothing seals, is whole by ours too, or a power loss made it of such a one.
 
     Of a torn record of ours a whole sector of zeros may lie in the properties, and have taken the seal with it. RocketMQ forbids no
     zero byte there either: such a message counts as another's where other hosts, or the end of our clean stop, tell so.
     """
     layout = lay_out(record)
-    return layout is None or (not by_another_hand(record) and b"\0" in record[layout.properties :])
+    assert layout is not None, "it is whole"
+    if by_another_hand(record):
+        return False
+    return b"\0" in record[layout.properties :] or record.endswith(sealed_crc(crc32(record[:-CRC_BYTES])))
 
 
 def in_queues(system_flag: int) -> bool:
