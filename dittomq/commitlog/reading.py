@@ -1,5 +1,6 @@
 """⑧ Messages of a queue and ranges of the log, for any thread. Every record's checksum is verified before it is handed out."""
 
+import errno
 from dataclasses import dataclass
 
 from dittomq.commitlog.disk.log import Log
@@ -202,7 +203,9 @@ class Reader:
         while count > 0:
             try:
                 return self._index.units(queue, first, count)
-            except OSError:
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
                 count //= 2
         return []
 

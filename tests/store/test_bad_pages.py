@@ -12,7 +12,7 @@ import pytest
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.errors import CorruptRecord, StoreFailed
+from dittomq.errors import CorruptRecord, StoreFailed, UnreadableStore
 from tests.store.test_dropping import left_of
 from tests.store.test_key_index import TOPIC, from_the_log, kept, keyed, on_disk
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
@@ -29,11 +29,15 @@ class BadPages:
     def __init__(self, machine: Machine) -> None:
         self._storage = machine.storage()
         self.bad: dict[str, set[int]] = defaultdict(set)
+        self.refused = ""
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        """`refused`: files that this process may not open, or not now."""
+        if self.refused and path.startswith(self.refused) and not readonly:
+            raise OSError(errno.EMFILE, "Too many open files", path)
         file = self._storage.open(path, create=create, readonly=readonly)
         return cast("File", PagedFile(file, path, self))
 
@@ -137,7 +141,10 @@ def test_an_index_file_whose_header_the_disk_does_not_give_goes_when_the_log_is_
 def test_a_cut_that_cannot_read_what_follows_from_the_log_builds_it_again(where: str) -> None:
     machine, store, door = in_use()
     to = next(position for at, position in left_of(whole_log(store), 0)[TOPIC, 0] if at == 40)
-    door.bad[index_of(machine) if where == "the key index" else QUEUE_FILE] = set(range(8))
+    if where == "a queue's file is gone":
+        door.unlink(QUEUE_FILE)
+    else:
+        door.bad[index_of(machine) if where == "the key index" else QUEUE_FILE] = set(range(8))
 
     store.cut(to)
     kept(store)
@@ -175,6 +182,34 @@ def test_messages_whose_units_the_disk_does_not_give_are_refused_with_its_reason
 
     assert [message.queue_offset for message in before.messages] == list(range(bad.start))
     assert [message.queue_offset for message in behind.messages] == list(range(bad.stop, 550))
+
+
+def test_a_queue_whose_file_cannot_be_opened_is_not_called_damaged() -> None:
+    _, store, door = in_use(replace(OPTIONS, open_files=1))
+    message = store.read_queue(TOPIC, 0, 0, 1, 1).messages[0]  # now the log's file is the one that is open
+    door.refused = "consumequeue/"
+
+    with pytest.raises(OSError, match="Too many open files"):
+        store.read_queue(TOPIC, 0, 0, 1, 1)
+
+    door.refused = ""
+    assert store.read_queue(TOPIC, 0, 0, 1, 1).messages == [message]
+
+
+def test_a_log_whose_files_cannot_be_opened_refuses_the_start_and_is_not_called_damaged() -> None:
+    machine, store, _ = in_use()
+    store.append([frame(b"behind the checkpoint")], 9_000)
+    store.persist_watermark(store.sync(), store.end, ())
+    log = whole_log(store)
+    machine.lose_power()
+    door = BadPages(machine)
+    door.refused = "commitlog/"
+    with pytest.raises(UnreadableStore, match="Too many open files"):
+        Store.open(cast("Storage", door), OPTIONS, chance=random.Random(1), wall_ms=9_000)
+
+    again = machine.open()
+
+    assert (whole_log(again), again.damaged, again.recovery_cut) == (log, [], None)
 
 
 def test_a_message_that_is_mended_while_the_disk_does_not_give_its_unit_ends_no_node() -> None:

@@ -17,7 +17,7 @@ class Segments(NamedTuple):
 
 def segments_of(storage: Storage, store: str) -> Segments:
     """What `store` holds. Raises UnreadableStore when that is nothing, or of different sizes."""
-    found = sizes_of(storage, store)
+    found = sizes_of(storage, store, readonly=True)
     sizes = without_unmade(found)
     if not sizes:
         raise UnreadableStore(store, f"{FOLDER}/ holds no segment{' with bytes' if found else ''}; name the folder that holds {FOLDER}/")
