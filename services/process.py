@@ -1,8 +1,10 @@
 """A service as a process: flags, logging, signals, ops port, exit status."""
 
 import asyncio
+import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -85,6 +87,7 @@ def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Nod
     try:
         loaded = configured(config_class, program, sys.argv[1:], environment)
         logs.configure()
+        _allow_many_files()
         log.info("configured", **{key: f"{value} ({origin})" for key, value, origin in settings_of(loaded)})
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(compose(loaded), loaded.value.listen.ops, asked_to_end))
@@ -116,6 +119,13 @@ def settle_memory() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
     gc.enable()
     keep_buffers()
+
+
+def _allow_many_files() -> None:
+    """As many as the hard limit allows: a store keeps 512 open, each caller is one more, and the soft limit is often 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # not on every platform
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:

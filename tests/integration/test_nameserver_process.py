@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -135,6 +136,18 @@ def test_a_silent_broker_is_forgotten() -> None:
 
     with serving("--set", "registry.broker_expiry_ms=600", "--set", "registry.scan_period_ms=50") as hasty:
         told(story)
+
+
+def test_a_process_may_open_as_many_files_as_its_hard_limit_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # inherited
+    try:
+        with serving() as running:
+            limits = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert limits == (hard, hard)
 
 
 def test_health_is_serving_on_the_data_port(nameserver: Running) -> None:
