@@ -81,7 +81,11 @@ class StoreTable:
     ] = 1 << 30
     reserve_bytes: Annotated[
         int,
-        Meta(ge=1_048_576, description="writes are refused when an append would leave less room than this on the disk"),
+        Meta(
+            ge=1_048_576,
+            description="writes are refused when an append would leave less room than this on the disk, or less than a checkpoint takes: "
+            "128 KiB and more for each of up to 1,024 busy producers",
+        ),
     ] = 256 * 1024 * 1024
     disk_timeout_ms: Annotated[
         Milliseconds, Meta(description="the node ends when a write or sync of one file has not returned for so long")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull
 from dittomq.offsets import PhysicalOffset
 
 WATERMARK_PERIOD_S = 0.5
@@ -44,17 +43,8 @@ class Keeper:
             rested_s += WATERMARK_PERIOD_S
             applied = self._store.applied
             pause_s = CHECKPOINT_REST_S if applied - covered >= self._checkpoint_bytes else CHECKPOINT_PERIOD_S
-            if rested_s >= pause_s and await self._lane.call(self._checkpoint):
+            if rested_s >= pause_s and await self._lane.call(self._store.checkpoint_if_room):
                 rested_s, covered = 0.0, applied
-
-    def _checkpoint(self) -> bool:
-        """Whether there was room for it: on a full disk the log is there to read again, and a start takes longer."""
-        try:
-            self._store.check_room_to_checkpoint()
-        except DiskFull:
-            return False
-        self._store.checkpoint()
-        return True
 
     async def keep(self) -> None:
         """Persist now what has changed."""

@@ -24,6 +24,8 @@ from dittomq.offsets import PhysicalOffset, QueueOffset
 
 _QUEUE_ROW_BYTES = 512
 """What is written of one queue, at most: its name and its numbers, in three files."""
+_AMPLE_BYTES = 256 * 1024 * 1024
+"""More than a checkpoint writes, with as many producers as are remembered."""
 
 
 class Front(ABC):
@@ -56,15 +58,43 @@ class Front(ABC):
         """How full the disk is."""
         return DiskUse(self._storage.total_bytes(), self._storage.free_bytes())
 
-    def check_room_to_checkpoint(self) -> None:
-        """Raise DiskFull when the disk may not take what a checkpoint or a drop writes."""
-        derived = self._derived
+    def checkpoint_if_room(self) -> bool:
+        """Checkpoint, unless the disk is full: then the log is there to read again, and a start takes longer. Whether it was done."""
+        try:
+            self._check_room_to_checkpoint()
+        except DiskFull:
+            return False
+        self.checkpoint()
+        return True
+
+    def check_room(self, size: int) -> None:
+        """Raise DiskFull when the disk cannot take that many bytes and keep its reserve, and what a checkpoint or a drop writes."""
+        kept = self._options.reserve_bytes
+        if not self._has_ample_room(size):
+            kept = max(kept, self._measure())
+        self.check_free(size + kept)
+
+    def check_free(self, needed: int) -> None:
+        """Raise DiskFull when fewer bytes than that are free."""
+        if (free := self._storage.free_bytes()) < needed:
+            raise DiskFull(self._options.node, free, needed)
+
+    def _has_ample_room(self, size: int) -> bool:
+        """Whether nothing need be measured."""
+        return self._storage.free_bytes() >= size + self._options.reserve_bytes + _AMPLE_BYTES
+
+    def _check_room_to_checkpoint(self) -> None:
+        """Raise DiskFull when the disk may not take what a checkpoint or a drop writes. What is written meanwhile leaves it that room."""
         with self._gate.dispatching, self._gate.looking():
-            written = derived.producers.saved_bytes + derived.dispatch.keys.waiting_bytes + _QUEUE_ROW_BYTES * len(derived.index.queues)
+            needed = self._measure()
         with self._gate.guard("check_room_to_checkpoint"):
-            free, needed = self._storage.free_bytes(), side_file.ROOM_BYTES + written
-            if free < needed:
-                raise DiskFull(self._options.node, free, needed)
+            self.check_free(needed)
+
+    def _measure(self) -> int:
+        """How many bytes a checkpoint, a drop or a cut writes at most, besides the tail that a cut saves. Nobody writes meanwhile."""
+        derived = self._derived
+        queues = _QUEUE_ROW_BYTES * len(derived.index.queues)
+        return side_file.ROOM_BYTES + derived.producers.saved_bytes + derived.dispatch.keys.waiting_bytes + queues
 
     def drop_before(self, offset: int) -> PhysicalOffset:
         """Durably forget the segments that end at or below `offset` and are settled, all but the newest; returns `min_offset`.
@@ -76,7 +106,7 @@ class Front(ABC):
         to, _ = log.segment_of(min(offset, self.settled, log.stop - log.segment_bytes))
         if to <= log.min_offset:
             return self.min_offset
-        self.check_room_to_checkpoint()
+        self._check_room_to_checkpoint()
         lows = dropping.lows_at(derived.index, to)
         gate = self._gate
         with gate.filing, gate.dispatching, gate.guard("drop_before"):

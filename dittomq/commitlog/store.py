@@ -37,7 +37,7 @@ from dittomq.commitlog.state.boot import StopKind
 from dittomq.commitlog.state.damaged import Register
 from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
-from dittomq.errors import DiskFull, InvalidField, OffsetOutOfRange, UnreadableStore
+from dittomq.errors import InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, grows
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import PlacedRun
@@ -100,16 +100,13 @@ class Store(Front, Mending):
     def close(self, clean: bool) -> None:
         """Release the store. `clean`: sync and checkpoint all and say so on disk for the next start; if that fails, StoreFailed.
 
-        A store whose recovery has not ended is left as it was found: the next start has the same to hear.
+        A store whose recovery has not ended is left as it was found: the next start has the same to hear. On a full disk there is no
+        checkpoint: the next start reads more of the log, and so does RocketMQ's.
         """
         try:
             if clean:
                 with confessed(self.clear_boot_stamp), self._gate.guard("close"):
-                    self.sync()
-                    self.checkpoint()
-                    self._save_mark(self.end, self._mark.confirmed, self._mark.in_sync, closed=True)
-                    checkpoint.clear_abort(self._storage)
-                    boot.end_cleanly(self._storage, recovered=self._recovered)
+                    self._end_cleanly()
         finally:
             self._maker.close()
             self._files.close()
@@ -134,15 +131,6 @@ class Store(Front, Mending):
     def segment_bytes(self) -> int:
         """Size of every segment."""
         return self._options.segment_bytes
-
-    def check_room(self, size: int) -> None:
-        """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
-        self.check_free(size + self._options.reserve_bytes)
-
-    def check_free(self, needed: int) -> None:
-        """Raise DiskFull when fewer bytes than that are free."""
-        if (free := self._storage.free_bytes()) < needed:
-            raise DiskFull(self._options.node, free, needed)
 
     def append(self, frames: Sequence[Frame], now_ms: int) -> Group:
         """Write the frames at the end; not synced. A frame that is refused leaves nothing. Raises DiskFull and StoreFailed."""
@@ -226,7 +214,8 @@ class Store(Front, Mending):
     def cut(self, to: int) -> CutReport:
         """Durably forget every byte at or behind `to`, a record's end, after saving them in a side file.
 
-        Queues, producers and lineage follow; the generation grows. Readers of what is cut get OffsetOutOfRange.
+        Queues, producers and lineage follow; the generation grows. Readers of what is cut get OffsetOutOfRange. Raises DiskFull before
+        anything is changed.
         """
         gate = self._gate
         with gate.filing, gate.dispatching, gate.syncing, gate.writing("cut"):
@@ -236,6 +225,7 @@ class Store(Front, Mending):
                 raise InvalidField("to", f"no record begins at {to:,}")
             if to == self.written_raw:
                 return CutReport(PhysicalOffset(to), 0, "")
+            self.check_free(self.written_raw - to + self._measure())
             applied = self.applied
             report = self._cut(to, self.written_raw)
             self._sync_all()
@@ -288,8 +278,16 @@ class Store(Front, Mending):
         with reported("clear_boot_stamp"):
             boot.mark_failed(self._storage)
 
+    def _end_cleanly(self) -> None:
+        self.sync()
+        is_checkpointed = self.checkpoint_if_room()
+        self._save_mark(self.end, self._mark.confirmed, self._mark.in_sync, closed=True)
+        if is_checkpointed:
+            checkpoint.clear_abort(self._storage)
+        boot.end_cleanly(self._storage, recovered=self._recovered)
+
     def _check_room_for(self, frames: Sequence[Frame]) -> None:
-        if self._storage.free_bytes() < self._options.reserve_bytes + MAX_RECORD_BYTES * sum(len(frame.drafts) for frame in frames):
+        if not self._has_ample_room(MAX_RECORD_BYTES * sum(len(frame.drafts) for frame in frames)):
             self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
 
     def _recover(self, chance: random.Random) -> None:

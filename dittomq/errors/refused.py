@@ -143,7 +143,7 @@ class DiskFull(Refused):
     needed: int
 
     def __str__(self) -> str:
-        room = f"the disk of {self.node} has {self.free:,} bytes left and the append keeps {self.needed:,} free"
+        room = f"the disk of {self.node} has {self.free:,} bytes left, and {self.needed:,} must be free"
         return f"{room}; make room, writes resume by themselves"
 
 

@@ -146,7 +146,7 @@ class Master:
         ]
         await work(duties, [clients, replicas], stop, lambda: self._drain(node, place, registrar, [clients, replicas]))
         await keeper.keep()
-        await lanes.store.call(store.checkpoint)
+        await lanes.store.call(store.checkpoint_if_room)
 
     def _parts(self, opened: "_Opened", lanes: Lanes, metadata: Metadata, pins: Pins) -> NodeParts:
         config, doors, store = self._config, self._doors, opened.store

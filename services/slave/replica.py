@@ -170,9 +170,10 @@ class Replica:
         session does not know of that.
         """
         asked, to = to, await self.parts.store_lane.call(lambda: record_start(self.store, to))
-        log.warning("log_cut", node=self.parts.config.name, to=to, end=self.copy.received, reason=reason)
+        end = self.copy.received
         async with self.parts.dispatcher.cutting(to):
             await self.copy.cut(to)
+        log.warning("log_cut", node=self.parts.config.name, to=to, end=end, reason=reason)
         self.confirmed = min(self.confirmed, to)
         self._verified = replace(self._verified, end=min(self._verified.end, to))
         self._differs = None

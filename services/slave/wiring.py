@@ -133,7 +133,7 @@ class Slave:
         await work(duties, [clients, ranges], stop, lambda: self._drain(node, place, registrar, [clients, ranges]))
         await follower.copy.flush()
         await keeper.keep()
-        await lanes.store.call(store.checkpoint)
+        await lanes.store.call(store.checkpoint_if_room)
 
     async def _pins(self, store: Store, lanes: Lanes) -> Pins:
         pins = Pins(PinParts(self._config.name, self._doors.storage, store, lanes.files, self._doors.clock, self._doors.chance))

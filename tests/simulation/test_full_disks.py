@@ -97,6 +97,35 @@ def test_a_master_whose_disk_has_no_room_for_what_it_must_take_from_a_slave_wait
     play(story)
 
 
+def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cuts_when_there_is_some() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer(on_weak="return") as producer:
+            await producer.publish("orders", b"before", queue=0)
+            group.world.network.cut("a0", "a1")
+            for _ in range(4):
+                await producer.publish("orders", bytes(30_000), queue=0)
+            await group.kill("a0")
+            group.world.network.heal("a0", "a1")
+            await mq.admin.change_role("a/1", old_master_is_stopped=True)
+            await producer.publish("orders", b"after", queue=0)
+        disk = group.node("a0").disk
+        disk.capacity_bytes = disk.used_bytes() + 80 * 1024
+
+        group.node("a0").start()
+        await asyncio.sleep(30.0)
+
+        assert group.node("a0").running
+        view = next(each for each in (await mq.admin.ha_status("a0:10911")).nodes if each.node == "a/0")
+        assert "bytes left" in view.last_drop_reason
+        assert not [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
+        disk.capacity_bytes = BOUNDLESS
+        await group.in_sync(mq, "a/1")
+        assert [line for line in group.world.transcript.lines if "log_cut node=a/0" in line]
+
+    play(story)
+
+
 def fill(world: World, name: str) -> None:
     """Others take the last block."""
     disk = world.nodes[name].disk

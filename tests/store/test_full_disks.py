@@ -1,0 +1,120 @@
+"""A disk that is full: what has many producers to write down refuses what there is no room for, before it changes anything."""
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dittomq.commitlog.store import StopKind, Store
+from dittomq.errors import DiskFull
+from tests.simulation.disk import BOUNDLESS, Operation
+from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
+
+OPTIONS = replace(SMALL, reserve_bytes=32 * 1024)
+SEGMENT = OPTIONS.segment_bytes
+PRODUCERS = 300
+EACH = 40
+SNAPSHOT = PRODUCERS * EACH * 8
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(11), OPTIONS)
+
+
+def busy(machine: Machine) -> Store:
+    """A store of hundreds of producers, all of it confirmed and in the queues, and nothing of it checkpointed."""
+    store = machine.open()
+    open_epoch(store)
+    for number in range(PRODUCERS):
+        store.append([frame(*[b"x"] * EACH, producer=f"producer-{number:03}", first=0)], number)
+    store.dispatch(store.end)
+    store.sync()
+    store.persist_watermark(store.end, store.end, ("a/1",))
+    store.stamp_boot()
+    return store
+
+
+def leave(machine: Machine, free: int) -> None:
+    machine.disk.capacity_bytes = machine.disk.used_bytes() + free
+
+
+def fill_up(store: Store) -> None:
+    """Append until the store takes no more."""
+    with contextlib.suppress(DiskFull):
+        while True:
+            store.append([frame(bytes(2_000))], 900)
+
+
+def remembers(store: Store) -> bool:
+    """Whether all that was stored is known."""
+    return all(
+        store.find_sequence(f"producer-{number:03}", sequence) is not None for number in range(PRODUCERS) for sequence in (0, EACH - 1)
+    )
+
+
+def test_appends_that_come_during_a_drop_leave_it_the_room_that_it_needs(machine: Machine) -> None:
+    store = busy(machine)
+    leave(machine, 2 * SNAPSHOT + 500_000)
+
+    def seen(operation: Operation) -> None:
+        if operation.new_name == "dittomq/dropped":
+            machine.disk.watch = lambda _: None
+            fill_up(store)
+
+    machine.disk.watch = seen
+    assert store.drop_before(3 * SEGMENT) == 3 * SEGMENT
+
+    machine.kill()
+    machine.disk.capacity_bytes = BOUNDLESS
+    assert machine.open().min_offset == 3 * SEGMENT
+
+
+def test_a_full_store_of_many_producers_has_room_to_be_dropped_from(machine: Machine) -> None:
+    store = busy(machine)
+    leave(machine, SNAPSHOT + 500_000)
+    fill_up(store)
+
+    assert store.drop_before(3 * SEGMENT) == 3 * SEGMENT
+
+
+@pytest.mark.parametrize("free", [0, 8_192, SNAPSHOT])
+def test_a_cut_for_which_there_is_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine, free: int) -> None:
+    store = busy(machine)
+    store.checkpoint()
+    end, to, files = store.end, 2 * SEGMENT, machine.files()
+    leave(machine, free)
+
+    with pytest.raises(DiskFull):
+        store.cut(to)
+
+    assert (store.end, machine.files()) == (end, files)
+    assert remembers(store)
+    machine.disk.capacity_bytes = BOUNDLESS
+    assert store.cut(to).saved_bytes == end - to
+    assert store.end == to
+
+
+def appends(store: Store) -> None:
+    store.append([frame(b"more")], 900)
+    store.sync()
+
+
+@pytest.mark.parametrize("first", [lambda _: None, appends], ids=["as it is", "and one more"])
+def test_a_store_is_closed_cleanly_though_the_disk_has_no_room_for_its_producers(machine: Machine, first: Callable[[Store], None]) -> None:
+    store = busy(machine)
+    first(store)
+    log = whole_log(store)
+    leave(machine, 20_000)
+
+    store.close(clean=True)
+
+    machine.lose_power()
+    machine.disk.capacity_bytes = BOUNDLESS
+    again = machine.open()
+    assert (again.stopped, again.notes, whole_log(again)) == (StopKind.CLEAN, [], log)
+    again.dispatch(again.end)
+    assert again.queue_range("orders", 0)[1] >= PRODUCERS * EACH
+    assert remembers(again)
