@@ -64,6 +64,10 @@ class _EnoughError(Exception):
     """As many messages as were asked for have been printed."""
 
 
+class _EndsBeforeError(NotReady):
+    """What a copy holds of a queue ends before what is to be read next."""
+
+
 class Printer:
     """Prints until it has printed enough."""
 
@@ -117,7 +121,7 @@ def consume(  # noqa: PLR0913, PLR0917  # flags
     """Print messages: broker group, queue@offset, store time, keys, body.
 
     Reads queue after queue to its present end; with --follow all queues at once. Slaves serve while a master is away. Exit code 3
-    when no copy of some broker group answers, or none has the next message of some queue whole; --follow waits for it.
+    when no copy of some broker group answers, or none that does has the next message of some queue whole; --follow waits for it.
     """
     wanted = Wanted(topic, _start(start), queue, node, follow or start == "latest")
     return asyncio.run(_consume(nameserver_address(nameserver), wanted, Printer(limit, json=json)))
@@ -198,18 +202,21 @@ def _reader(mq: "AsyncClient", queue: _Queue, wanted: Wanted) -> "Reader":
 
 
 async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printer) -> bool:
-    """Print a queue to its present end, or up to a message that nobody has whole, which is named; whether there was none."""
+    """Print a queue to its present end; False when it was read less far, and why was said: nobody who answers has the next one whole."""
     offset = wanted.first
     try:
         offset, end = await _bounds(reader, queue, wanted)
         while offset < end:
-            page = await reader.pull(offset)
+            page = await _pull(reader, queue, offset)
             printer.show(queue, page)
             if page.next_offset == offset:
-                break
+                raise _ends_before(page.node, queue.number, end, min(offset, page.max_offset))
             offset = page.next_offset
     except _ILLEGIBLE as problem:
         _name_illegible(queue, offset, problem)
+        return False
+    except _EndsBeforeError as earlier:
+        hint(f"{queue.broker} is not read to its end: {earlier}")
         return False
     return True
 
@@ -222,7 +229,7 @@ async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Prin
         try:
             if offset is None:
                 offset, _ = await _bounds(reader, queue, wanted)
-            page = await _pull(reader, queue, offset)
+            page = await _pull(reader, queue, offset, wait_s=_FOLLOW_WAIT_S)
         except _AWAY as silent:
             printer.away(queue, silent)
             await asyncio.sleep(_AGAIN_AFTER_S)
@@ -237,18 +244,18 @@ async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Prin
             offset = page.next_offset
 
 
-async def _pull(reader: "Reader", queue: _Queue, offset: int) -> "Page":
-    """A page from where reading has got to. A queue that ends before that is not back there yet: NotReady."""
+async def _pull(reader: "Reader", queue: _Queue, offset: int, *, wait_s: float = 0.0) -> "Page":
+    """A page from where reading has got to. A queue that ends before that is not back there yet: _EndsBeforeError."""
     try:
-        return await reader.pull(offset, wait_s=_FOLLOW_WAIT_S)
+        return await reader.pull(offset, wait_s=wait_s)
     except OffsetOutOfRange as outside:
         if outside.asked < outside.start:
             raise
-        raise _behind(queue.broker, queue.number, offset, outside.end) from outside
+        raise _ends_before(queue.broker, queue.number, offset, outside.end) from outside
 
 
-def _behind(who: str, queue: int, offset: int, end: int) -> NotReady:
-    return NotReady(who, f"queue {queue} ends at {end:,} there, before {offset:,}")
+def _ends_before(who: str, queue: int, offset: int, end: int) -> _EndsBeforeError:
+    return _EndsBeforeError(who, f"queue {queue} ends at {end:,} there, before {offset:,}")
 
 
 def _name_illegible(queue: _Queue, offset: int, problem: DittoError) -> None:
@@ -260,13 +267,13 @@ def _name_illegible(queue: _Queue, offset: int, problem: DittoError) -> None:
 async def _bounds(reader: "Reader", queue: _Queue, wanted: Wanted) -> tuple[int, int]:
     """Where to begin, and the queue's present end where the reader reads.
 
-    Raises OffsetOutOfRange for a start outside the queue, NotReady for one that a slave has not reached, without its master to say
-    whether there is one, and why the message there cannot be had.
+    Raises OffsetOutOfRange for a start outside the queue, _EndsBeforeError for one that a slave has not reached, without its master to
+    say whether there is one, and why the message there cannot be had.
     """
     if isinstance(wanted.start, int):
         page = await reader.pull(wanted.start)
         if wanted.start > page.max_offset:
-            raise _behind(page.node, queue.number, wanted.start, page.max_offset)
+            raise _ends_before(page.node, queue.number, wanted.start, page.max_offset)
         return wanted.start, page.max_offset
     try:
         first, end = await _range(reader, 0)

@@ -2,12 +2,13 @@
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
 from dittomq.cli.consume import Printer, Wanted, print_messages
 from dittomq.cli.exits import Exit
-from dittomq.client import AsyncClient
+from dittomq.client import AsyncClient, Page
 from dittomq.errors import InvalidField, OffsetOutOfRange
 from tests.simulation.client_town import ClientTown
 
@@ -215,3 +216,48 @@ def test_who_follows_is_told_of_messages_that_were_dropped_before_they_were_read
             await following
 
     ClientTown().play(story)
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_a_copy_that_ends_earlier_than_the_one_before_it_is_named_and_the_other_queues_are_read(
+    held: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            for body in ("1@0", "0@0", "0@1", "0@2"):
+                await orders.publish("orders", body, queue=int(body[0]))
+        town.master.damaged.add((0, 2))  # so it takes another pull
+        town.brokers["a/1"].readable = 1 + held
+
+        class LosingTheMaster(Printer):
+            def show(self, queue: Any, page: Page) -> None:
+                super().show(queue, page)
+                town.kill("a-0")
+
+        code = await print_messages(mq, Wanted("orders", "earliest", None, None, follow=False), LosingTheMaster(None, json=False))
+
+        assert code == Exit.PARTLY
+
+    ClientTown().play(story)
+    said = capsys.readouterr()
+    assert printed(said.out) == ["0@0", "0@1", "1@0"]
+    assert said.err.splitlines() == [f"a is not read to its end: a/1 is not ready: queue 0 ends at {held} there, before 3"]
+
+
+def test_a_start_that_a_lone_slave_has_not_reached_in_one_queue_is_named_and_the_other_queues_are_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            for body in ("1@0", "1@1", "0@0", "2@0", "2@1", "3@0", "3@1"):
+                await orders.publish("orders", body, queue=int(body[0]))
+        town.kill("a-0")
+        town.forget("a/0")
+
+        assert await print_messages(mq, Wanted("orders", 2, None, None, follow=False), Printer(None, json=False)) == Exit.PARTLY
+        assert await print_messages(mq, Wanted("orders", 1, None, None, follow=False), Printer(None, json=False)) == Exit.DONE
+
+    ClientTown().play(story)
+    said = capsys.readouterr()
+    assert printed(said.out) == ["1@1", "2@1", "3@1"]
+    assert said.err.splitlines() == ["a is not read to its end: a/1 is not ready: queue 0 ends at 1 there, before 2"]
