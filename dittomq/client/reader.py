@@ -126,8 +126,9 @@ class Reader:
         problem: DittoError | None = None
         behind: list[Node] = []
         for node in copies:
+            at_once = looks_first or isinstance(problem, CorruptRecord)
             try:
-                answer = await self._ask(node, replace(order, wait_s=0.0) if looks_first else self._rest_of(order, until))
+                answer = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except _TRY_ANOTHER as silent:
                 self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S
                 if isinstance(silent, CorruptRecord) or not isinstance(problem, _TELLING):
@@ -140,8 +141,8 @@ class Reader:
                 self._avoided.pop(node.name, None)
                 if answer.status is PullStatus.BEHIND:
                     behind.append(node)
-                elif not isinstance(problem, OffsetOutOfRange) or answer.max_offset >= order.offset:
-                    return _page(answer, node)  # otherwise a slave waits for what its master says is not there
+                elif _tells_more(answer, problem, order.offset):
+                    return _page(answer, node)
         if not behind:
             raise problem or OutOfReach(self._who(), "no nameserver knows one of its nodes now")
         rest = self._rest_of(order, until)
@@ -186,6 +187,13 @@ class Reader:
 
     def _who(self) -> str:
         return self._options.node or f'any node with queue {self._queue} of topic "{self._topic}"'
+
+
+def _tells_more(answer: PullAnswer, problem: DittoError | None, offset: int) -> bool:
+    """Whether it does not only wait for what another copy says is damaged, or not there."""
+    if isinstance(problem, CorruptRecord):
+        return answer.next_offset > offset
+    return not isinstance(problem, OffsetOutOfRange) or answer.max_offset >= offset
 
 
 def _page(answer: PullAnswer, node: Node) -> Page:

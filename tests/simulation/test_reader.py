@@ -218,3 +218,19 @@ def test_what_one_copy_says_of_an_offset_is_not_hidden_by_the_silence_of_another
             await mq.reader("orders", 0).pull(offset)
 
     ClientTown().play(story)
+
+
+def test_damage_at_one_copy_is_not_hidden_by_another_that_has_not_got_as_far_nor_told_late() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.master.damaged.add((0, 5))
+        slave = town.brokers["a/1"]
+        slave.readable = 5
+        with pytest.raises(CorruptRecord):
+            await mq.reader("orders", 0).pull(5, wait_s=20)
+        with pytest.raises(CorruptRecord):
+            _ = [message async for message in mq.reader("orders", 0).messages(until_end=True)]
+
+        assert not any(asked.wait.ToSeconds() for asked in slave.pulls)
+
+    ClientTown().play(story)
