@@ -100,6 +100,9 @@ def topic_update(request: pb.UpdateTopicRequest) -> TopicUpdate:
     fields = tuple(request.update_mask)
     if not fields or not set(fields).issubset(_UPDATABLE):
         raise InvalidField("update_mask", f"names what to change: one or more of {', '.join(_UPDATABLE)}")
+    for field in fields:
+        if not getattr(request.topic, field):
+            raise InvalidField(f"topic.{field}", "is named by update_mask and has no value; give one")
     known = version_from_pb(request.data_version) if request.HasField("data_version") else None
     return TopicUpdate(topic_from_pb(request.topic), fields, known)
 

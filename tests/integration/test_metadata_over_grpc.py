@@ -148,6 +148,9 @@ def test_a_topic_is_created_described_listed_changed_and_deleted(tmp_path: Path)
             for paths in ([], ["name"], ["permission", "order"]):
                 with pytest.raises(InvalidField, match="update_mask"):
                     await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=paths))
+            for absent in ("read_queues", "permission"):
+                with pytest.raises(InvalidField, match=f"topic.{absent}"):
+                    await ask(stub.UpdateTopic, admin_pb2.UpdateTopicRequest(topic=asked, update_mask=["write_queues", absent]))
             await ask(stub.DeleteTopic, admin_pb2.DeleteTopicRequest(name="orders"))
             assert not (await ask(stub.ListTopics, admin_pb2.ListTopicsRequest())).topics
 
