@@ -15,7 +15,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
 from dittomq.naming.limits import registrable
 from dittomq.offsets import Epoch
-from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Claim, Membership, NodeState, Opening, Registration
+from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Claim, Membership, NodeState, Opening, Registration, TopicQueues
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -87,6 +87,7 @@ class _Desk:
     wake: asyncio.Event
     session: str = ""  # empty: not registered
     stale: bool = False  # what was registered has changed, or may have been forgotten
+    topics: tuple[TopicQueues, ...] = ()  # what was registered: a slave's log may hold more than before, and its table does not tell
     answer: NameserverAnswer | None = None  # None: the last call failed
     answered_s: float = 0.0
     refusal: str = ""
@@ -225,11 +226,11 @@ class Registrar:
             await _wait(desk.wake, pause_s)
 
     async def _report(self, desk: _Desk, registration: Registration) -> None:
-        if desk.session and not desk.stale:
+        if desk.session and not desk.stale and desk.topics == registration.topics:
             answer = await self._heartbeat(desk, registration)
             if not answer.register_again:
                 return
-        desk.stale = False  # before the call: a change during it counts
+        desk.stale, desk.topics = False, registration.topics  # before the call: a change during it counts
         await self._register(desk, registration)
 
     async def _register(self, desk: _Desk, registration: Registration) -> None:

@@ -197,6 +197,7 @@ def test_a_queue_that_was_added_in_the_masters_last_moment_is_read_from_its_slav
         await asyncio.sleep(40)  # the slave serves all that it has by then
 
         slave = mq.reader("orders", 1, broker="a", node="a/1")
+        assert ("a", 1) in await mq.queues("orders")
         assert [message.body for message in (await slave.pull(0)).messages] == [b"new"]
         with pytest.raises(QueueNotFound):
             await mq.reader("orders", 2, broker="a", node="a/1").pull(0)
