@@ -26,8 +26,8 @@ class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
     beyond the end is refused (a master knows the end) or waited for (a slave may be behind).
 
-    `newer_topics` fetches topics that this node may not know yet and returns in a bounded time, however that went; None on a node that
-    knows them all. `damaged` is told where a record is not whole.
+    `newer_topics` fetches topics and queues that this node may not know yet and returns in a bounded time, however that went; None on a
+    node that knows them all. `damaged` is told where a record is not whole.
     """
 
     broker: str
@@ -57,7 +57,8 @@ class Reading:
         except TopicNotFound:
             topic = await self._learn(order.topic)
         self._check(order, topic)
-        await self._check_queue(order, topic)
+        if order.queue >= topic.read_queues:
+            await self._find_queue(order, topic)
         while True:
             pulse = self._dispatcher.pulse()
             answer = await self._look(order)
@@ -79,15 +80,15 @@ class Reading:
         if order.at_least is not None and order.at_least.broker != self._rules.broker:
             raise InvalidField("at_least", f'is of broker group "{order.at_least.broker}", this is "{self._rules.broker}"')
 
-    async def _check_queue(self, order: PullOrder, topic: TopicConfig) -> None:
-        """A queue that the table does not know yet is there when the log holds messages of it."""
-        if order.queue < topic.read_queues:
-            return
+    async def _find_queue(self, order: PullOrder, topic: TopicConfig) -> None:
+        """A queue that the table does not know yet is there when the log holds messages of it, or when it was added a moment ago."""
         if order.queue >= topic.write_queues:
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             if low < high:
                 return
-        raise QueueNotFound(order.topic, order.queue, topic.read_queues)
+            topic = await self._learn(order.topic)
+        if order.queue >= topic.read_queues:
+            raise QueueNotFound(order.topic, order.queue, topic.read_queues)
 
     async def _wait(self, pulse: asyncio.Event, seconds: float) -> None:
         with self._seat(), contextlib.suppress(TimeoutError):

@@ -42,6 +42,21 @@ def test_a_topic_that_was_just_made_and_never_written_can_be_pulled_from_a_slave
     play(story)
 
 
+def test_a_queue_that_was_just_added_and_never_written_can_be_pulled_from_a_slave() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await asyncio.sleep(15)
+        await mq.admin.update_topic("orders", read_queues=2, write_queues=2)
+        began = group.now
+
+        page = await mq.reader("orders", 1, broker="a", node="a/1").pull(0)
+
+        assert (page.messages, page.next_offset) == ((), 0)
+        assert group.now - began < 2.0
+
+    play(story)
+
+
 def test_a_topic_reaches_the_slaves_a_second_after_it_was_made_and_survives_the_masters_disk() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await asyncio.sleep(5)
