@@ -32,6 +32,7 @@ class Routing:
         self._clock = clock
         self._address_map = address_map
         self._known: dict[str, Route] = {}
+        self._outdated: set[str] = set()
         self._silent_until = float("-inf")
 
     async def route(self, topic: str, *, fresh: bool = False) -> Route:
@@ -40,7 +41,7 @@ class Routing:
         if known is not None and not fresh and self._clock.monotonic() < self._silent_until:
             return known
         try:
-            route = await (self._cache.refresh(topic) if fresh else self._cache.route(topic))
+            route = await (self._cache.refresh(topic) if fresh or topic in self._outdated else self._cache.route(topic))
         except (OutOfReach, TopicNotFound) as error:
             if isinstance(error, OutOfReach):
                 self._silent_until = self._clock.monotonic() + _SILENCE_S
@@ -48,7 +49,12 @@ class Routing:
                 raise
             return known
         self._known[topic] = route
+        self._outdated.discard(topic)
         return route
+
+    def outdated(self, topic: str) -> None:
+        """A broker of the topic has other queues than its route says: it is asked for anew at its next use."""
+        self._outdated.add(topic)
 
     def last_route(self, topic: str) -> Route | None:
         """The last route known, without asking."""

@@ -202,3 +202,21 @@ def test_a_body_of_text_that_has_no_utf8_is_not_stored() -> None:
         assert isinstance(raised.value.cause, InvalidField)
 
     ClientTown().play(story)
+
+
+def test_who_is_refused_a_queue_that_is_written_no_more_asks_for_the_route_again() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm")
+            town.nameserver.queues["orders"]["a"] = 1
+            town.master.script.append(Refuse(QueueNotFound("orders", 1, 1), index=0))
+            with pytest.raises(NotStored):
+                await orders.publish("orders", b"refused")
+            queues = {(await orders.publish("orders", b"later")).queue for _ in range(4)}
+            asked = town.nameserver.asked
+            await orders.publish("orders", b"last")
+
+        assert queues == {0}
+        assert town.nameserver.asked == asked
+
+    ClientTown().play(story)
