@@ -64,8 +64,17 @@ class _EnoughError(Exception):
     """As many messages as were asked for have been printed."""
 
 
-class _EndsBeforeError(NotReady):
-    """What a copy holds of a queue ends before what is to be read next."""
+@dataclass(eq=False)
+class _EndsBeforeError(DittoError):
+    """What `node` holds of a queue ends at `end`, before what is to be read next."""
+
+    node: str
+    queue: int
+    end: int
+    next: int
+
+    def __str__(self) -> str:
+        return f"queue {self.queue} of {self.node} ends at {self.end:,}, before {self.next:,}"
 
 
 class Printer:
@@ -209,9 +218,7 @@ async def _read(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Printe
         while offset < end:
             page = await _pull(reader, queue, offset)
             printer.show(queue, page)
-            if page.next_offset == offset:
-                raise _ends_before(page.node, queue.number, end, min(offset, page.max_offset))
-            offset = page.next_offset
+            offset = _behind(page, queue, offset, end)
     except _ILLEGIBLE as problem:
         _name_illegible(queue, offset, problem)
         return False
@@ -230,7 +237,7 @@ async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Prin
             if offset is None:
                 offset, _ = await _bounds(reader, queue, wanted)
             page = await _pull(reader, queue, offset, wait_s=_FOLLOW_WAIT_S)
-        except _AWAY as silent:
+        except (*_AWAY, _EndsBeforeError) as silent:
             printer.away(queue, silent)
             await asyncio.sleep(_AGAIN_AFTER_S)
         except _ILLEGIBLE as problem:
@@ -251,11 +258,14 @@ async def _pull(reader: "Reader", queue: _Queue, offset: int, *, wait_s: float =
     except OffsetOutOfRange as outside:
         if outside.asked < outside.start:
             raise
-        raise _ends_before(queue.broker, queue.number, offset, outside.end) from outside
+        raise _EndsBeforeError(queue.broker, queue.number, outside.end, offset) from outside
 
 
-def _ends_before(who: str, queue: int, offset: int, end: int) -> _EndsBeforeError:
-    return _EndsBeforeError(who, f"queue {queue} ends at {end:,} there, before {offset:,}")
+def _behind(page: "Page", queue: _Queue, offset: int, end: int) -> int:
+    """Where reading goes on behind a page. Raises _EndsBeforeError when there is no more of the queue, which had `end` before."""
+    if page.next_offset == offset:
+        raise _EndsBeforeError(page.node, queue.number, min(offset, page.max_offset), end)
+    return page.next_offset
 
 
 def _name_illegible(queue: _Queue, offset: int, problem: DittoError) -> None:
@@ -273,7 +283,7 @@ async def _bounds(reader: "Reader", queue: _Queue, wanted: Wanted) -> tuple[int,
     if isinstance(wanted.start, int):
         page = await reader.pull(wanted.start)
         if wanted.start > page.max_offset:
-            raise _ends_before(page.node, queue.number, wanted.start, page.max_offset)
+            raise _EndsBeforeError(page.node, queue.number, page.max_offset, wanted.start)
         return wanted.start, page.max_offset
     try:
         first, end = await _range(reader, 0)

@@ -166,7 +166,7 @@ def test_who_follows_from_a_place_that_a_slave_has_not_reached_waits_for_it_whil
         assert await following == Exit.DONE
         [hint] = meanwhile.err.splitlines()
         assert printed(meanwhile.out) == ["0@2"]
-        assert re.match("a is waited for: a/1 is not ready: queue . ends at . there, before 2", hint)
+        assert re.match("a is waited for: queue . of a/1 ends at ., before 2", hint)
 
     ClientTown().play(story)
     assert printed(capsys.readouterr().out) == ["1@2"]
@@ -241,7 +241,7 @@ def test_a_copy_that_ends_earlier_than_the_one_before_it_is_named_and_the_other_
     ClientTown().play(story)
     said = capsys.readouterr()
     assert printed(said.out) == ["0@0", "0@1", "1@0"]
-    assert said.err.splitlines() == [f"a is not read to its end: a/1 is not ready: queue 0 ends at {held} there, before 3"]
+    assert said.err.splitlines() == [f"a is not read to its end: queue 0 of a/1 ends at {held}, before 3"]
 
 
 def test_a_start_that_a_lone_slave_has_not_reached_in_one_queue_is_named_and_the_other_queues_are_read(
@@ -260,4 +260,4 @@ def test_a_start_that_a_lone_slave_has_not_reached_in_one_queue_is_named_and_the
     ClientTown().play(story)
     said = capsys.readouterr()
     assert printed(said.out) == ["1@1", "2@1", "3@1"]
-    assert said.err.splitlines() == ["a is not read to its end: a/1 is not ready: queue 0 ends at 1 there, before 2"]
+    assert said.err.splitlines() == ["a is not read to its end: queue 0 of a/1 ends at 1, before 2"]
