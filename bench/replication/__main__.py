@@ -8,6 +8,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -46,22 +47,25 @@ def main() -> int:
 
 def _measured(folder: Path, options: argparse.Namespace) -> list[Figure]:
     sizes = QUICK if options.quick else Sizes()
-    chosen: list[str] = options.only or list(MEASURES)
+    chosen: list[str] = list(dict.fromkeys(options.only or MEASURES))
     total = sum(_RUNS.get(name, 1) * (sizes.pairs + 1) for name in chosen)
     with bar(total) as step, cluster_in(folder / "cluster") as cluster:
 
         async def run() -> list[Figure]:
             async with product_of(cluster) as product:
                 bench = Bench(product, folder, sizes, step)
-                return [figure for name in chosen for figure in await _figures(name, bench)]
+                return [figure for name in chosen for figure in await figures_of(name, bench)]
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
 
 
-async def _figures(name: str, bench: Bench) -> list[Figure]:
+async def figures_of(name: str, bench: Bench) -> list[Figure]:
+    """Of one measure, in a folder of its own: several have the same peer."""
+    folder = bench.folder / name
+    folder.mkdir()
     try:
-        return await MEASURES[name](bench)
+        return await MEASURES[name](replace(bench, folder=folder))
     except NotInstalled as missing:
         print(f"{name} is left out: {missing}", file=sys.stderr)
         return []

@@ -1,11 +1,18 @@
 """The benchmark runs end to end and leaves nothing behind. What it measures is judged by people, never here."""
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
+
+from bench.product import Product
+from bench.ratios import Figure
+from bench.replication import __main__ as replication
+from bench.replication.pairs import QUICK, Bench
 from bench.store.__main__ import MEASURES
 from dittomq.testing.processes import checkout_root
 
@@ -35,6 +42,20 @@ def test_a_quick_benchmark_of_replication_measures_beside_what_is_installed_and_
     for peer in ("divergence", "etcd"):
         assert any(peer in name for name in names) or f"{peer} is left out" in ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def with_rocketmq(bench: Bench) -> list[Figure]:
+        (bench.folder / "rocketmq").mkdir()
+        return []
+
+    monkeypatch.setattr(replication, "MEASURES", {"rocketmq": with_rocketmq, "new-slave": with_rocketmq})
+    bench = Bench(cast("Product", None), tmp_path, QUICK, lambda _: None)
+
+    for name in replication.MEASURES:
+        asyncio.run(replication.figures_of(name, bench))
+
+    assert {path.parent.name for path in tmp_path.glob("*/rocketmq")} == {"rocketmq", "new-slave"}
 
 
 def _quick_figures(module: str, folder: Path) -> list[dict[str, Any]]:
