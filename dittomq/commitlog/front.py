@@ -69,10 +69,8 @@ class Front(ABC):
 
     def check_room(self, size: int) -> None:
         """Raise DiskFull when the disk cannot take that many bytes and keep its reserve, and what a checkpoint or a drop writes."""
-        kept = self._options.reserve_bytes
         if not self._has_ample_room(size):
-            kept = max(kept, self._measure())
-        self.check_free(size + kept)
+            self.check_free(size + max(self._options.reserve_bytes, self._measure()))
 
     def check_free(self, needed: int) -> None:
         """Raise DiskFull when fewer bytes than that are free."""
