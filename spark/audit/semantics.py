@@ -4,9 +4,10 @@ A slice owns the records that start in it, so slices can be read in any order an
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from dittomq.commitlog.records.format import MAX_RECORD_BYTES, scan
+from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
 from spark.audit.model import Bounds, Damage, QueueRun, Records, Slice
 
@@ -31,19 +32,20 @@ class Joined(NamedTuple):
 
 
 def missing_tail(view: View, part: Slice, bounds: Bounds) -> tuple[int, int] | None:
-    """The bytes behind the slice that its last record needs, or the next header when damage hides where it begins; None for none."""
+    """The bytes behind the slice that are still needed to judge its records; None for none.
+
+    They are the rest of its last record, and the header behind that: only what follows shows that a size is right.
+    """
     limit = min(part.segment_end, bounds.cut)
-    last = None
+    last: Span | None = None
     for last in _owned(view, part, bounds):  # noqa: B007  # the last one is wanted
         pass
-    reached = view.end if last is None else last.end
-    if last is not None and last.sort is Sort.RECORD and view.end < reached <= limit:
-        return view.end, reached
-    if last is not None and last.sort is Sort.DAMAGED and view.end <= reached and view.end < min(limit, part.end + HEADER_BYTES):
-        return view.end, min(limit, part.end + HEADER_BYTES)
-    if reached < part.end and part.end - reached < HEADER_BYTES and view.end < limit:
-        return view.end, min(limit, view.end + MAX_RECORD_BYTES)
-    return None
+    if last is not None and (last.sort is Sort.MARK or last.end + HEADER_BYTES < part.end):
+        return None
+    # Where no record ends, or its size cannot be right, one may still begin in the slice's last bytes.
+    reached = last.end if last is not None and last.sort is Sort.RECORD and last.end <= limit else part.end
+    needed = min(limit, reached + HEADER_BYTES)
+    return (view.end, needed) if needed > view.end else None
 
 
 def check(node: str, view: View, part: Slice, bounds: Bounds) -> Checked:
@@ -71,12 +73,13 @@ def _check_damaged(node: str, view: View, part: Slice, bounds: Bounds) -> Checke
     first = end = None
     for span in _owned(view, part, bounds):
         first = span.start if first is None else first
-        end = span.end
+        # Where damage ends behind its slice the next one says: a header that begins there need not be all in this view.
+        end = min(span.end, part.end) if span.sort is Sort.DAMAGED else span.end
         sealed = bounds.is_sealed(span.start)
         problem = problem_of(view, span, sealed=sealed)
         fields = fields_of(view, span) if sealed and not problem else None
         if problem:
-            damaged.append(Damage(node, span.start, min(span.end, view.end), problem))
+            damaged.append(Damage(node, span.start, min(end, view.end), problem))
         elif span.sort is Sort.RECORD:
             records += 1
         if fields is not None:
@@ -106,13 +109,15 @@ def join(bounds: Bounds, parts: Sequence[tuple[Slice, Records]]) -> Joined:
     runs: list[QueueRun] = []
     node = parts[0][1].node if parts else ""
     for part, records in sorted(parts, key=lambda each: each[0].start):
-        damaged += records.damaged
-        runs += records.runs
         begins = records.first if records.first is not None else part.end
         if begins > expected and part.start <= expected:
-            damaged.append(Damage(node, expected, begins, "no record starts here"))
-        if records.next is not None:
-            expected = max(expected, records.next)
+            gap = Damage(node, expected, begins, "no record starts here")
+            if damaged and damaged[-1].end == expected and damaged[-1].problem == gap.problem:
+                gap = replace(damaged.pop(), end=begins)
+            damaged.append(gap)
+        damaged += records.damaged
+        runs += records.runs
+        expected = max(expected, begins if records.next is None else records.next)
     if parts and expected < bounds.cut:
         damaged.append(Damage(node, expected, bounds.cut, "the last record is not whole"))
     broken = _queue_gaps(node, runs, [*((each.start, each.end) for each in damaged), *bounds.foreign])

@@ -73,6 +73,41 @@ def test_damage_that_ends_right_before_a_slice_does_costs_the_next_record_nothin
     assert (found.start, found.end) == (record.start, record.end)
 
 
+def test_damage_that_ends_right_behind_a_slice_ends_where_the_next_record_begins(log: SyntheticLog) -> None:
+    record = next(each for each in log.records if 0 < each.end % 4_096 < HEADER_BYTES)
+    damaged = bytearray(log.data)
+    damaged[record.start] ^= 1  # the size; the slice reads a header's length further, and the next record's ends behind that
+
+    (found,) = read_in_slices(bytes(damaged), 4_096).damaged
+
+    assert (found.start, found.end) == (record.start, record.end)
+
+
+def test_a_size_that_reaches_some_bytes_too_far_costs_the_next_record_nothing(log: SyntheticLog) -> None:
+    record = next(each for each in log.records if 0 < each.end % 4_096 < HEADER_BYTES)
+    damaged = bytearray(log.data)
+    damaged[record.start + 3] += 1  # the slice reads that far, and not yet all of the next record's header
+
+    (found,) = read_in_slices(bytes(damaged), 4_096).damaged
+
+    assert (found.start, found.end) == (record.start, record.end)
+
+
+def test_a_record_that_begins_in_the_last_bytes_of_a_slice_without_another_one_is_read(log: SyntheticLog) -> None:
+    for slice_bytes in range(64, 1_024, 64):
+        assert read_in_slices(bytes(log.data[:65_536]), slice_bytes).records == sum(each.end <= 65_536 for each in log.records)
+
+
+def test_damage_of_many_slices_is_one_damage_and_told_whole(log: SyntheticLog) -> None:
+    first, last = log.records[50], next(each for each in log.records if each.start > log.records[50].start + 5 * 4_096)
+    damaged = bytearray(log.data)
+    damaged[first.start : last.end] = bytes(last.end - first.start)
+
+    (found,) = (each for each in read_in_slices(bytes(damaged), 4_096).damaged if each.start < each.end)
+
+    assert (found.start, found.end) == (first.start, last.end)
+
+
 def test_a_record_that_is_left_out_is_a_gap_in_its_queue() -> None:
     whole = SyntheticLog(SEGMENT).fill(random.Random(5), 20)
     whole.offsets["orders", 0] = whole.offsets.get(("orders", 0), 0) + 1
