@@ -17,7 +17,7 @@ from dittomq.errors import ConfigError, DittoError, OutOfReach, UnreadableStore
 from dittomq.testing import processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.guard import guarded
-from dittomq.testing.ports import all_free, choose_ports
+from dittomq.testing.ports import all_free, choose_ports, give_back
 from dittomq.testing.state import NAMESERVER, STATE_FILE, ClusterState, LocalNode, Shape, read_state, write_state
 
 _GRACE_S = 15.0
@@ -139,6 +139,8 @@ class LocalCluster:
         running = [node.name for node in state.nodes if self._runs(node)] if state else []
         for name in reversed(running):
             self._end(name, lambda process: processes.end(process, grace_s=grace_s))
+        for node in state.nodes if state else ():
+            give_back(node.ports)
         return tuple(running)
 
     def delete(self) -> None:

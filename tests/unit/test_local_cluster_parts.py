@@ -4,6 +4,8 @@ import contextlib
 import random
 import signal
 import socket
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -76,6 +78,22 @@ def test_no_port_is_given_twice() -> None:
     given = [port for ports in choose_ports(4, random.Random(7), usual=False) for port in ports.all()]
 
     assert len(given) == len(set(given)) == 2 + 4 * 3
+
+
+def test_ports_that_another_process_chose_and_has_not_bound_are_not_chosen() -> None:
+    choosing = (
+        "import random; from dittomq.testing.ports import choose_ports; print(*choose_ports(1, random.Random(8), usual=False)[1].all())"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{choosing}; input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = {int(port) for port in other.stdout.readline().split()}
+        ours = {port for ports in choose_ports(1, random.Random(8), usual=False) for port in ports.all()}
+        other.communicate("\n")
+
+    assert len(theirs) == 3
+    assert not ours & theirs
 
 
 def test_the_state_is_read_back_as_it_was_written(tmp_path: Path) -> None:
