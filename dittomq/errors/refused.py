@@ -262,13 +262,13 @@ class SessionEnded(Refused):
 
 @dataclass(eq=False)
 class VersionChanged(Refused):
-    """The table moved on between two pages."""
+    """The table moved on since the page, or the version to be changed, was read."""
 
     reason: ClassVar[str] = "VERSION_CHANGED"
     table: str
 
     def __str__(self) -> str:
-        return f"{self.table} changed while it was read; start again from the first page"
+        return f"{self.table} changed since that version was read; read again from the first page"
 
 
 @dataclass(eq=False)

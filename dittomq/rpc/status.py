@@ -46,7 +46,7 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.WrongCluster: StatusCode.FAILED_PRECONDITION,
     errors.NodeIdTaken: StatusCode.ALREADY_EXISTS,
     errors.SessionEnded: StatusCode.ABORTED,  # open a new session
-    errors.VersionChanged: StatusCode.ABORTED,  # start again from the first page
+    errors.VersionChanged: StatusCode.ABORTED,  # read again from the first page
     errors.StaleEpoch: StatusCode.ABORTED,
     errors.NeedsOperator: StatusCode.FAILED_PRECONDITION,
     errors.StoreFailed: StatusCode.UNKNOWN,  # what was in flight is unknown

@@ -262,7 +262,7 @@ def test_a_table_that_moves_on_again_and_again_is_left_for_the_next_round(tmp_pa
         await slave.puller.pull_once()
 
         assert slave.node.topics == []
-        assert "changed while it was read" in slave.puller.status[TOPICS.name].problem
+        assert "changed since that version was read" in slave.puller.status[TOPICS.name].problem
         assert list(slave.node.metadata.table(GROUPS).rows) == ["billing"]
 
     run(story())
