@@ -17,6 +17,7 @@ import structlog
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.fetching import RangeSource
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
@@ -36,6 +37,8 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _PIECE_S = 20.0
 _FILED_BYTES = 64 * 1024 * 1024
+# The record that ends what can be written, and what lies in a page with it, are less.
+_KEPT_BYTES = 2 * MAX_RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +180,21 @@ class Mender:
         return PhysicalOffset(max(start, left[0].start)) if left else None
 
     async def _fetch(self, peer: Peer, start: PhysicalOffset, end: PhysicalOffset) -> str:
-        """Mend from `start` on with the peer's bytes; why that came to no end, empty when it did. Raises OutOfReach, TimeoutError."""
+        """Mend from `start` on with the peer's bytes; why that came to no end, empty when it did. Raises OutOfReach, TimeoutError.
+
+        What of a piece cannot be written by itself is kept and written with the next one.
+        """
+        data = b""
         try:
             async with contextlib.aclosing(peer.ranges.fetch(start, end)) as pieces:
-                while (piece := await _next(pieces)) is not None:
-                    self._check(piece, start)
-                    await self._parts.store_lane.call(lambda piece=piece: self._store.mend(piece.offset, piece.data))  # type: ignore[misc]
-                    start = PhysicalOffset(piece.offset + len(piece.data))
+                while len(data) <= _KEPT_BYTES and (piece := await _next(pieces)) is not None:
+                    self._check(piece, PhysicalOffset(start + len(data)))
+                    data += piece.data
+                    mended = await self._parts.store_lane.call(lambda at=start, data=data: self._store.mend(at, data))  # type: ignore[misc]
+                    start, data = mended, data[mended - start :]
         except Refused as refused:
             return str(refused)
-        return ""
+        return f"the disk neither gives nor takes a part of the page around byte {start:,}, and not all of it is there" if data else ""
 
     def _check(self, piece: RangePiece, expected: PhysicalOffset) -> None:
         """Raise CorruptRecord unless these are the bytes that were here, as far as their lineage tells."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dittomq.commitlog import leaping
-from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.log import PAGE_BYTES, Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.gate import Gate
@@ -155,11 +155,12 @@ class Mending(ABC):
             self._receiver.skip(start, end)
             return PhysicalOffset(end)
 
-    def mend(self, start: int, data: bytes) -> None:
+    def mend(self, start: int, data: bytes) -> PhysicalOffset:
         """Durably write whole records over the beginning of a damaged range, and put into the queues what is missing there.
 
-        The caller knows that whoever gave them holds this very log. The range stays on the register until `file_mended`. Raises
-        CorruptRecord when they are not whole records, InvalidField when they do not begin a range, or reach beyond it.
+        Returns up to where that was done: those that end inside a page which the disk neither gives nor takes in parts are left, and what
+        else such a page hides is noted. The caller knows that whoever gave them holds this very log. The range stays on the register until
+        `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not begin a range or reach beyond it.
         """
         log, end = self._log, start + len(data)
         entries = self._check(start, data)
@@ -167,17 +168,23 @@ class Mending(ABC):
         with self._gate.filing, self._gate.dispatching, self._gate.guard("mend"):
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
-            with self._gate.syncing, self._gate.guard("mend"):  # a disk reports an error once: a sync beside this one would not hear it
-                log.rewrite(start, data)
-            lasting = [each for each in entries if not self._is_of_a_life_before(each, minimums)]
-            self._derived.index.still_damaged(self._damage.without(start, end).touches)
+            with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
+                written = log.rewrite(start, data)
+            whole = [entry for entry in entries if entry.end <= written]
+            mended = end if written == end else max((entry.end for entry in whole), default=start)
+            lasting = [each for each in whole if not self._is_of_a_life_before(each, minimums)]
+            self._derived.index.still_damaged(self._damage.without(start, mended).touches)
             with self._gate.looking():
                 self._derived.mend(lasting, log.end)
             for entry in lasting:
                 self._fill(entry, minimums)
-            self._mended = self._mended.with_range(start, end, log.segment_bytes, unread=self._unread)
-            self._damage, self._unread = self._damage.without(start, end), self._unread.without(start, end)
-            self._checkpointed = None
+            if mended > start:
+                self._mended = self._mended.with_range(start, mended, log.segment_bytes, unread=self._unread)
+                self._damage, self._unread = self._damage.without(start, mended), self._unread.without(start, mended)
+                self._checkpointed = None
+        if mended < end:
+            self.verify(max(log.segment_of(start)[0], written - PAGE_BYTES), written + PAGE_BYTES)
+        return PhysicalOffset(mended)
 
     def heal(self, start: int) -> bool:
         """Whether the damaged range that begins at `start` is whole on this disk after all; then it counts as mended."""
@@ -187,7 +194,8 @@ class Mending(ABC):
             scan = self._scan(source, start, found.end)
             if scan.end == start:
                 return False
-            self.mend(start, source.read(start, scan.end - start))
+            if self.mend(start, source.read(start, scan.end - start)) < scan.end:
+                return False
             start = scan.end
         return found is not None
 
@@ -221,18 +229,22 @@ class Mending(ABC):
 
     def _check(self, start: int, data: bytes) -> list[Entry]:
         """The records that `data` is made of."""
-        stretch = self._seals.at(start)
-        _, segment_end = self._log.segment_of(start)
-        try:
-            _, scan = scan_singly(data, start, segment_end, stretch.sealed)
-        except NotRead as problem:
-            raise CorruptRecord(self._options.node, problem.position, str(problem)) from problem
-        end = start + len(data)
-        if not data or end > stretch.end:
-            raise InvalidField("data", "the bytes are not of one hand")
-        if scan.problem or scan.end != end:
-            raise CorruptRecord(self._options.node, scan.end, scan.problem or "it is cut off")
-        return scan.entries
+        if not data:
+            raise InvalidField("data", "there is nothing to mend with")
+        found: list[Entry] = []
+        at, end, (_, segment_end) = start, start + len(data), self._log.segment_of(start)
+        while at < end:
+            stretch = self._seals.at(at)
+            stop = min(end, stretch.end)
+            try:
+                _, scan = scan_singly(data[at - start : stop - start], at, segment_end, stretch.sealed)
+            except NotRead as problem:
+                raise CorruptRecord(self._options.node, problem.position, str(problem)) from problem
+            if scan.problem or scan.end != stop:
+                raise CorruptRecord(self._options.node, scan.end, scan.problem or "it is cut off")
+            found += scan.entries
+            at = stop
+        return found
 
     def _is_of_a_life_before(self, entry: Entry, minimums: dict[checkpoint.QueueKey, checkpoint.Minimum]) -> bool:
         """Whether RocketMQ has made the record's topic again behind it: then its place in the queue is another message's."""

@@ -1,9 +1,9 @@
 """⑧ Messages of a queue and ranges of the log, for any thread. Every record's checksum is verified before it is handed out."""
 
-import errno
 from dataclasses import dataclass
 
 from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.bodies import CannotInflate, MissingPackage
@@ -204,7 +204,7 @@ class Reader:
             try:
                 return self._index.units(queue, first, count)
             except OSError as error:
-                if error.errno != errno.EIO:
+                if not speaks_of_bytes(error):
                     raise
                 count //= 2
         return []

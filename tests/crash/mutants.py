@@ -301,10 +301,11 @@ def register_not_written_down(patch: Patch) -> None:
 
 
 def mended_bytes_not_synced(patch: Patch) -> None:
-    def rewrite(log: Log, start: int, data: bytes) -> None:
+    def rewrite(log: Log, start: int, data: bytes) -> int:
         base, _ = log.segment_of(start)
         with log._files.borrow(f"commitlog/{base:020d}") as file:  # noqa: SLF001 - takes the product apart
             file.pwrite(data, start - base)
+        return start + len(data)
 
     patch.setattr(Log, "rewrite", rewrite)
 

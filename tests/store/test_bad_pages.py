@@ -27,6 +27,7 @@ class BadPages:
     """A door to a disk that does not give some pages of files. As Linux does, it takes no part of such a page without reading the rest."""
 
     def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self._storage = machine.storage()
         self.bad: dict[str, set[int]] = defaultdict(set)
         self.refused = ""

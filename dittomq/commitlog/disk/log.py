@@ -7,8 +7,10 @@ full size, durably, before its first byte is written; its name becomes durable w
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
+from dittomq.commitlog.disk.storage import File, speaks_of_bytes
 from dittomq.errors import OffsetOutOfRange
 
+PAGE_BYTES = 4_096
 _REWRITE_BYTES = 1024 * 1024
 _ZEROS = bytes(1024 * 1024)
 
@@ -84,13 +86,26 @@ class Log:
         """Make the names of the segments durable, or raise StoreFailed."""
         self._maker.sync_names()
 
-    def rewrite(self, start: int, data: bytes) -> None:
-        """Durably write over bytes below the end, within one segment."""
+    def rewrite(self, start: int, data: bytes) -> int:
+        """Durably write over bytes below the end, within one segment; returns up to where that was done. Nobody writes meanwhile.
+
+        A disk takes no part of a page whose other bytes it does not give. Where `data` begins inside such a page nothing is written, where
+        it ends inside one nothing of that page is; but behind the log's end are zeros, which are written with it.
+        """
         segment_start, segment_end = self.segment_of(start)
-        assert start + len(data) <= min(segment_end, self.end), "what is mended lies in one segment"
+        end = start + len(data)
+        assert end <= min(segment_end, self.end), "what is mended lies in one segment"
+        low, high = start - segment_start, end - segment_start
+        page_start, page_end = high - high % PAGE_BYTES, min(high + -high % PAGE_BYTES, self.segment_bytes)
         with self._files.borrow(path_of(segment_start)) as file:
-            file.pwrite(data, start - segment_start)
-            file.fdatasync()
+            if not _gives(file, low - low % PAGE_BYTES, low):
+                return start
+            if not _gives(file, high, page_end):
+                data = data + bytes(page_end - high) if end == self.end else data[: max(0, page_start - low)]
+            if data:
+                file.pwrite(data, low)
+                file.fdatasync()
+        return min(start + len(data), end)
 
     def write_again(self, start: int) -> None:
         """Write the bytes from `start` to the end over themselves, so that the next sync really writes them.
@@ -122,3 +137,14 @@ class Log:
         self._unsynced[segment_start] = None
         self._zeroed = start + count
         return True
+
+
+def _gives(file: File, start: int, stop: int) -> bool:
+    """Whether the disk gives these bytes."""
+    try:
+        file.pread(stop - start, start)
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
+        return False
+    return True

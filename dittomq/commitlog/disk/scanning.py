@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.log import PAGE_BYTES, Log
 from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
 from dittomq.commitlog.records.gathering import Batch, gather
@@ -14,7 +14,6 @@ from dittomq.message import MAX_BODY_BYTES
 WINDOW_BYTES = 2 * MAX_RECORD_BYTES
 # Records of RocketMQ up to this size are told from damage, and refused by name.
 _LARGEST_BYTES = 64 * 1024 * 1024
-_PAGE_BYTES = 4_096
 
 
 class Source(Protocol):
@@ -39,7 +38,7 @@ class LegiblePages:
             pages: list[bytes] = []
         stop = min(start + length, self.segment_of(start)[1], self._log.end if limit is None else limit)
         while start < stop:
-            size = min(_PAGE_BYTES - start % _PAGE_BYTES, stop - start)
+            size = min(PAGE_BYTES - start % PAGE_BYTES, stop - start)
             try:
                 pages.append(self._log.read(start, size, limit))
             except OSError:

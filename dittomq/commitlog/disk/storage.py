@@ -24,6 +24,8 @@ _F_OFD_SETLK = 37
 # What st_blocks counts in, whatever the file system's own block is.
 _BLOCK_BYTES = 512
 _LARGEST_BLOCK_BYTES = 64 * 1024
+# What Linux says of bytes that a disk or a file system does not give, or whose file is gone.
+_OF_BYTES = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ, errno.EREMOTEIO, errno.ENOENT})
 
 
 class File(Protocol):
@@ -127,6 +129,11 @@ class Storage(Protocol):
     def lock(self, path: str) -> HeldLock:
         """Take the lock on byte 0 of a file that must exist or can be made, or raise StoreLocked."""
         ...
+
+
+def speaks_of_bytes(error: OSError) -> bool:
+    """Whether a read failed because the disk does not give these bytes. Too many open files or no memory say nothing of them."""
+    return error.errno in _OF_BYTES
 
 
 def read_file(storage: Storage, path: str) -> bytes:

@@ -5,7 +5,6 @@ What was just written waits in memory as ready units, a bounded number of them; 
     applied ≤ ... log must be read ... ≤ collected_from ≤ ... waits in memory ... ≤ end
 """
 
-import errno
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import numpy as np
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, skip_damage
+from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.queues.key_index import Keyed, KeyIndex
 from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
 from dittomq.commitlog.records.columns import Numbers
@@ -165,7 +165,7 @@ class Dispatch:
             try:
                 record = self._log.read(position, size)
             except OSError as error:
-                if error.errno != errno.EIO:
+                if not speaks_of_bytes(error):
                     raise
                 record = b""  # who reads the message is told; it is not found by its keys
             layout = lay_out(record)

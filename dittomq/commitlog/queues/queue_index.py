@@ -4,13 +4,12 @@
 max <= next. `min` is where a deleted topic begins anew, and may be ahead of `max`. One thread dispatches, any number read.
 """
 
-import errno
 from collections.abc import Callable
 from dataclasses import replace
 
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import NAME_DIGITS, name_of
-from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
 from dittomq.commitlog.queues.checkpoint import Leap, QueueKey
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.offsets import PhysicalOffset
@@ -134,7 +133,7 @@ class QueueIndex:
         try:
             held = self.units(queue, offset, 1)
         except OSError as error:
-            if error.errno != errno.EIO:
+            if not speaks_of_bytes(error):
                 raise
             queue.min = min(queue.min, offset)
             return
