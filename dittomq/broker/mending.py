@@ -22,7 +22,7 @@ from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange, OutOfReach, Refused
+from dittomq.errors import CorruptRecord, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, Refused
 from dittomq.lineage import entry_at
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -90,16 +90,25 @@ class Mender:
         pause_s = _FIRST_PAUSE_S
         while True:
             await self._pause(pause_s)
-            while self._suspects:
-                position = next(iter(self._suspects))
-                del self._suspects[position]
-                await self.verify(position, position + 1)
+            await self._look()
             if self._store.damaged:
                 outcomes = await self.mend(self._store.damaged)
                 pause_s = _FIRST_PAUSE_S if any(each.source for each in outcomes) else min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 self._told.clear()
                 pause_s = _LOOK_S
+
+    async def _look(self) -> None:
+        """Verify what is suspected; where that cannot be done now, it is tried again after the next pause."""
+        while self._suspects:
+            position = next(iter(self._suspects))
+            del self._suspects[position]
+            try:
+                await self.verify(position, position + 1)
+            except NotReady as problem:
+                log.warning("not_verified", node=self._node, position=position, problem=str(problem))
+                self._suspects[position] = None
+                return
 
     async def verify(self, start: int, end: int) -> tuple[PhysicalOffset, PhysicalOffset]:
         """Verify this copy's records of a few megabytes from `start` on, and return what was looked at; what is not whole is noted."""
@@ -153,8 +162,11 @@ class Mender:
 
     async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> RangeOutcome:
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
-        if await self._parts.store_lane.call(lambda: self._store.heal(start)):
-            return RangeOutcome(start, end, self._node)
+        try:
+            if await self._parts.store_lane.call(lambda: self._store.heal(start)):
+                return RangeOutcome(start, end, self._node)
+        except Refused as refused:
+            return RangeOutcome(start, end, "", str(refused))
         sources: list[str] = []
         problems: list[str] = []
         for peer in tuple(peers):

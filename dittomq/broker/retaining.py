@@ -14,7 +14,7 @@ from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, S
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull
+from dittomq.errors import DiskFull, NotReady
 from dittomq.offsets import PhysicalOffset
 
 log = structlog.get_logger()
@@ -58,14 +58,14 @@ class Retaining:
         """Look once, and drop all that may go now."""
         parts, store = self._parts, self._parts.store
         await parts.pins.forget_ended()
-        await parts.lane.call(self._survey)
         begin, lost = store.min_offset, dict[str, None]()
         full = ""
         try:
+            await parts.lane.call(self._survey)
             while dropped := await self._drop_one(lost):
                 self.dropped_bytes += dropped
                 await asyncio.sleep(_PAUSE_S)
-        except DiskFull as found:
+        except (DiskFull, NotReady) as found:
             full = str(found)
         if full and not self._full:
             log.warning("log_not_dropped", node=parts.node, reason=full)

@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
-from dittomq.commitlog.disk.storage import Storage, zero_behind
+from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes, zero_behind
 from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
 from dittomq.commitlog.queues.queue_index import folder_of, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
@@ -120,7 +120,9 @@ def _cut_queues(storage: Storage, to: int) -> None:
         ends = {key: high for key, (_, high) in held.ranges.items()} if held.end <= to else _ends_below(storage, held, to)
         if held.end > to:
             keys = key_index.cut_mark(storage, held.keys, to)
-    except OSError:  # a file of theirs is gone, or the disk does not give it
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
         ends = None
     if ends is None:
         checkpoint.remove(storage)

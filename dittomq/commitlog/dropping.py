@@ -14,7 +14,7 @@ from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER, path_of
-from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
 from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
@@ -162,8 +162,11 @@ def _position_from(index: QueueIndex, queue: Queue, unit: int, stop: int) -> int
 
 def _units(index: QueueIndex, queue: Queue, first: int, count: int) -> list[tuple[PhysicalOffset, int, int]]:
     """As `QueueIndex.units` does, with _NOT_GIVEN for those in pages that the disk does not give. Each page is asked for once."""
-    with contextlib.suppress(OSError):
+    try:
         return index.units(queue, first, count)
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
     found: list[tuple[PhysicalOffset, int, int]] = []
     bad_page = -1
     for at in range(first, min(first + count, queue.max)):
@@ -171,7 +174,9 @@ def _units(index: QueueIndex, queue: Queue, first: int, count: int) -> list[tupl
         page, last_page = place // _PAGE_BYTES, (place + UNIT_BYTES - 1) // _PAGE_BYTES
         try:
             found += [_NOT_GIVEN] if bad_page in {page, last_page} else index.units(queue, at, 1)
-        except OSError:
+        except OSError as error:
+            if not speaks_of_bytes(error):
+                raise
             found.append(_NOT_GIVEN)
             bad_page = page if page == last_page else bad_page
     return found

@@ -10,7 +10,7 @@ from dittomq.commitlog import anew, dropping
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
-from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.disk.storage import Storage, reading
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
@@ -52,7 +52,8 @@ class Front(ABC):
 
     def survey(self, start: int) -> Segment:
         """What retention asks of the segment that begins at `start`, not the newest one."""
-        return dropping.survey(self._storage, self._log, start)
+        with reading(self._options.node):
+            return dropping.survey(self._storage, self._log, start)
 
     def disk_use(self) -> DiskUse:
         """How full the disk is."""
@@ -98,14 +99,15 @@ class Front(ABC):
         """Durably forget the segments that end at or below `offset` and are settled, all but the newest; returns `min_offset`.
 
         Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile. Raises DiskFull
-        before anything is changed: it takes room to make room.
+        and NotReady before anything is changed: it takes room to make room.
         """
         log, derived = self._log, self._derived
         to, _ = log.segment_of(min(offset, self.settled, log.stop - log.segment_bytes))
         if to <= log.min_offset:
             return self.min_offset
         self._check_room_to_checkpoint()
-        lows = dropping.lows_at(derived.index, to)
+        with reading(self._options.node):
+            lows = dropping.lows_at(derived.index, to)
         gate = self._gate
         with gate.filing, gate.dispatching, gate.guard("drop_before"):
             # A deletion that a cut may still undo needs the records before it, to know where its queues go on.

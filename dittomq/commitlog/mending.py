@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dittomq.commitlog import leaping
 from dittomq.commitlog.disk.log import PAGE_BYTES, Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
-from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.disk.storage import Storage, reading
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
@@ -107,20 +107,21 @@ class Mending(ABC):
     def verify(self, start: int, end: int) -> Verified:
         """Verify what is flushed of the records that have a byte in [start, end); what is not whole is durably noted.
 
-        What the disk does not give counts as damaged. [start, start) is verified when `start` is not in the log, or is dropped
-        meanwhile. For any thread; to be called for a slice of a few megabytes at a time.
+        What the disk does not give counts as damaged; NotReady is raised where this process cannot read now. [start, start) is verified
+        when `start` is not in the log, or is dropped meanwhile. For any thread; to be called for a slice of a few megabytes at a time.
         """
         log, source, flushed = self._log, LegiblePages(self._log), self.flushed
         nothing = Verified(PhysicalOffset(start), PhysicalOffset(start), ())
         if not log.min_offset <= start < min(end, flushed):
             return nothing
         try:
-            begin = start_before(source, start, log.min_offset, flushed)
-            at, found = self._damaged_from(source, begin, min(end, flushed), flushed)
-            lowest = max(log.min_offset, log.segment_of(start)[0])
-            if begin > lowest and self._widened(log, found) != self._damage:
-                begin = lowest  # a producer's body may have passed for the first start; this one is sure
+            with reading(self._options.node):
+                begin = start_before(source, start, log.min_offset, flushed)
                 at, found = self._damaged_from(source, begin, min(end, flushed), flushed)
+                lowest = max(log.min_offset, log.segment_of(start)[0])
+                if begin > lowest and self._widened(log, found) != self._damage:
+                    begin = lowest  # a producer's body may have passed for the first start; this one is sure
+                    at, found = self._damaged_from(source, begin, min(end, flushed), flushed)
         except OffsetOutOfRange:
             return nothing
         if found:
@@ -164,8 +165,8 @@ class Mending(ABC):
         """
         log, end = self._log, start + len(data)
         entries = self._check(start, data)
-        minimums = checkpoint.load_minimums(self._storage)
         with self._gate.filing, self._gate.dispatching, self._gate.guard("mend"):
+            minimums = checkpoint.load_minimums(self._storage)
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
             with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
@@ -187,14 +188,14 @@ class Mending(ABC):
         return PhysicalOffset(mended)
 
     def heal(self, start: int) -> bool:
-        """Whether the damaged range that begins at `start` is whole on this disk after all; then it counts as mended."""
+        """Whether the damaged range that begins at `start` is whole on this disk after all; then it counts as mended. Raises NotReady."""
         found = next((each for each in self.damage.ranges if each.start == start), None)
         source = LegiblePages(self._log)
         while found is not None and start < found.end:
-            scan = self._scan(source, start, found.end)
-            if scan.end == start:
-                return False
-            if self.mend(start, source.read(start, scan.end - start)) < scan.end:
+            with reading(self._options.node):
+                scan = self._scan(source, start, found.end)
+                data = source.read(start, scan.end - start)
+            if scan.end == start or self.mend(start, data) < scan.end:
                 return False
             start = scan.end
         return found is not None

@@ -178,6 +178,8 @@ class Reader:
         try:
             return self._log.read(start, length)
         except OSError as error:
+            if not speaks_of_bytes(error):
+                raise
             raise CorruptRecord(self._node, start, f"the disk does not give its bytes: {error.strerror}") from error
 
     def _message(self, queue: Queue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:
@@ -219,6 +221,8 @@ class Reader:
         try:
             self._index.units(queue, offset, 1)
         except OSError as error:
+            if not speaks_of_bytes(error):
+                raise
             problem = f"cannot be found, because the disk does not give its place: {error.strerror}"
         return CorruptRecord(self._node, position, f"message {offset:,} of queue {queue.queue} of {queue.topic} {problem}")
 

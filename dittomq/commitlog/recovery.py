@@ -16,7 +16,7 @@ from dittomq.commitlog.disk.segment import check_sizes, without_unmade
 from dittomq.commitlog.disk.segment_files import sizes_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.side_file import DamagedSideFile
-from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers, surplus
 from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap
@@ -219,7 +219,9 @@ def _ends_as_told(layout: Layout, held: Checkpoint, key: checkpoint.QueueKey) ->
     try:
         with contextlib.closing(layout.storage.open(path, readonly=True)) as file:
             data = file.pread(UNIT_BYTES, last % held.file_units * UNIT_BYTES)
-    except OSError:  # it is gone, or the disk does not give it
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
         return False
     if len(data) < UNIT_BYTES:
         return False
@@ -309,7 +311,9 @@ def _last_set_byte(log: Log, start: int, stop: int) -> int:
     while at < stop:
         try:
             data = log.read(at, _READ_BYTES, stop)
-        except OSError:
+        except OSError as error:
+            if not speaks_of_bytes(error):
+                raise
             found = at = min(at + _READ_BYTES, log.segment_of(at)[1], stop)
             continue
         if data != zeros[: len(data)]:

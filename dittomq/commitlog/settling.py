@@ -11,6 +11,7 @@ write, so the beginning of one record and nothing behind it. Anything else says 
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import scan_at
+from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.state.damaged import Damage
@@ -44,5 +45,7 @@ def is_torn(log: Log, tail_end: int) -> bool:
     try:
         size = int.from_bytes(log.read(log.end, _SIZE_BYTES, log.stop), "big")
         return written < min(max(size, 1), MAX_RECORD_BYTES) and len(log.read(log.end, written, log.stop)) == written
-    except OSError:
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
         return False

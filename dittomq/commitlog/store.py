@@ -4,6 +4,7 @@ Every call blocks. Writers (append, write_chunk, cut, adopt_lineage …) wait fo
 run beside them, each one at a time; reads run beside everything. Positions are published as plain numbers after their bytes
 are there: applied ≤ end, flushed ≤ end, and `end` is always the end of a record.
 
+What reads raises NotReady where this process cannot read now (too many open files): that says nothing of the bytes.
 After a StoreFailed the store takes no more writes and syncs nothing more: what was in flight is unknown, and the node must stop.
 """
 
@@ -19,7 +20,7 @@ from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.storage import HeldLock, Storage
+from dittomq.commitlog.disk.storage import HeldLock, Storage, reading
 from dittomq.commitlog.front import Front
 from dittomq.commitlog.gate import Gate, confessed, reported
 from dittomq.commitlog.mending import Mending
@@ -163,15 +164,17 @@ class Store(Front, Mending):
             return PhysicalOffset(self._derived.dispatch.run(min(upto, self.end)))
 
     def read(self, start: int, length: int) -> bytes:
-        """Raw bytes, up to the segment's end and to `end`, unverified. Raises OffsetOutOfRange."""
-        return self._log.read(start, length, self.end)
+        """Raw bytes, up to the segment's end and to `end`, unverified. Raises OffsetOutOfRange, OSError for bytes the disk withholds."""
+        with reading(self._options.node):
+            return self._log.read(start, length, self.end)
 
     def read_records(self, start: int, limit: int, max_bytes: int) -> bytes:
         """Whole records in [start, limit) of one segment, its mark with all behind it included; every checksum is verified.
 
         `start` is a record's start. At most `max_bytes`, or one record that is larger; b"" when none fits. Raises CorruptRecord.
         """
-        return self._reader.records(start, min(limit, self.end), max_bytes)
+        with reading(self._options.node):
+            return self._reader.records(start, min(limit, self.end), max_bytes)
 
     def read_queue(  # noqa: PLR0913, PLR0917 - one call of the wire, field by field
         self,
@@ -184,7 +187,8 @@ class Store(Front, Mending):
         readable: Readable = ALL,
     ) -> QueueSlice:
         """Readable messages of a queue from `offset` on, verified; at least one, if any. Raises OffsetOutOfRange, CorruptRecord."""
-        return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags, readable))
+        with reading(self._options.node):
+            return self._reader.queue(topic, queue, Wanted(offset, max_messages, max_bytes, tags, readable))
 
     def find_sequence(self, producer_id: str, sequence: int, sent_since: int | None = None) -> PlacedRun | None:
         """Where a message lies, never below `sent_since`; None when it is not in the log. Raises ProducerExpired when that is not known."""
@@ -376,7 +380,8 @@ class Store(Front, Mending):
         self._save_mark(self.end, min(self._mark.confirmed, self.end), self._mark.in_sync)
 
     def _place(self, position: int) -> PlacedRun:
-        record = self._reader.record(position)
+        with reading(self._options.node):
+            record = self._reader.record(position)
         found = message_of(record)
         return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
 

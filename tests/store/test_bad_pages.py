@@ -1,6 +1,7 @@
 """Pages of what follows from the log that the disk does not give to a store in use: they end no node, and nobody is told what is not so."""
 
 import errno
+import os
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.errors import CorruptRecord, StoreFailed, UnreadableStore
+from dittomq.errors import CorruptRecord, NotReady, StoreFailed, UnreadableStore
 from tests.store.test_dropping import left_of
 from tests.store.test_key_index import TOPIC, from_the_log, kept, keyed, on_disk
 from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, whole_log
@@ -31,6 +32,7 @@ class BadPages:
         self._storage = machine.storage()
         self.bad: dict[str, set[int]] = defaultdict(set)
         self.refused = ""
+        self.says = errno.EIO  # of them
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
@@ -59,7 +61,7 @@ class PagedFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         if any(page * PAGE < offset + length and offset < (page + 1) * PAGE for page in self._door.bad[self._path]):
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(self._door.says, os.strerror(self._door.says))
         return self._file.pread(length, offset)
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
@@ -190,7 +192,7 @@ def test_a_queue_whose_file_cannot_be_opened_is_not_called_damaged() -> None:
     message = store.read_queue(TOPIC, 0, 0, 1, 1).messages[0]  # now the log's file is the one that is open
     door.refused = "consumequeue/"
 
-    with pytest.raises(OSError, match="Too many open files"):
+    with pytest.raises(NotReady, match="Too many open files"):
         store.read_queue(TOPIC, 0, 0, 1, 1)
 
     door.refused = ""

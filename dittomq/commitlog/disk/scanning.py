@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dittomq.commitlog.disk.log import PAGE_BYTES, Log
+from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
 from dittomq.commitlog.records.gathering import Batch, gather
@@ -25,7 +26,7 @@ class Source(Protocol):
 
 
 class LegiblePages:
-    """A log read as far as its disk gives it: zeros stand for the pages that it does not give."""
+    """A log read as far as its disk gives it: zeros stand for the pages that it does not give. Raises what says nothing of the bytes."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -34,14 +35,18 @@ class LegiblePages:
         """As `Log.read` does."""
         try:
             return self._log.read(start, length, limit)
-        except OSError:
+        except OSError as error:
+            if not speaks_of_bytes(error):
+                raise
             pages: list[bytes] = []
         stop = min(start + length, self.segment_of(start)[1], self._log.end if limit is None else limit)
         while start < stop:
             size = min(PAGE_BYTES - start % PAGE_BYTES, stop - start)
             try:
                 pages.append(self._log.read(start, size, limit))
-            except OSError:
+            except OSError as error:
+                if not speaks_of_bytes(error):
+                    raise
                 pages.append(bytes(size))
             start += size
         return b"".join(pages)

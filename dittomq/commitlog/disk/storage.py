@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from dittomq.errors import StoreFailed, StoreLocked
+from dittomq.errors import NotReady, StoreFailed, StoreLocked
 
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -134,6 +134,17 @@ class Storage(Protocol):
 def speaks_of_bytes(error: OSError) -> bool:
     """Whether a read failed because the disk does not give these bytes. Too many open files or no memory say nothing of them."""
     return error.errno in _OF_BYTES
+
+
+@contextlib.contextmanager
+def reading(node: str) -> Iterator[None]:
+    """Raise NotReady for what says nothing of the bytes that are read in the block; what speaks of them goes on."""
+    try:
+        yield
+    except OSError as error:
+        if speaks_of_bytes(error):
+            raise
+        raise NotReady(node, f"it cannot read its store now: {error}") from error
 
 
 def read_file(storage: Storage, path: str) -> bytes:
