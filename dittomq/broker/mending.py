@@ -22,7 +22,7 @@ from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, Refused
+from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, Refused
 from dittomq.lineage import entry_at
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
@@ -74,6 +74,7 @@ class Mender:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._told: dict[int, str] = {}
+        self._is_filed = True
 
     def suspect(self, position: int) -> None:
         """A record at or around `position` was met that is not whole. Of very many, those that come late are met again."""
@@ -97,6 +98,8 @@ class Mender:
             else:
                 self._told.clear()
                 pause_s = _LOOK_S
+                if not self._is_filed:
+                    await self._file()
 
     async def _look(self) -> None:
         """Verify what is suspected; where that cannot be done now, it is tried again after the next pause."""
@@ -105,7 +108,7 @@ class Mender:
             del self._suspects[position]
             try:
                 await self.verify(position, position + 1)
-            except NotReady as problem:
+            except (NotReady, DiskFull) as problem:
                 log.warning("not_verified", node=self._node, position=position, problem=str(problem))
                 self._suspects[position] = None
                 return
@@ -144,7 +147,7 @@ class Mender:
         return RepairReport(start, at, tuple(outcomes), is_done)
 
     async def mend(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
-        """Try to mend each of these ranges of the register; what could be is durably off it when this returns."""
+        """Try to mend each of these ranges of the register; what could be is durably off it when this returns, or when there is room."""
         outcomes: list[RangeOutcome] = []
         async with self._turn:
             peers = list(await self._peers())
@@ -155,10 +158,14 @@ class Mender:
                 self._tell(outcome)
                 unfiled += damaged.end - damaged.start
                 if unfiled >= _FILED_BYTES:
-                    await self._parts.files.call(self._store.file_mended)
+                    await self._file()
                     unfiled = 0
-            await self._parts.files.call(self._store.file_mended)
+            await self._file()
         return outcomes
+
+    async def _file(self) -> None:
+        """Take what is mended off the register, unless the disk is full: then that is done later."""
+        self._is_filed = await self._parts.files.call(self._store.file_mended)
 
     async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> RangeOutcome:
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)

@@ -22,8 +22,6 @@ from dittomq.copies import Beginning
 from dittomq.errors import DiskFull, InvalidField
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
-_QUEUE_ROW_BYTES = 512
-"""What is written of one queue, at most: its name and its numbers, in three files."""
 _AMPLE_BYTES = 256 * 1024 * 1024
 """More than a checkpoint writes, with as many producers as are remembered."""
 
@@ -92,7 +90,7 @@ class Front(ABC):
     def _measure(self) -> int:
         """How many bytes a checkpoint, a drop or a cut writes at most, besides the tail that a cut saves. Nobody writes meanwhile."""
         derived = self._derived
-        queues = _QUEUE_ROW_BYTES * len(derived.index.queues)
+        queues = checkpoint.QUEUE_ROW_BYTES * len(derived.index.queues)
         return side_file.ROOM_BYTES + derived.producers.saved_bytes + derived.dispatch.keys.waiting_bytes + queues
 
     def drop_before(self, offset: int) -> PhysicalOffset:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dittomq.commitlog import leaping
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import PAGE_BYTES, Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
 from dittomq.commitlog.disk.storage import Storage, reading
@@ -87,13 +88,15 @@ class Mending(ABC):
 
         For a master that is to lead without these ranges, which count as read from then on. `others` are queues that may have messages
         there and nowhere else: all that the tables name of the node `opener_id`, which knew them before it wrote any. What others wrote
-        may hold more, and a queue that is not known gives no offset of theirs until that is whole.
+        may hold more, and a queue that is not known gives no offset of theirs until that is whole. Raises DiskFull before anything is
+        changed.
         """
-        gate = self._gate
+        gate, others = self._gate, list(others)
         with gate.filing, gate.dispatching, gate.writing("leap"):
             unread = self.unread
             if not unread.ranges:
                 return 0
+            self.check_free(self._measure() + checkpoint.QUEUE_ROW_BYTES * len(others) + damaged.ROW_BYTES * len(self._damage.ranges))
             count = leaping.leap(self._log, self._seals, self._derived, unread, others)
             strange = [each for each in unread.ranges if openers_of(self.lineage, *each) != {opener_id}]
             self._derived.index.leap(checkpoint.Leap(strange=strange))
@@ -107,8 +110,9 @@ class Mending(ABC):
     def verify(self, start: int, end: int) -> Verified:
         """Verify what is flushed of the records that have a byte in [start, end); what is not whole is durably noted.
 
-        What the disk does not give counts as damaged; NotReady is raised where this process cannot read now. [start, start) is verified
-        when `start` is not in the log, or is dropped meanwhile. For any thread; to be called for a slice of a few megabytes at a time.
+        What the disk does not give counts as damaged. [start, start) is verified when `start` is not in the log, or is dropped meanwhile.
+        Raises NotReady where this process cannot read now, DiskFull where damage cannot be written down. For any thread; to be called for
+        a slice of a few megabytes at a time.
         """
         log, source, flushed = self._log, LegiblePages(self._log), self.flushed
         nothing = Verified(PhysicalOffset(start), PhysicalOffset(start), ())
@@ -161,7 +165,8 @@ class Mending(ABC):
 
         Returns up to where that was done: those that end inside a page which the disk neither gives nor takes in parts are left, and what
         else such a page hides is noted. The caller knows that whoever gave them holds this very log. The range stays on the register until
-        `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not begin a range or reach beyond it.
+        `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not begin a range or reach beyond it,
+        and DiskFull before anything is changed: what fills a hole takes room.
         """
         log, end = self._log, start + len(data)
         entries = self._check(start, data)
@@ -169,6 +174,8 @@ class Mending(ABC):
             minimums = checkpoint.load_minimums(self._storage)
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
+            with self._gate.looking():
+                self.check_room(len(data))
             with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
                 written = log.rewrite(start, data)
             whole = [entry for entry in entries if entry.end <= written]
@@ -188,7 +195,7 @@ class Mending(ABC):
         return PhysicalOffset(mended)
 
     def heal(self, start: int) -> bool:
-        """Whether the damaged range that begins at `start` is whole on this disk after all; then it counts as mended. Raises NotReady."""
+        """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull."""
         found = next((each for each in self.damage.ranges if each.start == start), None)
         source = LegiblePages(self._log)
         while found is not None and start < found.end:
@@ -200,14 +207,19 @@ class Mending(ABC):
             start = scan.end
         return found is not None
 
-    def file_mended(self) -> None:
-        """Durably take off the register all that was mended before this was called; a checkpoint knows it then."""
+    def file_mended(self) -> bool:
+        """Durably take off the register all that was mended before this was called; a checkpoint knows it then.
+
+        Not while the disk is full: what is on the register is looked at again by the next start. Whether it was done.
+        """
         mended = self._mended
         if not mended.damage.ranges:
-            return
-        self.checkpoint()
+            return True
+        if not self.checkpoint_if_room():
+            return False
         with self._gate.filing, self._gate.guard("file_mended"):
             self._file(self._damage, self._mended.without_all(mended))
+        return True
 
     def _scan(self, source: Source, start: int, limit: int) -> Scan:
         try:
@@ -270,6 +282,7 @@ class Mending(ABC):
                 return
             damage = self._widened(log, ranges)
             if damage != self._damage:
+                self.check_free(side_file.ROOM_BYTES + damaged.ROW_BYTES * len(damage.ranges))
                 self._file(damage, self._mended)
                 first = min(start for start, _ in ranges)
                 self._doubted = first if self._doubted is None else min(first, self._doubted)
@@ -297,5 +310,17 @@ class Mending(ABC):
         """Durably remember queues and producers as they are."""
 
     @abstractmethod
+    def checkpoint_if_room(self) -> bool:
+        """Checkpoint, unless the disk is full; whether it was done."""
+
+    @abstractmethod
     def check_room(self, size: int) -> None:
         """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
+
+    @abstractmethod
+    def check_free(self, needed: int) -> None:
+        """Raise DiskFull when fewer bytes than that are free."""
+
+    @abstractmethod
+    def _measure(self) -> int:
+        """How many bytes a checkpoint writes at most. Nobody writes meanwhile."""

@@ -208,7 +208,8 @@ class MasterNode:
         store, rows = self._parts.store, self._parts.metadata.table(TOPICS).rows
         queues = [(topic.name, queue) for topic in rows.values() for queue in range(max(topic.read_queues, topic.write_queues))]
         unread = store.unread
-        if offsets := await self._parts.store_lane.call(lambda: store.leap(queues, self.node_id)):
+        leap = self._parts.recovery.when_there_is_room(lambda: self._parts.store_lane.call(lambda: store.leap(queues, self.node_id)))
+        if offsets := await leap:
             log.warning("numbers_left_out", node=self._config.name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
 
     def _make_term(self, opened: Opened) -> Term:

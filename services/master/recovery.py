@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import structlog
 from zlib_ng.zlib_ng import crc32
@@ -20,6 +20,8 @@ from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
 from dittomq.replication.leadership import Follow, Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
+
+R = TypeVar("R")
 
 log = structlog.get_logger()
 
@@ -122,7 +124,7 @@ class Recovery:
                 case _:
                     assert_never(decision)
 
-    async def when_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
+    async def when_there_is_room(self, write: Callable[[], Awaitable[R]]) -> R:
         """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""
         while True:
             try:

@@ -11,6 +11,7 @@ from dittomq.errors import CorruptRecord, DittoError, NotPermitted
 from dittomq.ha_status import HaStatus
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
+from tests.simulation.disk import BOUNDLESS, Operation
 from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
@@ -126,6 +127,34 @@ def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free() -> No
         for offset in range(max(told), behind):
             with pytest.raises(CorruptRecord, match="damaged"):
                 await reader.pull(offset)
+
+    play(story, _ALONE)
+
+
+def test_a_master_whose_disk_has_no_room_to_leave_numbers_out_waits_for_it_and_then_leads() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", queues=1)
+        told = await published(mq, _BODIES)
+        await asyncio.sleep(3)
+        await group.kill("a0")
+        rot_newest(group, "a0", _BODIES[-1])
+        disk = group.node("a0").disk
+
+        def seen_by_others(operation: Operation) -> None:
+            if operation.new_name == "dittomq/damaged":  # the start is nearly over: now they take the last block
+                disk.watch, disk.capacity_bytes = (lambda _: None), disk.used_bytes()
+
+        disk.watch = seen_by_others
+
+        group.node("a0").start()
+        await seen(mq, "a0", lambda status: "room on its disk" in status.waiting_for)
+        await asyncio.sleep(5)
+
+        assert group.node("a0").running
+        disk.capacity_bytes = BOUNDLESS
+        await seen(mq, "a0", lambda status: status.writable)
+        [behind] = await published(mq, [b"written without it"])
+        assert max(told) < behind <= max(told) + 10
 
     play(story, _ALONE)
 

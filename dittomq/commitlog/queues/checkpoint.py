@@ -23,6 +23,8 @@ _OUR_ABORT = b"dittomq\n"
 # physic, logics, index message time; master's flushed, confirmed
 _ROCKETMQ_FIELDS = struct.Struct(">qqqqq")
 _ROCKETMQ_BYTES = 4_096
+QUEUE_ROW_BYTES = 512
+"""What is written of one queue, at most: its name and its numbers, in three files."""
 
 QueueKey = tuple[str, int]
 

@@ -19,6 +19,9 @@ from dittomq.commitlog.state import identity
 MAX_RANGES = 10_000
 """Of more, those that lie closest together are taken for one, as far as they share a segment."""
 
+ROW_BYTES = 128
+"""What is written down of a range, at most."""
+
 _NAME = "damaged"
 _KIND = b"DAMG"
 # The third number of a row that says a second time of a range that it is unread.

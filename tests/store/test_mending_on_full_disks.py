@@ -1,0 +1,140 @@
+"""Damage that is found, mended or led without on a disk that is full: nothing is begun that there is no room for, and no node ends."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+
+from dittomq.broker.fetching import RangeServing
+from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.commitlog.state import damaged
+from dittomq.commitlog.store import Store
+from dittomq.errors import DiskFull, DittoError
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import RangePiece
+from tests.simulation.disk import BOUNDLESS
+from tests.simulation.loop import SimulatedLoop
+from tests.store.test_damage import entries
+from tests.store.test_full_disks import leave
+from tests.store.test_hidden_numbers import given, lead, lost
+from tests.store.test_mender import copy_of, damage, serving, store_of
+from tests.store.test_mending import SEGMENT, copy
+from tests.support.lanes import InlineLane
+from tests.support.stores import Machine, whole_log
+
+FREE = [0, 8_192, 40_000]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7))
+
+
+@pytest.mark.parametrize("free", FREE)
+def test_a_leap_for_which_there_is_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine, free: int) -> None:
+    store, _, (start, end) = lost(machine)
+    files = machine.files()
+    leave(machine, free)
+
+    with pytest.raises(DiskFull):
+        lead(store)
+
+    assert (store.unread.ranges, store.next_offsets("orders")["orders", 2], machine.files()) == (((start, end),), 19, files)
+    machine.disk.capacity_bytes = BOUNDLESS
+    assert lead(store) > 0
+    assert given(store) > 19
+
+
+@pytest.mark.parametrize("free", FREE)
+def test_a_hole_that_there_is_no_room_to_fill_stays_noted_and_is_filled_when_there_is_some(machine: Machine, free: int) -> None:
+    master = store_of(Machine(random.Random(1)))
+    log = whole_log(master)
+    store = machine.open()
+    store.adopt_lineage(master.lineage)
+    copy(store, log, [(SEGMENT, 2 * SEGMENT)])
+    store.sync()
+    leave(machine, free)
+
+    with pytest.raises(DiskFull):
+        store.mend(SEGMENT, log[SEGMENT : 2 * SEGMENT])
+
+    assert store.damaged == [(SEGMENT, 2 * SEGMENT)]
+    machine.disk.capacity_bytes = BOUNDLESS
+    store.mend(SEGMENT, log[SEGMENT : 2 * SEGMENT])
+    assert (store.damaged, whole_log(store)) == ([], log)
+
+
+@pytest.mark.parametrize("free", FREE)
+def test_what_was_mended_stays_on_the_register_of_a_full_disk_until_there_is_room(machine: Machine, free: int) -> None:
+    store = store_of(machine)
+    log = whole_log(store)
+    [(start, end)] = damage(store, machine, 20)
+    store.mend(start, log[start:end])
+    leave(machine, free)
+
+    assert not store.file_mended()
+
+    assert (store.damaged, damaged.load(machine.beside()).damage.ranges) == ([], ((start, end),))
+    machine.disk.capacity_bytes = BOUNDLESS
+    assert store.file_mended()
+    assert damaged.load(machine.beside()).damage.ranges == ()
+
+
+def test_damage_that_there_is_no_room_to_write_down_is_noted_when_there_is_some(machine: Machine) -> None:
+    store = store_of(machine)
+    with pytest.raises(DiskFull):
+        damage_on_a_full_disk(store, machine)
+
+    assert store.damaged == []
+    machine.disk.capacity_bytes = BOUNDLESS
+    store.verify(0, store.end)
+    assert len(store.damaged) == 1
+
+
+def damage_on_a_full_disk(store: Store, machine: Machine) -> None:
+    leave(machine, 0)
+    damage(store, machine, 20)
+
+
+class Filling:
+    """A peer who has served: then others have filled the disk."""
+
+    def __init__(self, peer: RangeServing, machine: Machine) -> None:
+        self._peer = peer
+        self._machine = machine
+
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        async for piece in self._peer.fetch(start, end):
+            yield piece
+        leave(self._machine, 0)
+
+
+def test_a_mender_on_a_full_disk_lives_on_and_mends_and_files_when_there_is_room(machine: Machine) -> None:
+    store = store_of(machine)
+    log, other = whole_log(store), copy_of(store, Machine(random.Random(2)))
+    with contextlib.suppress(DiskFull):
+        damage_on_a_full_disk(store, machine)
+
+    async def peers() -> Sequence[Peer]:
+        return [Peer("a/2", Filling(serving(other), machine))]
+
+    async def story() -> None:
+        lane = InlineLane()
+        mender = Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), peers)
+        mender.suspect(entries(log)[20][0])
+        running = asyncio.create_task(mender.run())
+        for is_noted in (False, True):
+            await asyncio.sleep(10)
+            assert (store.damaged, bool(damaged.load(machine.beside()).damage.ranges)) == ([], is_noted)
+            machine.disk.capacity_bytes = BOUNDLESS
+        await asyncio.sleep(10)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError, DittoError):
+            await running
+
+    SimulatedLoop().run_until_complete(story())
+
+    assert (store.damaged, whole_log(store)) == ([], log)
+    assert damaged.load(machine.beside()).damage.ranges == ()
