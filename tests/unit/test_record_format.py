@@ -1,4 +1,6 @@
+import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -7,7 +9,10 @@ from hypothesis import strategies as st
 from dittomq.commitlog.records.decoding import Unsupported, decode, message_of
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import (
+    CRC_BYTES,
+    MAGIC_2,
     MARK_BYTES,
+    START,
     Host,
     decode_properties,
     mark,
@@ -24,6 +29,7 @@ from dittomq.message import Draft
 
 HOST = Host(bytes((10, 0, 0, 7)), 10911)
 SEGMENT_END = 1 << 30
+
 TEXT = st.text(st.characters(blacklist_characters="\x01\x02 ", blacklist_categories=["Cs"]), min_size=1, max_size=8)
 NAMES = TEXT.filter(lambda name: name not in {"KEYS", "TAGS", "PID", "SEQ", "__CRC32#"})
 
@@ -157,6 +163,39 @@ def test_the_tag_is_found_only_as_a_property_of_its_own(properties: bytes, code:
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"a\0b", b"\xff", b"x" * 256])
 def test_no_topic_leaves_its_folder(name: bytes) -> None:
     assert safe_topic(name) == ""
+
+
+def of_two_byte_length(at: int, long: int) -> bytes:
+    """A sealed record whose topic is too long for a folder."""
+    topic = b"%d" % at * long
+    parts = encode_draft(draft({}, b"b"), 0, 0, 9, HOST)[8:89], len(topic).to_bytes(2, "big"), topic, CRC_BYTES.to_bytes(2, "big")
+    rest = b"".join(parts)
+    return sealed(START.pack(START.size + len(rest) + CRC_BYTES, MAGIC_2) + rest)
+
+
+def of_negative_body_length(at: int, long: int) -> bytes:
+    """A sealed record of lengths that cannot be."""
+    record = bytearray(encode_draft(draft({}, b"%d" % at * long), 0, 0, 9, HOST)[:-CRC_BYTES])
+    record[84:88] = b"\xff" * 4
+    return sealed(bytes(record))
+
+
+def sealed(record: bytes) -> bytes:
+    return record + sealed_crc(zlib.crc32(record))
+
+
+@pytest.mark.parametrize("made", [of_two_byte_length, of_negative_body_length])
+def test_no_memory_stays_taken_by_what_can_be_no_topic(made: Callable[[int, int], bytes]) -> None:
+    scan(made(1, 10_000), 0, SEGMENT_END)
+    tracemalloc.start()
+    try:
+        problems = [scan(made(at, 10_000), 0, SEGMENT_END).problem for at in range(100, 200)]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert all(problems)
+    assert held < 500_000
 
 
 def test_properties_keep_0x01_inside_a_value_and_drop_what_has_none() -> None:

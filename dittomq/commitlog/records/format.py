@@ -62,6 +62,8 @@ _TAGS_NAME = b"TAGS\x01"
 _PID_NAME = b"PID\x01"
 _SEQ_NAME = b"SEQ\x01"
 _REMEMBERED_BYTES = 128
+# A folder's name has no more, nor has a topic whose length stands in one byte.
+_FOLDER_NAME_BYTES = 255
 
 
 class Entry(NamedTuple):
@@ -161,8 +163,10 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
         if data[tail:stop] != b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(view[at:tail]) & CRC_MASK))[::-1]:
             break
         body_end = at + 88 + body_bytes
-        topic_end = body_end + 1 + data[body_end] if 0 <= body_bytes <= size - FIXED_BYTES - CRC_BYTES else stop
-        topic = safe_topic(data[body_end + 1 : topic_end])
+        if not 0 <= body_bytes <= size - FIXED_BYTES - CRC_BYTES:
+            break
+        topic_end = body_end + 1 + data[body_end]
+        topic = _known_topic(data[body_end + 1 : topic_end])
         if topic_end + 2 > tail or not topic or queue < 0 or stop > segment_end - base - MARK_BYTES:
             break
         properties = data[topic_end + 2 : tail]
@@ -340,15 +344,9 @@ def tags_code_of(properties: bytes) -> int:
     return _remembered_code(value) if len(value) <= _REMEMBERED_BYTES else _code_of(value)
 
 
-@lru_cache(maxsize=4_096)
 def safe_topic(name: bytes) -> str:
     """The topic's name, empty when no folder may be called so."""
-    try:
-        topic = name.decode()
-    except UnicodeDecodeError:
-        return ""
-    bad = not topic or topic in {".", ".."} or "/" in topic or "\0" in topic or len(name) > 255
-    return "" if bad else topic
+    return _known_topic(name) if len(name) <= _FOLDER_NAME_BYTES else ""
 
 
 def _entry(record: bytes, position: int) -> Entry | str:
@@ -366,6 +364,17 @@ def _entry(record: bytes, position: int) -> Entry | str:
     keyed = properties if KEY_NAME in properties and record[39] & ROLLED_BACK != ROLLED_BACK else b""
     code, store_ms = tags_code_of(properties), store_ms_of(record)
     return Entry(position, end, topic, queue, queue_offset, code, store_ms, producer_id, sequence, keyed)
+
+
+@lru_cache(maxsize=4_096)
+def _known_topic(name: bytes) -> str:
+    """The same of a name that is not too long for a folder: longer ones are not to be remembered."""
+    try:
+        topic = name.decode()
+    except UnicodeDecodeError:
+        return ""
+    bad = not topic or topic in {".", ".."} or "/" in topic or "\0" in topic
+    return "" if bad else topic
 
 
 @lru_cache(maxsize=4_096)
