@@ -28,7 +28,10 @@ def write_digest(path: Path, digest: StoreDigest) -> None:
 
 def digest_line(digest: StoreDigest, name: str) -> str:
     """What was digested, and what was left out on purpose."""
-    what = f"{digest.kind} store, {name}, {len(digest.segments)} segments, whole records up to {digest.end:,}"
+    what = f"{digest.kind} store, {name}, {len(digest.segments)} segments"
+    unread = sum(bool(each.unreadable) for each in digest.segments)
+    what += f" of which {unread:,} could not be read" if unread else ""
+    what += f", whole records up to {digest.readable_end:,}"
     return f"{what} · ignored on purpose: index files, bytes after end-of-file marks and after the last whole record"
 
 

@@ -3,12 +3,14 @@
 import errno
 import json
 import random
+from itertools import permutations
 from pathlib import Path
 from typing import cast
 
 import pytest
 import xxhash
 
+from dittomq.cli.digests import digest_line
 from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.offline import digest_file
 from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
@@ -82,12 +84,12 @@ def test_a_file_of_before_this_was_counted_is_read() -> None:
 
 
 class ReadOnce:
-    """A door to a disk that gives the bytes of one file once."""
+    """A door to a disk that gives the bytes of one file once, or not at all."""
 
-    def __init__(self, folder: Path, path: str) -> None:
+    def __init__(self, folder: Path, path: str, *, never: bool = False) -> None:
         self._storage = OsStorage(folder)
         self._path = path
-        self.was_read = False
+        self.was_read = never
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
@@ -123,6 +125,48 @@ def test_a_segment_that_the_disk_gave_once_only_is_unreadable_and_no_end_of_the_
 
     assert result.outcome is Outcome.INCOMPLETE, result.headline
     assert "Input/output error" in result.problems[0]
+
+
+@pytest.mark.parametrize("never", [False, True], ids=["at the second look", "at all"])
+@pytest.mark.parametrize(
+    ("ends", "longer"), [(1.5, "B"), (2.2, ""), (2.5, ""), (3.5, "A")], ids=["before it", "in it", "where the other does", "behind it"]
+)
+def test_where_a_log_ends_whose_newest_segment_the_disk_does_not_give_is_not_known(
+    tmp_path: Path, ends: float, longer: str, never: bool
+) -> None:
+    log = SyntheticLog(SEGMENT).fill(random.Random(3), 4_000).data
+    first, second = written(log[: int(ends * SEGMENT)], tmp_path / "a"), written(log[: int(2.5 * SEGMENT)], tmp_path / "b")
+    unread = digest_store(ReadOnce(second, f"commitlog/{2 * SEGMENT:020d}", never=never), "b")  # type: ignore[arg-type]
+
+    for sides in permutations((Side("A", digest(first)), Side("B", unread))):
+        result = compare(*sides)
+
+        told = [line.split(" at least ")[0] for line in result.normal if "holds" in line]
+        assert result.outcome is Outcome.INCOMPLETE, result.headline
+        assert [line for line in result.problems if "where its log ends is not known" in line] == list(result.problems[:1])
+        assert told == ([f"{longer} holds"] if longer else [])
+
+
+def test_a_range_that_both_hold_is_compared_whatever_the_disk_does_not_give_beside_it(tmp_path: Path) -> None:
+    log = SyntheticLog(SEGMENT).fill(random.Random(3), 4_000).data[: int(3.5 * SEGMENT)]
+    first, second = (written(log, tmp_path / name) for name in "ab")
+    asked = Range(0, 10_000)
+    unread = digest_store(ReadOnce(second, f"commitlog/{2 * SEGMENT:020d}", never=True), "b", asked)  # type: ignore[arg-type]
+
+    result = compare(Side("A", digest(first, asked)), Side("B", unread))
+
+    assert result.outcome is Outcome.PASS, result.headline
+
+
+def test_a_segment_made_ahead_that_the_disk_does_not_give_makes_nothing_newer(tmp_path: Path) -> None:
+    log = SyntheticLog(SEGMENT).fill(random.Random(3), 4_000).data[: int(1.5 * SEGMENT)]
+    first, second = (written(log, tmp_path / name) for name in "ab")
+    unread = digest_store(ReadOnce(second, f"commitlog/{2 * SEGMENT:020d}", never=True), "b")  # type: ignore[arg-type]
+
+    result = compare(Side("A", digest(first)), Side("B", unread))
+
+    assert (result.outcome, result.differing, result.normal) == (Outcome.INCOMPLETE, (), ())
+    assert f"3 segments of which 1 could not be read, whole records up to {digest(first).end:,} " in digest_line(unread, "b")
 
 
 def test_a_copy_that_ends_before_a_range_in_the_segment_in_which_it_begins_does_not_differ(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class _Work:
         self._leaf_bytes = first.digest.leaf_bytes
         self._segment_bytes = first.digest.segment_bytes
         self._low = max(first.digest.low, second.digest.low)
-        self._end = min(first.digest.end, second.digest.end)
+        self._end = min(first.digest.readable_end, second.digest.readable_end)
         self.compared_bytes = 0
         self.compared_leaves = 0
         self.differing: list[Range] = []
@@ -126,12 +126,16 @@ class _Work:
         asked = self._first.digest.asked
         for number in sorted(ours.keys() | theirs.keys()):
             start, segment_end = number * self._segment_bytes, (number + 1) * self._segment_bytes
-            if segment_end <= self._low or self._end <= (start if asked is None else max(start, asked.start)):
+            if segment_end <= self._low or (asked is not None and (asked.end <= start or segment_end <= asked.start)):
                 continue
             one, other = ours.get(number), theirs.get(number)
+            unread = [(side, each) for side, each in ((self._first, one), (self._second, other)) if each is not None and each.unreadable]
+            self.problems += [_unread(side, leaves) for side, leaves in unread]
+            if self._end <= (start if asked is None else max(start, asked.start)):
+                continue
             if one is None or other is None:
                 self._missing(self._first if one is None else self._second, number)
-            else:
+            elif not unread:
                 self._segment(one, other)
         self._say_what_is_apart()
         if not self.compared_leaves and not self.problems and max(self._first.digest.end, self._second.digest.end) > self._low:
@@ -147,11 +151,6 @@ class _Work:
         self.normal.append(f"{side.name} has no segment at byte {start:,}, though it has later ones")
 
     def _segment(self, one: SegmentLeaves, other: SegmentLeaves) -> None:
-        for side, leaves in ((self._first, one), (self._second, other)):
-            if leaves.unreadable:
-                self.problems.append(f"{side.name}: bytes {leaves.start:,} to {leaves.end:,} could not be read: {leaves.unreadable}")
-        if one.unreadable or other.unreadable:
-            return
         same_end = one.end == other.end
         whole = min(len(one.leaves), len(other.leaves)) - (0 if same_end else 1)
         for index in range(whole):
@@ -166,6 +165,12 @@ class _Work:
         else:
             self.normal.append(f"{shorter - rest:,} bytes newer than the last stretch that both hold whole, from byte {rest:,} on")
 
+    def _more(self, side: Side) -> tuple[int, bool]:
+        """How many bytes a side holds behind the other one's end; and whether both ends are known, or it may be more."""
+        other = self._second if side is self._first else self._first
+        surely = all(each.digest.readable_end == each.digest.end for each in (self._first, self._second))
+        return side.digest.readable_end - other.digest.end, surely
+
     def _leaf(self, start: int, stop: int, *, equal: bool) -> None:
         end = min(start + self._leaf_bytes, stop)
         self.compared_leaves += 1
@@ -177,13 +182,19 @@ class _Work:
         for side in (self._first, self._second):
             if side.digest.low < self._low:
                 self.normal.append(f"{side.name} holds {self._low - side.digest.low:,} older bytes that the other does not hold")
-            if side.digest.end > self._end:
-                self.normal.append(f"{side.name} holds {side.digest.end - self._end:,} newer bytes")
+            more, surely = self._more(side)
+            if more > 0:
+                self.normal.append(f"{side.name} holds {'' if surely else 'at least '}{more:,} newer bytes")
             for start, end in side.digest.damaged:
                 self.normal.append(f"{side.name} has no readable record in bytes {start:,} to {end:,}")
             if side.digest.damaged_left_out:
                 places = f"{side.digest.damaged_left_out:,} more places behind byte {side.digest.damaged[-1].end:,}"
                 self.normal.append(f"{side.name} has no readable record in {places}, which its digest file only counts")
+
+
+def _unread(side: Side, leaves: SegmentLeaves) -> str:
+    told = f"{side.name}: bytes {leaves.start:,} to {leaves.end:,} could not be read: {leaves.unreadable}"
+    return f"{told}; where its log ends is not known" if leaves.end == side.digest.end else told
 
 
 def _records(first: Side, second: Side, differing: tuple[Range, ...]) -> Iterator[DifferentRecord]:

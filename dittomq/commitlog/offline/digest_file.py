@@ -80,8 +80,9 @@ class RecordDigest:
 
 @dataclass(frozen=True, slots=True)
 class StoreDigest:
-    """What one store holds. `end` is one past its last whole record; `asked` None: the whole store, in leaves of 1 MiB.
+    """What one store holds. `end` is one past its last whole record, or past a newest segment that could not be read.
 
+    `asked` None: the whole store, in leaves of 1 MiB.
     `damaged_left_out`: so many stretches behind those of `damaged` hold no record either. Leaves cover all of them.
     """
 
@@ -95,6 +96,16 @@ class StoreDigest:
     damaged: tuple[Range, ...]
     records: tuple[RecordDigest, ...]
     damaged_left_out: int = 0
+
+    @property
+    def readable_end(self) -> int:
+        """Up to where it is known what the store holds: less than `end` when its newest segment could not be read."""
+        if not self.segments or not self.segments[-1].unreadable:
+            return self.end
+        last = next((each for each in reversed(self.segments) if not each.unreadable), None)
+        if last is None:
+            return self.low
+        return last.end + -last.end % self.segment_bytes if last.closed else last.end
 
 
 Progress = Callable[[int, int], None]
@@ -194,6 +205,7 @@ class _Reading:
         self._asked = asked
         self._leaf_bytes = LEAF_BYTES if asked is None else FINE_LEAF_BYTES
         self._open: tuple[int, _Content] | None = None
+        self._unread: list[SegmentLeaves] = []  # behind the open one, which they may close or not
         self._segments: list[SegmentLeaves] = []
         self._damaged: list[Range] = []
         self._damaged_left_out = 0
@@ -206,9 +218,7 @@ class _Reading:
             with closing(self._storage.open(segment.path_of(start), readonly=True)) as file:
                 content = _content(file, start, start + self._segment_bytes, self._asked)
         except OSError as error:
-            self._close(closed=True)
-            self._segments.append(SegmentLeaves(start, start + self._segment_bytes, closed=True, leaves=(), unreadable=str(error)))
-            self._end = start + self._segment_bytes
+            self._unread.append(SegmentLeaves(start, start + self._segment_bytes, closed=True, leaves=(), unreadable=str(error)))
             return
         if content.tail or content.closed:
             self._close(closed=True)
@@ -231,10 +241,14 @@ class _Reading:
         )
 
     def _close(self, *, closed: bool) -> None:
-        if self._open is None:
-            return
-        start, content = self._open
-        self._open = None
+        if self._open is not None:
+            self._digest(*self._open, closed=closed)
+        if self._unread:
+            self._segments += self._unread
+            self._end = self._unread[-1].end
+        self._open, self._unread = None, []
+
+    def _digest(self, start: int, content: _Content, *, closed: bool) -> None:
         try:
             with closing(self._storage.open(segment.path_of(start), readonly=True)) as file:
                 end, damaged_count = self._extent(file, start, content, closed=closed)
