@@ -14,7 +14,8 @@ from dittomq.cli.digests import digest_line
 from dittomq.commitlog.disk.storage import File, OsStorage
 from dittomq.commitlog.offline import digest_file
 from dittomq.commitlog.offline.compare import Comparison, Outcome, Side, compare
-from dittomq.commitlog.offline.digest_file import Range, StoreDigest, digest_store, from_bytes, to_bytes
+from dittomq.commitlog.offline.digest_bytes import from_bytes, to_bytes
+from dittomq.commitlog.offline.digest_file import Range, StoreDigest, digest_store
 from dittomq.commitlog.records.format import mark
 from tests.store.test_digest_files import SEGMENT, compared, damage, digest, written
 from tests.support.foreign_records import foreign_record
@@ -74,7 +75,7 @@ def test_what_is_not_named_is_said_and_compared_all_the_same(tmp_path: Path) -> 
 
 
 def test_a_file_of_before_this_was_counted_is_read() -> None:
-    made = StoreDigest("dittomq", SEGMENT, 0, 0, 1 << 20, None, (), (Range(3, 5),), ())
+    made = StoreDigest("dittomq", SEGMENT, 0, 9, 1 << 20, None, (), (Range(3, 5),), ())
 
     body = json.loads(to_bytes(made))
     del body["damaged_left_out"], body["check"]
@@ -84,12 +85,13 @@ def test_a_file_of_before_this_was_counted_is_read() -> None:
 
 
 class ReadOnce:
-    """A door to a disk that gives the bytes of one file once, or not at all."""
+    """A door to a disk that gives the bytes of one file once, or not at all, or `reads_left` times."""
 
     def __init__(self, folder: Path, path: str, *, never: bool = False) -> None:
         self._storage = OsStorage(folder)
         self._path = path
         self.was_read = never
+        self.reads_left = 0
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
@@ -109,7 +111,8 @@ class FileReadOnce:
         return getattr(self._file, name)
 
     def pread(self, length: int, offset: int) -> bytes:
-        if not self._may:
+        self._door.reads_left -= 1
+        if not self._may and self._door.reads_left < 0:
             raise OSError(errno.EIO, "Input/output error")
         self._door.was_read = True
         return self._file.pread(length, offset)
@@ -167,6 +170,22 @@ def test_a_segment_made_ahead_that_the_disk_does_not_give_makes_nothing_newer(tm
 
     assert (result.outcome, result.differing, result.normal) == (Outcome.INCOMPLETE, (), ())
     assert f"3 segments of which 1 could not be read, whole records up to {digest(first).end:,} " in digest_line(unread, "b")
+
+
+def test_a_segment_that_the_disk_ceases_to_give_is_named_once(tmp_path: Path) -> None:
+    log = SyntheticLog(SEGMENT).fill(random.Random(3), 1_500)
+    store = written(log.data, tmp_path / "a")
+    asked = Range(log.records[300].start, log.records[310].end)
+    unread = []
+
+    for reads in range(30):
+        door = ReadOnce(store, f"commitlog/{0:020d}", never=True)
+        door.reads_left = reads
+        made = digest_store(door, "a", asked)  # type: ignore[arg-type]
+        assert from_bytes(to_bytes(made), "a.dmd") == made
+        unread.append([each.start for each in made.segments if each.unreadable])
+
+    assert ([0] in unread, unread[-1]) == (True, [])
 
 
 def test_a_copy_that_ends_before_a_range_in_the_segment_in_which_it_begins_does_not_differ(tmp_path: Path) -> None:

@@ -4,15 +4,11 @@ Left out on purpose, because copies may differ in it: what follows an end-of-fil
 With a range, leaves of 4 KiB and every record in it by name and digest; still no payload.
 """
 
-import base64
-import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import xxhash
+from typing import NamedTuple
 
 from dittomq.commitlog.disk import segment
 from dittomq.commitlog.disk.storage import File, Storage
@@ -21,8 +17,8 @@ from dittomq.commitlog.records.digest import leaf_digest
 from dittomq.commitlog.records.format import MARK_BYTES
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
 from dittomq.commitlog.state import identity
-from dittomq.copies import DIGEST_BYTES, LEAF_BYTES
-from dittomq.errors import InvalidField, StartError
+from dittomq.copies import LEAF_BYTES
+from dittomq.errors import InvalidField, StartError, UnreadableStore
 
 VERSION = 1
 FINE_LEAF_BYTES = 4 * 1024
@@ -116,6 +112,10 @@ def digest_store(storage: Storage, name: str, asked: Range | None = None, progre
     """Digest a store that may be in use; `name` is what a person calls it. Raises UnreadableStore, InvalidField."""
     identity.refuse_newer(storage, name)
     starts, segment_bytes = segments_of(storage, name)
+    shifted = next((start for start in starts if start % segment_bytes), None)
+    if shifted is not None:  # the other store's would have other borders
+        change = f"does not begin at a multiple of its size ({segment_bytes:,} bytes); give it its own name or its whole size"
+        raise UnreadableStore(name, f"{segment.path_of(shifted)} {change}")
     if asked is not None and not 0 < asked.end - asked.start <= MAX_FINE_RANGE_BYTES:
         raise InvalidField("--bytes", f"takes 1 to {MAX_FINE_RANGE_BYTES:,} bytes, not {asked.end - asked.start:,}")
     reading = _Reading(storage, segment_bytes, asked)
@@ -124,55 +124,6 @@ def digest_store(storage: Storage, name: str, asked: Range | None = None, progre
         if progress is not None:
             progress(done * segment_bytes, len(starts) * segment_bytes)
     return reading.result("dittomq" if storage.exists("dittomq") else "RocketMQ", starts[0])
-
-
-def to_bytes(digest: StoreDigest) -> bytes:
-    """The file: JSON with a checksum of its own, so that a damaged file is never taken for a damaged store."""
-    body: dict[str, Any] = {
-        "dittomq_digest": VERSION,
-        "kind": digest.kind,
-        "segment_bytes": digest.segment_bytes,
-        "low": digest.low,
-        "end": digest.end,
-        "leaf_bytes": digest.leaf_bytes,
-        "asked": digest.asked,
-        "segments": [
-            [each.start, each.end, each.closed, base64.b64encode(b"".join(each.leaves)).decode(), each.unreadable]
-            for each in digest.segments
-        ],
-        "damaged": digest.damaged,
-        "damaged_left_out": digest.damaged_left_out,
-        "records": [
-            [each.start, each.end, each.topic, each.queue, each.queue_offset, each.keys, each.store_ms, each.digest, each.problem]
-            for each in digest.records
-        ],
-    }
-    return json.dumps({**body, "check": _check(body)}).encode() + b"\n"
-
-
-def from_bytes(data: bytes, name: str) -> StoreDigest:
-    """Read a digest file; raises NotADigestFile."""
-    try:
-        body = json.loads(data)
-        check = body.pop("check")
-        if body["dittomq_digest"] != VERSION:
-            raise NotADigestFile(name, f"it has version {body['dittomq_digest']}, this program reads {VERSION}")
-        if check != _check(body):
-            raise NotADigestFile(name, "it is damaged itself")
-        return StoreDigest(
-            kind=body["kind"],
-            segment_bytes=body["segment_bytes"],
-            low=body["low"],
-            end=body["end"],
-            leaf_bytes=body["leaf_bytes"],
-            asked=Range(*body["asked"]) if body["asked"] else None,
-            segments=tuple(SegmentLeaves(start, end, closed, _split(leaves), why) for start, end, closed, leaves, why in body["segments"]),
-            damaged=tuple(Range(*pair) for pair in body["damaged"]),
-            records=tuple(_record(*row) for row in body["records"]),
-            damaged_left_out=body.get("damaged_left_out", 0),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotADigestFile(name, "it does not hold what such a file holds") from error
 
 
 class _Newest(NamedTuple):
@@ -254,14 +205,15 @@ class _Reading:
                 end, damaged_count = self._extent(file, start, content, closed=closed)
                 first = start if self._asked is None else _aligned(max(start, self._asked.start), start, self._leaf_bytes)
                 stop = end if self._asked is None else min(end, self._asked.end)
-                if first < stop:
-                    leaves = tuple(leaf_digest(piece) for piece in _pieces(file, first - start, stop - start, self._leaf_bytes))
-                    self._segments.append(SegmentLeaves(first, stop, (closed or content.closed) and stop == end, leaves))
-                self._records += [_named(file, start, self._segment_bytes, span) for span in content.asked if span.end <= end]
+                leaves = tuple(leaf_digest(piece) for piece in _pieces(file, first - start, stop - start, self._leaf_bytes))
+                records = [_named(file, start, self._segment_bytes, span) for span in content.asked if span.end <= end]
         except OSError as error:
             self._segments.append(SegmentLeaves(start, start + self._segment_bytes, closed=closed, leaves=(), unreadable=str(error)))
             self._end = start + self._segment_bytes
             return
+        if leaves:
+            self._segments.append(SegmentLeaves(first, stop, (closed or content.closed) and stop == end, leaves))
+        self._records += records
         named = content.damaged[: min(damaged_count, MAX_DAMAGED - len(self._damaged))]
         self._damaged += named
         self._damaged_left_out += damaged_count - len(named)
@@ -348,17 +300,3 @@ def _named(file: File, start: int, segment_bytes: int, span: Span) -> RecordDige
 
 def _aligned(at: int, segment_start: int, leaf_bytes: int) -> int:
     return at - (at - segment_start) % leaf_bytes
-
-
-def _split(text: str) -> tuple[bytes, ...]:
-    joined = base64.b64decode(text, validate=True)
-    return tuple(joined[at : at + DIGEST_BYTES] for at in range(0, len(joined), DIGEST_BYTES))
-
-
-def _record(*row: Any) -> RecordDigest:
-    start, end, topic, queue, queue_offset, keys, *rest = row
-    return RecordDigest(start, end, topic, queue, queue_offset, tuple(keys), *rest)
-
-
-def _check(body: dict[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
