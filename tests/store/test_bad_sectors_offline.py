@@ -2,6 +2,7 @@
 
 import os
 import random
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dittomq.commitlog.queues import leftovers
 from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.records.encoding import encode
 from dittomq.commitlog.records.foreign import INNER_BATCH
+from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.records.walk import Sort
 from dittomq.commitlog.store import Frame, Store
 from tests.store.test_bad_sectors import BadSectors
@@ -123,6 +125,41 @@ def test_units_of_which_a_disk_gives_a_part_only_name_no_other_place(page: int, 
     assert report.counts == {Kind.UNIT_MISSING: len(touched)}
     assert [each.queue_offset for each in report.findings] == touched
     assert (report.records, report.undispatched) == (1_400, 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "first", "last"),
+    [
+        (range(PAGE, PAGE + 1), 204, 409),
+        (range(PAGE, 3 * PAGE), 204, 614),
+        (range(PAGE), 1, 204),
+        (range(29_000, 29_020), 1_433, 1_499),
+    ],
+    ids=["a page", "two pages", "the page of the last unit too", "the end"],
+)
+@pytest.mark.parametrize("written", [False, True], ids=["zeros there", "a unit there"])
+def test_units_behind_a_queues_end_that_a_disk_does_not_give_are_named(bad: range, first: int, last: int, written: bool) -> None:
+    machine = Machine(random.Random(1), replace(OPTIONS, queue_file_units=1_500))
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(b"one")], 1)
+    store.sync()
+    store.dispatch(store.end)
+    store.persist_watermark(store.end, store.end, ())
+    store.close(clean=False)
+    with closing(machine.beside().open(f"{QUEUE}/{0:020d}")) as file:
+        file.pwrite(bytes(30_000 - 20), 20)
+        if written:
+            file.pwrite(UNIT.pack(1, 100, 0), max(20, bad.start // 20 * 20 + 20))
+
+    report = verify(seen(machine, bad, f"{QUEUE}/{0:020d}"))
+
+    named = [each for each in report.findings if each.kind is Kind.UNIT_UNREADABLE]
+    assert [(each.topic, each.queue, each.queue_offset) for each in named] == [("orders", 0, first)]
+    assert f"units {first:,} to {last:,} " in named[0].problem
+    assert "Input/output error" in named[0].problem
+    assert set(report.counts) == {Kind.UNIT_UNREADABLE, *([Kind.UNIT_MISSING] if bad.start == 0 else [])}
+    assert not report.whole
 
 
 def test_a_batch_whose_count_is_no_number_is_named() -> None:

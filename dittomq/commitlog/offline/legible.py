@@ -34,8 +34,9 @@ class LegibleFile:
 
     def problem(self, start: int, end: int) -> str:
         """Why the disk did not give all of these bytes when they were read; empty when it did."""
-        touched = (reason for page, reason in self._reasons.items() if page * _PAGE_BYTES < end and start < (page + 1) * _PAGE_BYTES)
-        return next(touched, "")
+        pages, bad = range(start // _PAGE_BYTES, -(-end // _PAGE_BYTES)), self._reasons
+        touched = filter(bad.__contains__, pages) if len(pages) < len(bad) else filter(pages.__contains__, bad)
+        return next((bad[page] for page in touched), "")
 
     @property
     def end_of_damage(self) -> int:

@@ -50,8 +50,11 @@ class QueueFiles:
         """Every queue that has a folder of a name that a topic may have."""
         return [key for key in keys_on_disk(self._storage) if safe_topic(key[0].encode(errors="surrogateescape"))]
 
-    def behind(self, key: QueueKey, offset: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """Every unit from a message on that is not empty, however far behind, with its offset; holes are passed over."""
+    def behind(self, key: QueueKey, offset: int) -> Iterator[tuple[int, tuple[int, int, int] | str]]:
+        """Every unit from a message on that is not empty, however far behind, with its offset; holes are passed over.
+
+        A reason stands for each that the disk does not give.
+        """
         size = self._size(key)
         folder = folder_of(*key)
         for name in files_in(self._storage, folder) if size else []:
@@ -95,14 +98,17 @@ class QueueFiles:
         return found
 
 
-def _set_units(file: File, legible: LegibleFile, at: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Units of a file from byte `at` on, where a unit begins, that name a message, with their numbers in it."""
+def _set_units(file: File, legible: LegibleFile, at: int) -> Iterator[tuple[int, tuple[int, int, int] | str]]:
+    """Units of a file from byte `at` on, where a unit begins, that name a message or cannot be read, with their numbers in it."""
     size = file.size() // UNIT_BYTES * UNIT_BYTES
     while (at := file.data_from(at) // UNIT_BYTES * UNIT_BYTES) < size:
         block = legible.pread(min(_SCANNED_UNITS * UNIT_BYTES, size - at), at)
         if len(block) < UNIT_BYTES:
             return  # the file was made shorter meanwhile
         block = block[: len(block) // UNIT_BYTES * UNIT_BYTES]
-        units = enumerate(UNIT.iter_unpack(block), at // UNIT_BYTES) if any(block) else ()
-        yield from ((number, unit) for number, unit in units if unit[1] > 0 and unit[1] != BLANK_UNIT_BYTES)
+        unread = bool(legible.problem(at, at + len(block)))
+        for number, unit in enumerate(UNIT.iter_unpack(block), at // UNIT_BYTES) if unread or any(block) else ():
+            problem = legible.problem(number * UNIT_BYTES, (number + 1) * UNIT_BYTES) if unread else ""
+            if problem or (unit[1] > 0 and unit[1] != BLANK_UNIT_BYTES):
+                yield number, problem or unit
         at += len(block)

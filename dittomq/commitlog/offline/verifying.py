@@ -34,7 +34,7 @@ _MAGIC = re.compile("magic [0-9a-f]{8}")
 
 
 class Kind(StrEnum):
-    """What can be wrong. Only the last three are about what is derived from the log."""
+    """What can be wrong. Only the last four are about what is derived from the log."""
 
     DAMAGED = "damaged"
     UNSUPPORTED = "unsupported"
@@ -43,6 +43,7 @@ class Kind(StrEnum):
     UNIT_DIFFERS = "unit differs"
     UNIT_MISSING = "unit missing"
     UNIT_SURPLUS = "unit surplus"
+    UNIT_UNREADABLE = "unit unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,17 +288,28 @@ class _Queues:
             self._find_surplus(key)
 
     def _find_surplus(self, key: QueueKey) -> None:
-        """Note the first unit behind the queue's last message in the log, however far behind, that names none."""
+        """Note the first unit behind the queue's last message in the log, however far behind, that names none.
+
+        And before it those that cannot be read, which may name one.
+        """
         seen, rightly = self._seen.get(key), 0
+        unread: list[tuple[int, int, str]] = []
         for offset, unit in self._units.behind(key, 0 if seen is None else seen.next):
+            if isinstance(unit, str):
+                first = unread.pop()[0] if unread and unread[-1][1] == offset else offset
+                unread.append((first, offset + 1, unit))
+                continue
             position = unit[0]
             if (seen is None and position < self._store.starts[0]) or (rightly == _LOOKED_AT and position >= self._report.end):
                 continue  # it went with the log's beginning; or a broker that runs writes faster than this can look
             if not self._is_right(key, offset, unit):
                 problem = f"the queue has a message {offset:,} at {position:,}, which the log does not have"
                 self._report.note(Finding(Kind.UNIT_SURPLUS, position, *key, offset, problem))
-                return
+                break
             rightly += 1
+        for first, stop, reason in unread:
+            problem = f"units {first:,} to {stop - 1:,} behind the queue's end cannot be read: {reason}"
+            self._report.note(Finding(Kind.UNIT_UNREADABLE, self._report.end, *key, first, problem))
 
     def _begin_anew(self, key: QueueKey, seen: _Seen) -> None:
         """RocketMQ has made the topic again: its queue holds what comes now, and a minimum spoke of what came before."""
