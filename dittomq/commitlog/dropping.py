@@ -38,11 +38,13 @@ class Dropped:
     """Nothing below `min_offset` is held; queues begin at `lows`, those that are not named at 0.
 
     `noted`: `lows` know what somebody else dropped below it. Should such segments come back, they are no rest of a drop of ours.
+    `unsure` are lows of queues of which the log may hold messages: then they begin with the first. A start that ends leaves none.
     """
 
     min_offset: int = 0
     lows: Mapping[QueueKey, int] = field(default_factory=dict)
     noted: int = 0
+    unsure: Mapping[QueueKey, int] = field(default_factory=dict)
 
 
 def load(storage: Storage) -> Dropped:
@@ -50,14 +52,15 @@ def load(storage: Storage) -> Dropped:
     value = side_file.load_json(storage, _NAME, _KIND)
     if value is None:
         return Dropped()
-    lows = {(topic, queue): low for topic, queue, low in value["queues"]}
-    return Dropped(value["min_offset"], lows, value.get("noted", 0))
+    lows, unsure = ({(topic, queue): low for topic, queue, low in rows} for rows in (value["queues"], value.get("unsure", ())))
+    return Dropped(value["min_offset"], lows, value.get("noted", 0), unsure)
 
 
 def save(storage: Storage, dropped: Dropped) -> None:
     """Durably say that the log begins there."""
-    rows = [[topic, queue, low] for (topic, queue), low in dropped.lows.items()]
-    side_file.save_json(storage, _NAME, _KIND, {"min_offset": dropped.min_offset, "queues": rows, "noted": dropped.noted})
+    rows, unsure = ([[*key, low] for key, low in lows.items()] for lows in (dropped.lows, dropped.unsure))
+    value = {"min_offset": dropped.min_offset, "queues": rows, "noted": dropped.noted}
+    side_file.save_json(storage, _NAME, _KIND, {**value, "unsure": unsure} if unsure else value)
 
 
 def lows_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:

@@ -5,6 +5,7 @@ a whole record ends the log; what follows it goes to a side file. May be killed 
 """
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint, key_index, leftovers, producers, surplus
-from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap
+from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap, QueueKey
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
@@ -88,6 +89,21 @@ class _Known(NamedTuple):
     leap: Leap
 
 
+class _Unsure:
+    """A queue that begins at `low` if the log, which is read from here on, holds no message of it."""
+
+    def __init__(self, queue: Queue, low: int) -> None:
+        self.queue = queue
+        self.low = low
+        self._next = queue.next
+        self._is_held = queue.min < queue.max  # by the checkpoint: then its newest message lies in the log
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it was found."""
+        return not self._is_held and self.queue.next == self._next and self.queue.anew_at < 0
+
+
 def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     """Read what is there; changes only what is derived, and the lineage when someone else wrote behind our last stop.
 
@@ -113,7 +129,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=log.min_offset > 0)
     for (topic, queue), (low, high) in (held.ranges if held else {}).items():
         index.queues[topic, queue] = Queue(topic, queue, low, high)
-    _begin_queues(layout, index, log.min_offset, notes)
+    told_in_part = _begin_queues(layout, index, log.min_offset, notes)
     if held is None or keys is None:
         checkpoint.remove(layout.storage)
         surplus.clear(layout.storage, {}, layout.queue_file_units)
@@ -122,6 +138,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     elif power_lost:
         surplus.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
     index.leap(held.leap)
+    unsure = [_Unsure(index.queue(*key), low) for key, low in told_in_part.items()]
     derived = Derived(index, table, Dispatch(log, visits.seals, index, keys, max(held.end, log.min_offset)), held.store_ms)
     found = Recovered(log, derived, mark, visits.seals, register, notes)
     readable = min(flushed, mark.confirmed) if _minimums_hold(layout.storage, index) else 0
@@ -130,6 +147,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     except NotRead as problem:
         raise UnreadableStore(layout.name, f"{problem}; go back to RocketMQ with it") from problem
     log.set_end(end, unsynced_from=flushed)
+    _begin_unsure(layout, index, unsure, notes)
     anew.apply_minimums(layout.storage, index, end)
     return found
 
@@ -212,7 +230,7 @@ def _load_checkpoint(layout: Layout, notes: list[str]) -> Checkpoint | None:
     return held
 
 
-def _ends_as_told(layout: Layout, held: Checkpoint, key: checkpoint.QueueKey) -> bool:
+def _ends_as_told(layout: Layout, held: Checkpoint, key: QueueKey) -> bool:
     """Whether the last unit that the checkpoint vouches for is there."""
     last = held.ranges[key][1] - 1
     path = path_of(folder_of(*key), last, held.file_units)
@@ -268,10 +286,11 @@ def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
-def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str]) -> None:
+def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str]) -> Mapping[QueueKey, int]:
     """Let the queues begin where the log does, which may be behind what we dropped: RocketMQ drops segments too.
 
-    Then what only queue files tell, where a queue without messages goes on, is durable before any of them goes.
+    Then what only queue files tell, where a queue without messages goes on, is durable before any of them goes. Returns what they do
+    not tell for certain, because the disk does not give all of them: see `dropping.Dropped.unsure`.
     """
     dropped = dropping.load(layout.storage)
     doomed = dropping.hide(index, dropped.lows)
@@ -279,11 +298,29 @@ def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str
     if before < begin:
         notes.append(f"the log began at byte {before:,} and begins at {begin:,} now: RocketMQ dropped what was between, or it is lost")
         lows = dropping.lows_at(index, begin)
-        for key, low in leftovers.emptied(layout.storage, begin).items():
+        left = leftovers.emptied(layout.storage, layout.name, begin)
+        for key, low in left.lows.items():
             lows[key] = max(low, lows.get(key, 0))
-        dropping.save(layout.storage, replace(dropped, lows={**dropped.lows, **lows}, noted=begin))
+        dropped = replace(dropped, lows={**dropped.lows, **lows}, noted=begin, unsure={**dropped.unsure, **left.unsure})
+        dropping.save(layout.storage, dropped)
         doomed += dropping.hide(index, lows)
     dropping.unlink(layout.storage, layout.files, doomed)
+    return dropped.unsure
+
+
+def _begin_unsure(layout: Layout, index: QueueIndex, queues: Sequence[_Unsure], notes: list[str]) -> None:
+    """Durably let those of which the log, read whole by now, holds no message go on behind all offsets that they can have given."""
+    if not queues:
+        return
+    empty = [each for each in queues if each.is_empty]
+    for each in empty:
+        folder, low = each.queue.folder, each.low
+        notes.append(f"{folder}/ cannot be read to its end, and the log holds no message of that queue: it goes on at offset {low:,}")
+    dropped = dropping.load(layout.storage)
+    keys = {(each.queue.topic, each.queue.queue): each.low for each in empty}
+    lows = {key: max(low, dropped.lows.get(key, 0)) for key, low in keys.items()}
+    dropping.save(layout.storage, replace(dropped, lows={**dropped.lows, **lows}, unsure={}))
+    dropping.unlink(layout.storage, layout.files, dropping.hide(index, lows))
 
 
 def _lost(flushed: int, stop: int) -> str:

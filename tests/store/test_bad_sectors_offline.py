@@ -209,4 +209,4 @@ def test_a_strangers_file_in_a_queues_folder_is_left_alone(tmp_path: Path, stray
 def test_a_topics_folder_whose_name_is_no_utf_8_is_passed_over(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/consumequeue/t\xff/0")).mkdir(parents=True)
 
-    assert leftovers.emptied(OsStorage(tmp_path), 1_000) == {}
+    assert leftovers.emptied(OsStorage(tmp_path), "here", 1_000) == ({}, {})

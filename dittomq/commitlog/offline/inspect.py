@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dittomq.commitlog import swap
+from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import File, Storage
-from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.offline.proving import Prover, Run
 from dittomq.commitlog.offline.segments import segments_of
 from dittomq.commitlog.records.decoding import Record, decode

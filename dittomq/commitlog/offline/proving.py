@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.offline.expecting import Expected, said_to_touch, tiles
-from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.records.columns import Columns, Numbers, Truths, body_crcs_hold, both_crcs_hold, columns_of, follow
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, span_at

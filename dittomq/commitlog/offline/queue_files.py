@@ -4,10 +4,10 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import name_of
 from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.inspect import StoreOnDisk
-from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic

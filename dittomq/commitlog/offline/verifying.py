@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
+from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.offline.agreeing import LOWEST_HASH, Names, agree, samples
 from dittomq.commitlog.offline.expecting import NO_QUEUE, Expected, Units
 from dittomq.commitlog.offline.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces
-from dittomq.commitlog.offline.legible import LegibleFile
 from dittomq.commitlog.offline.proving import Prover, Run
 from dittomq.commitlog.offline.queue_files import QueueFiles
 from dittomq.commitlog.queues import checkpoint

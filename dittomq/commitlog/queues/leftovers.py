@@ -4,20 +4,47 @@ RocketMQ keeps the newest file of a queue when it drops all its messages.
 """
 
 import contextlib
+from typing import NamedTuple
 
+from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
+from dittomq.errors import UnreadableStore
 
 
-def emptied(storage: Storage, begin: int) -> dict[QueueKey, int]:
-    """Of each queue whose newest message lay below `begin`, the offset that its next one gets. Looks only."""
-    found = {}
+class Emptied(NamedTuple):
+    """Queues whose newest message lay below the log's beginning, with the offset that their next one gets.
+
+    `unsure` are queues of which that cannot be read: if the log holds no message of one, all that it had were below that offset.
+    """
+
+    lows: dict[QueueKey, int]
+    unsure: dict[QueueKey, int]
+
+
+class _Filled(NamedTuple):
+    """Units [0, `surely`) are written, the last of them is `last`; those from `at_most` on are not. Of a file, or of a queue."""
+
+    surely: int = 0
+    last: bytes = bytes(UNIT_BYTES)
+    at_most: int = 0
+
+
+def emptied(storage: Storage, store: str, begin: int) -> Emptied:
+    """What the queue files of `store` tell where its log begins at byte `begin`. Looks only. Raises UnreadableStore."""
+    found = Emptied({}, {})
     for key in filter(_is_named_safely, keys_on_disk(storage)):
-        newest = _newest(storage, folder_of(*key))
-        if newest is not None and newest[1] < begin:
-            found[key] = newest[0] + 1
+        filled = _filled(storage, store, folder_of(*key))
+        position, size, _ = UNIT.unpack(filled.last)
+        is_message = size not in {0, BLANK_UNIT_BYTES}
+        if is_message and position >= begin:
+            continue
+        if filled.surely < filled.at_most:
+            found.unsure[key] = filled.at_most
+        elif is_message:
+            found.lows[key] = filled.surely
     return found
 
 
@@ -25,22 +52,53 @@ def _is_named_safely(key: QueueKey) -> bool:
     return bool(safe_topic(key[0].encode(errors="surrogateescape")))
 
 
-def _newest(storage: Storage, folder: str) -> tuple[int, int] | None:
-    """Offset of the newest message in the queue's files, and its position; None when there is none."""
+def _filled(storage: Storage, store: str, folder: str) -> _Filled:
+    """Of a queue, by its newest files."""
+    at_most = 0
     for name in reversed(files_in(storage, folder)):
-        with contextlib.closing(storage.open(f"{folder}/{name}", readonly=True)) as file:
-            filled = _filled(file)
-            if filled:
-                position, size, _ = UNIT.unpack(file.pread(UNIT_BYTES, (filled - 1) * UNIT_BYTES))
-                return None if size == BLANK_UNIT_BYTES else (int(name) // UNIT_BYTES + filled - 1, position)
-    return None
+        first = int(name) // UNIT_BYTES
+        with contextlib.closing(_opened(storage, store, f"{folder}/{name}")) as file:
+            try:
+                filled = _filled_in(file)
+            except OSError:
+                filled = _legibly_filled_in(file)
+        if filled.at_most and not at_most:
+            at_most = first + filled.at_most
+        if filled.surely:
+            return _Filled(first + filled.surely, filled.last, at_most)
+    return _Filled(at_most=at_most)
 
 
-def _filled(file: File) -> int:
+def _opened(storage: Storage, store: str, path: str) -> File:
+    try:
+        return storage.open(path, readonly=True)
+    except OSError as error:
+        why = f"{path} cannot be opened ({error.strerror or error}), and where its queue goes on may stand nowhere else"
+        raise UnreadableStore(store, f"{why}; bring it back, or empty the data_dir to copy all from the group") from error
+
+
+def _filled_in(file: File) -> _Filled:
     """Units up to the first that is not written; they are written in their order."""
-    low, high = 0, file.size() // UNIT_BYTES
+    low, high, last = 0, file.size() // UNIT_BYTES, bytes(UNIT_BYTES)
     while low < high:
         middle = (low + high) // 2
-        _, size, _ = UNIT.unpack(file.pread(UNIT_BYTES, middle * UNIT_BYTES))
-        low, high = (middle + 1, high) if size > 0 else (low, middle)
-    return low
+        unit = file.pread(UNIT_BYTES, middle * UNIT_BYTES)
+        _, size, _ = UNIT.unpack(unit)
+        low, high, last = (middle + 1, high, unit) if size > 0 else (low, middle, last)
+    return _Filled(low, last, low)
+
+
+def _legibly_filled_in(file: File) -> _Filled:
+    """The same as far as the disk gives the file: those that it does not give may be written, up to the first that is not."""
+    legible, stop = LegibleFile(file), file.size() // UNIT_BYTES
+    data = legible.pread(stop * UNIT_BYTES, 0)
+    surely = 0
+    for at in range(stop):
+        _, size, _ = UNIT.unpack_from(data, at * UNIT_BYTES)
+        if legible.problem(at * UNIT_BYTES, (at + 1) * UNIT_BYTES):
+            continue
+        if size <= 0:
+            stop = at
+            break
+        surely = at + 1
+    return _Filled(surely, data[(surely - 1) * UNIT_BYTES : surely * UNIT_BYTES] if surely else bytes(UNIT_BYTES), stop)
