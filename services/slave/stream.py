@@ -112,6 +112,7 @@ class MasterStream:
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
+        self._ended = False
 
     def told_of(self, opening: Opening) -> None:
         """Nameservers know of this epoch."""
@@ -132,11 +133,18 @@ class MasterStream:
                 tasks.create_task(self._digest_asked(), name="digest")
         except* DittoError as problems:
             ended = first_of(problems)
+        finally:
+            self._ended = True
         if ended is not None:
             raise ended
 
     def _moved(self) -> None:
-        """What is received is worth an ack of its own only when its sync takes long: the ack of the sync says it too."""
+        """What is received is worth an ack of its own only when its sync takes long: the ack of the sync says it too.
+
+        A write that was under way when the stream ended goes on, and what it wrote to may be gone: nobody hears of it.
+        """
+        if self._ended:
+            return
         if self._late is not None:
             self._late.cancel()
         if self._parts.log.sync_is_under_way:

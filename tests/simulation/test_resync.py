@@ -270,3 +270,19 @@ def test_a_slave_that_copies_anew_stands_with_its_copy_and_is_not_promoted_with_
         await copied(group)
 
     play(world, story)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.0005, 0.001])
+def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_gone(world: World, late_s: float) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        async with asyncio.timeout(60):
+            while not told(world, "log_begins"):  # noqa: ASYNC110  # nobody tells when a log line is written
+                await asyncio.sleep(0.0001)
+        await asyncio.sleep(late_s)
+        world.nodes["a0"].crash(Power.KILL)
+        await asyncio.sleep(1)
+
+        assert told(world, "copy_given_up")
+
+    play(world, story)
