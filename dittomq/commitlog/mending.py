@@ -166,7 +166,7 @@ class Mending(ABC):
         Returns up to where that was done: those that end inside a page which the disk neither gives nor takes in parts are left, and what
         else such a page hides is noted. The caller knows that whoever gave them holds this very log. The range stays on the register until
         `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not begin a range or reach beyond it,
-        and DiskFull before anything is changed: what fills a hole takes room.
+        and DiskFull before anything is changed: what fills a hole takes room as an append does.
         """
         log, end = self._log, start + len(data)
         entries = self._check(start, data)
@@ -175,7 +175,7 @@ class Mending(ABC):
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
             with self._gate.looking():
-                self.check_room(len(data))
+                self._check_room_to_mend(start, end)
             with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
                 written = log.rewrite(start, data)
             whole = [entry for entry in entries if entry.end <= written]
@@ -220,6 +220,13 @@ class Mending(ABC):
         with self._gate.filing, self._gate.guard("file_mended"):
             self._file(self._damage, self._mended.without_all(mended))
         return True
+
+    def _check_room_to_mend(self, start: int, end: int) -> None:
+        """In place the room is enough that appends leave: a master may wait for these bytes before it leads and drops old segments."""
+        if self._log.is_hole(start, end):
+            self.check_room(end - start)
+        else:
+            self.check_free(end - start + self._measure())
 
     def _scan(self, source: Source, start: int, limit: int) -> Scan:
         try:

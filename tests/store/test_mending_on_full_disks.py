@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -22,9 +23,10 @@ from tests.store.test_hidden_numbers import given, lead, lost
 from tests.store.test_mender import copy_of, damage, serving, store_of
 from tests.store.test_mending import SEGMENT, copy
 from tests.support.lanes import InlineLane
-from tests.support.stores import Machine, whole_log
+from tests.support.stores import SMALL, Machine, frame, whole_log
 
 FREE = [0, 8_192, 40_000]
+RESERVE = 1_000_000
 
 
 @pytest.fixture
@@ -64,6 +66,36 @@ def test_a_hole_that_there_is_no_room_to_fill_stays_noted_and_is_filled_when_the
     machine.disk.capacity_bytes = BOUNDLESS
     store.mend(SEGMENT, log[SEGMENT : 2 * SEGMENT])
     assert (store.damaged, whole_log(store)) == ([], log)
+
+
+def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: Machine) -> None:
+    machine.options = replace(SMALL, reserve_bytes=RESERVE)
+    store = store_of(machine)
+    log = whole_log(store)
+    [(start, end)] = damage(store, machine, 20)
+    leave(machine, RESERVE)
+    with pytest.raises(DiskFull):
+        store.append([frame(b"new")], 99)
+
+    store.mend(start, log[start:end])
+
+    assert (store.file_mended(), store.damaged, whole_log(store)) == (True, [], log)
+
+
+def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Machine) -> None:
+    machine.options = replace(SMALL, reserve_bytes=RESERVE)
+    master = store_of(Machine(random.Random(1)))
+    log = whole_log(master)
+    store = machine.open()
+    store.adopt_lineage(master.lineage)
+    copy(store, log, [(SEGMENT, 2 * SEGMENT)])
+    store.sync()
+    leave(machine, RESERVE)
+
+    with pytest.raises(DiskFull):
+        store.mend(SEGMENT, log[SEGMENT : 2 * SEGMENT])
+
+    assert store.damaged == [(SEGMENT, 2 * SEGMENT)]
 
 
 @pytest.mark.parametrize("free", FREE)

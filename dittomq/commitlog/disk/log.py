@@ -107,6 +107,13 @@ class Log:
                 file.fdatasync()
         return min(start + len(data), end)
 
+    def is_hole(self, start: int, end: int) -> bool:
+        """Whether these bytes of one segment fill pages for which the disk has no blocks, so that to write them takes room."""
+        segment_start, _ = self.segment_of(start)
+        low, high = start + -start % PAGE_BYTES - segment_start, end - end % PAGE_BYTES - segment_start
+        with self._files.borrow(path_of(segment_start)) as file:
+            return low < high <= file.data_from(low)
+
     def write_again(self, start: int) -> None:
         """Write the bytes from `start` to the end over themselves, so that the next sync really writes them.
 
