@@ -5,7 +5,7 @@ from typing import Final
 
 from dittomq.commitlog.records.format import scan
 from dittomq.commitlog.store import Store
-from dittomq.errors import CorruptRecord
+from dittomq.errors import CorruptRecord, NotReady
 from dittomq.offsets import PhysicalOffset
 
 MAX_COUNTED_BYTES: Final = 256 * 1024 * 1024
@@ -33,7 +33,10 @@ class MessageCount:
 
 
 def count_messages(store: Store, start: PhysicalOffset, end: PhysicalOffset) -> int | None:
-    """Messages in [start, end), which are borders of records, one by one; None for more than 256 MiB, damaged or dropped ones. Blocks."""
+    """Messages in [start, end), which are borders of records, one by one; None where nobody can say.
+
+    That is for more than 256 MiB, damaged or dropped ones, and what cannot be read now. Blocks.
+    """
     if end - start > MAX_COUNTED_BYTES or start < store.min_offset:
         return None
     count = 0
@@ -41,7 +44,7 @@ def count_messages(store: Store, start: PhysicalOffset, end: PhysicalOffset) -> 
         _, segment_end = store.segment_of(start)
         try:
             data = store.read_records(start, end, _AT_ONCE_BYTES)
-        except CorruptRecord:
+        except (CorruptRecord, NotReady):
             return None
         if not data:
             return None

@@ -1,8 +1,10 @@
 """How many messages a stretch of the log holds."""
 
+import errno
 import random
 
 from services.master.counting import count_messages
+from tests.store.test_bad_pages import in_use
 from tests.support.stores import SMALL, Machine, frame, open_epoch
 
 
@@ -26,3 +28,10 @@ def test_what_is_damaged_is_not_counted() -> None:
     machine.disk.names.files[first].write(memoryview(b"?"), 5_000, machine.chance)
 
     assert count_messages(store, group.start, group.end) is None
+
+
+def test_what_cannot_be_read_now_is_not_counted() -> None:
+    machine, store, door = in_use()
+    door.says, door.bad[f"commitlog/{0:020d}"] = errno.ENOMEM, set(range(machine.options.segment_bytes))
+
+    assert count_messages(store, store.min_offset, store.end) is None
