@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dittomq.commitlog.records.format import scan
+from dittomq.commitlog.records.format import MAX_RECORD_BYTES, scan
 from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
 from spark.audit.model import Bounds, Damage, QueueRun, Records, Slice
 
@@ -43,7 +43,8 @@ def missing_tail(view: View, part: Slice, bounds: Bounds) -> tuple[int, int] | N
     if last is not None and (last.sort is Sort.MARK or last.end + HEADER_BYTES < part.end):
         return None
     # Where no record ends, or its size cannot be right, one may still begin in the slice's last bytes.
-    reached = last.end if last is not None and last.sort is Sort.RECORD and last.end <= limit else part.end
+    is_record = last is not None and last.sort is Sort.RECORD and last.end <= min(limit, last.start + MAX_RECORD_BYTES)
+    reached = last.end if last is not None and is_record else part.end
     needed = min(limit, reached + HEADER_BYTES)
     return (view.end, needed) if needed > view.end else None
 
@@ -74,12 +75,14 @@ def _check_damaged(node: str, view: View, part: Slice, bounds: Bounds) -> Checke
     for span in _owned(view, part, bounds):
         first = span.start if first is None else first
         # Where damage ends behind its slice the next one says: a header that begins there need not be all in this view.
-        end = min(span.end, part.end) if span.sort is Sort.DAMAGED else span.end
+        # So it does of a record that is not all in view: its size cannot be right.
+        ends_here = span.sort is Sort.MARK or (span.sort is Sort.RECORD and span.end <= view.end)
+        end = span.end if ends_here else min(span.end, part.end)
         sealed = bounds.is_sealed(span.start)
         problem = problem_of(view, span, sealed=sealed)
         fields = fields_of(view, span) if sealed and not problem else None
         if problem:
-            damaged.append(Damage(node, span.start, min(end, view.end), problem))
+            damaged.append(Damage(node, span.start, end, problem))
         elif span.sort is Sort.RECORD:
             records += 1
         if fields is not None:

@@ -93,6 +93,31 @@ def test_a_size_that_reaches_some_bytes_too_far_costs_the_next_record_nothing(lo
     assert (found.start, found.end) == (record.start, record.end)
 
 
+@pytest.mark.parametrize("zeros", [0, 4_096], ids=["the record", "and what comes behind it"])
+def test_a_size_that_reaches_beyond_the_cut_hides_no_damage_behind_it(log: SyntheticLog, zeros: int) -> None:
+    record = next(each for each in log.records if each.start // 4_096 < each.end // 4_096 and each.end % 4_096 > HEADER_BYTES)
+    damaged = bytearray(log.data[: next(each.end for each in log.records if each.end > 60_000)])
+    damaged[record.start + 1] ^= 1  # 65,536 bytes more
+    end = next(each.start for each in log.records if each.start >= record.end + zeros)
+    damaged[record.end : end] = bytes(end - record.end)
+
+    found = [each for each in read_in_slices(bytes(damaged), 4_096).damaged if each.start < each.end]
+
+    assert (found[0].start, found[-1].end) == (record.start, end)
+    assert [each.end for each in found[:-1]] == [each.start for each in found[1:]]
+
+
+def test_no_more_is_asked_for_than_a_node_gives_whatever_a_size_says(log: SyntheticLog) -> None:
+    record = next(each for each in log.records if each.start < 4_096 < each.end)
+    damaged = bytearray(log.data[:4_096])
+    damaged[record.start] = 0x08  # 128 MiB
+    part = Slice("a", 0, 4_096, 0, 1 << 30)
+
+    more = missing_tail(View(bytes(damaged), 0, 1 << 30), part, Bounds(0, 1 << 30, 0))
+
+    assert more == (4_096, 4_096 + HEADER_BYTES)
+
+
 def test_a_record_that_begins_in_the_last_bytes_of_a_slice_without_another_one_is_read(log: SyntheticLog) -> None:
     for slice_bytes in range(64, 1_024, 64):
         assert read_in_slices(bytes(log.data[:65_536]), slice_bytes).records == sum(each.end <= 65_536 for each in log.records)
