@@ -21,7 +21,7 @@ from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
 from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
 from dittomq.commitlog.records.format import UNIT_BYTES, store_ms_of
 from dittomq.commitlog.retention import Segment
-from dittomq.commitlog.state import watermark
+from dittomq.commitlog.state import identity, watermark
 from dittomq.commitlog.visits import first_record
 from dittomq.offsets import PhysicalOffset
 
@@ -57,7 +57,9 @@ def load(storage: Storage) -> Dropped:
 
 
 def save(storage: Storage, dropped: Dropped) -> None:
-    """Durably say that the log begins there."""
+    """Durably say that the log begins there. One caller at a time, who alone changes the identity."""
+    if dropped.unsure:  # an older version would pass over them, and give their offsets again
+        identity.raise_format(storage, identity.THIRD_FORMAT)
     rows, unsure = ([[*key, low] for key, low in lows.items()] for lows in (dropped.lows, dropped.unsure))
     value = {"min_offset": dropped.min_offset, "queues": rows, "noted": dropped.noted}
     side_file.save_json(storage, _NAME, _KIND, {**value, "unsure": unsure} if unsure else value)

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.role import BrokerService, Grant, save_grant
-from dittomq.commitlog import swap
+from dittomq.commitlog import dropping, swap
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import OsStorage, Storage
+from dittomq.commitlog.dropping import Dropped
 from dittomq.commitlog.offline.digest_file import digest_store
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.state import damaged, identity
 from dittomq.commitlog.state.damaged import Register
-from dittomq.commitlog.state.identity import FORMAT, SECOND_FORMAT, Identity
+from dittomq.commitlog.state.identity import FORMAT, SECOND_FORMAT, THIRD_FORMAT, Identity
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
 from dittomq.errors import UnreadableStore
@@ -202,11 +203,21 @@ def note_unread_damage(storage: Storage) -> None:
     damaged.save(storage, Register().with_unread(0, 500, SMALL.segment_bytes))
 
 
-MISREAD = {"dittomq/role": change_role, "dittomq/swap": intend_swap, "dittomq/damaged": note_unread_damage}
+def note_an_unsure_queue(storage: Storage) -> None:
+    dropping.save(storage, Dropped(noted=5_000, unsure={("orders", 0): 40}))
+
+
+MISREAD = {
+    "dittomq/role": (SECOND_FORMAT, change_role),
+    "dittomq/swap": (SECOND_FORMAT, intend_swap),
+    "dittomq/damaged": (SECOND_FORMAT, note_unread_damage),
+    "dittomq/dropped": (THIRD_FORMAT, note_an_unsure_queue),
+}
 
 
 @pytest.mark.parametrize("path", MISREAD)
-def test_what_versions_of_the_first_format_would_misread_is_in_no_store_that_they_open(path: str) -> None:
+def test_what_versions_of_an_earlier_format_would_misread_is_in_no_store_that_they_open(path: str) -> None:
+    number, write = MISREAD[path]
     seen: list[tuple[int, bool]] = []
     survived = False
     while not survived:
@@ -214,25 +225,26 @@ def test_what_versions_of_the_first_format_would_misread_is_in_no_store_that_the
         filled(machine).close(clean=True)
         storage = machine.storage()
         machine.faults.operations_to_live = len(seen)
-        survived = dies(lambda storage=storage: MISREAD[path](storage))  # type: ignore[misc]
+        survived = dies(lambda storage=storage: write(storage))  # type: ignore[misc]
         machine.lose_power()
         held = identity.load(machine.storage())
         assert held is not None
         seen.append((held.format, path in machine.files()))
 
-    assert set(seen) == {(1, False), (2, False), (2, True)}
+    assert set(seen) == {(1, False), (number, False), (number, True)}
 
 
 @pytest.mark.parametrize("path", MISREAD)
 def test_a_store_does_not_become_theirs_again(machine: Machine, path: str) -> None:
     filled(machine).close(clean=True)
-    MISREAD[path](machine.storage())
+    number, write = MISREAD[path]
+    write(machine.storage())
 
     machine.open().close(clean=True)
 
     held = identity.load(machine.storage())
     assert held is not None
-    assert (held.format, held.written_by) == (SECOND_FORMAT, VERSION)
+    assert (held.format, held.written_by) == (number, VERSION)
 
 
 def test_a_role_change_is_refused_by_a_version_that_would_start_the_node_as_configured(

@@ -18,11 +18,14 @@ from dittomq.doors.chance import hex_id
 from dittomq.errors import UnreadableStore
 from dittomq.version import VERSION
 
-FORMAT = 2
+FORMAT = 3
 """The newest format that this version understands; docs/store-format.md lists what each of them brought."""
 
 SECOND_FORMAT = 2
 """What a role change decided, damaged ranges that no queue knows, and copies that take a store's place."""
+
+THIRD_FORMAT = 3
+"""Queues whose files the disk does not give, noted while a start reads where they go on."""
 
 _NAME = "identity"
 _KIND = b"IDEN"
