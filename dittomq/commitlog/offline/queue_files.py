@@ -3,6 +3,7 @@
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import name_of
@@ -17,17 +18,30 @@ _CACHED_UNITS = 256
 _SCANNED_UNITS = 4_096
 
 
+class _Unopened(NamedTuple):
+    """Stands for a file that is there and cannot be opened."""
+
+    reason: str
+
+    def problem(self, _start: int, _end: int) -> str:
+        """As `LegibleFile.problem` does."""
+        return self.reason
+
+
 class QueueFiles:
-    """Units of queues, a few hundred at a time, of a bounded number of queues. Those that the disk does not give read as not written."""
+    """Units of queues, a few hundred at a time, of a bounded number of queues. Those that the disk does not give read as not written.
+
+    A file that goes while it is looked for, as a running broker drops it, is one that is not there.
+    """
 
     def __init__(self, store: StoreOnDisk) -> None:
         self._storage = store.storage
-        self._blocks: OrderedDict[QueueKey, tuple[int, bytes, LegibleFile | None]] = OrderedDict()
-        self._file_bytes: dict[QueueKey, int] = {}
+        self._blocks: OrderedDict[QueueKey, tuple[int, bytes, LegibleFile | _Unopened | None]] = OrderedDict()
+        self._file_bytes: dict[QueueKey, int | _Unopened] = {}
 
     def has(self, key: QueueKey) -> bool:
         """Whether the queue has any file."""
-        return self._size(key) > 0
+        return self._size(key) != 0
 
     def at(self, key: QueueKey, offset: int) -> tuple[int, int, int] | None:
         """Position, size and tags code of a message; None where its file is not there."""
@@ -43,7 +57,8 @@ class QueueFiles:
 
     def problem(self, key: QueueKey, offset: int) -> str:
         """Why the disk did not give the unit that `at` was asked for last; empty when it did."""
-        file, at = self._blocks[key][2], offset * UNIT_BYTES % max(1, self._size(key))
+        file, size = self._blocks[key][2], self._size(key)
+        at = offset * UNIT_BYTES % size if isinstance(size, int) and size else 0
         return "" if file is None else file.problem(at, at + UNIT_BYTES)
 
     def keys(self) -> list[QueueKey]:
@@ -57,13 +72,14 @@ class QueueFiles:
         """
         size = self._size(key)
         folder = folder_of(*key)
+        if isinstance(size, _Unopened):
+            yield offset, size.reason
+            return
         for name in files_in(self._storage, folder) if size else []:
             low = max(0, offset * UNIT_BYTES - int(name))
-            if low >= size:
-                continue
-            with contextlib.closing(self._storage.open(f"{folder}/{name}", readonly=True)) as file:
-                for first, unit in _set_units(file, LegibleFile(file), low):
-                    yield int(name) // UNIT_BYTES + first, unit
+            if low < size:
+                units = self._units_in(f"{folder}/{name}", low, size)
+                yield from ((int(name) // UNIT_BYTES + number, unit) for number, unit in units)
 
     def forget(self, key: QueueKey) -> None:
         """Read the queue's units again when they are asked for."""
@@ -73,29 +89,53 @@ class QueueFiles:
         """Units from a message on, at most so many bytes and of one file."""
         return self._read(key, offset, most)[0]
 
-    def _read(self, key: QueueKey, offset: int, most: int) -> tuple[bytes, LegibleFile | None]:
+    def _read(self, key: QueueKey, offset: int, most: int) -> tuple[bytes, LegibleFile | _Unopened | None]:
         size = self._size(key)
-        if size == 0:
-            return b"", None
+        if not isinstance(size, int):
+            return b"", size
         at = offset * UNIT_BYTES
-        path = f"{folder_of(*key)}/{name_of(at // size * size)}"
-        if not self._storage.exists(path):
-            return b"", None
-        with contextlib.closing(self._storage.open(path, readonly=True)) as file:
+        file = self._opened(f"{folder_of(*key)}/{name_of(at // size * size)}") if size else None
+        if file is None or isinstance(file, _Unopened):
+            return b"", file
+        with contextlib.closing(file):
             legible = LegibleFile(file)
             return legible.pread(min(most, size - at % size), at % size), legible
 
-    def _size(self, key: QueueKey) -> int:
-        found = self._file_bytes.get(key)
-        if found is None:
+    def _size(self, key: QueueKey) -> int | _Unopened:
+        """Bytes of units in each file of the queue, 0 when it has none."""
+        if key not in self._file_bytes:
             folder = folder_of(*key)
             names = files_in(self._storage, folder) if safe_topic(key[0].encode(errors="surrogateescape")) else []
-            found = 0
-            if names:
-                with contextlib.closing(self._storage.open(f"{folder}/{names[0]}", readonly=True)) as file:
-                    found = file.size() // UNIT_BYTES * UNIT_BYTES
-            self._file_bytes[key] = found
-        return found
+            self._file_bytes[key] = self._size_of([f"{folder}/{name}" for name in names])
+        return self._file_bytes[key]
+
+    def _size_of(self, paths: list[str]) -> int | _Unopened:
+        """The size of the first of these that can be opened."""
+        unopened: int | _Unopened = 0
+        for path in paths:
+            file = self._opened(path)
+            if isinstance(file, _Unopened):
+                unopened = file
+            elif file is not None:
+                with contextlib.closing(file):
+                    return file.size() // UNIT_BYTES * UNIT_BYTES
+        return unopened
+
+    def _units_in(self, path: str, low: int, size: int) -> Iterator[tuple[int, tuple[int, int, int] | str]]:
+        file = self._opened(path)
+        if isinstance(file, _Unopened):
+            yield from ((number, file.reason) for number in range(low // UNIT_BYTES, size // UNIT_BYTES))
+        elif file is not None:
+            with contextlib.closing(file):
+                yield from _set_units(file, LegibleFile(file), low)
+
+    def _opened(self, path: str) -> File | _Unopened | None:
+        try:
+            return self._storage.open(path, readonly=True)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return _Unopened(f"{path} cannot be opened: {error.strerror or error}")
 
 
 def _set_units(file: File, legible: LegibleFile, at: int) -> Iterator[tuple[int, tuple[int, int, int] | str]]:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -350,9 +351,15 @@ class _Queues:
             self._agreed[key] = record.queue_offset + 1
 
     def _note_missing(self, key: QueueKey, seen: _Seen) -> None:
-        """A unit that was not there yet may be there now: a broker that runs writes them in order."""
+        """A unit that was not there yet may be there now: a broker that runs writes them in order.
+
+        Where it has dropped the log's beginning, the queue's files went with the segments.
+        """
         self._units.forget(key)
         for offset, position in seen.missing:
+            segment = self._store.starts[bisect_right(self._store.starts, position) - 1]
+            if not self._store.storage.exists(path_of(segment)):
+                continue
             unit = self._units.at(key, offset)
             if unit is None or unit[1] <= 0 or unit[0] != position:
                 self._report.note(Finding(Kind.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones"))
