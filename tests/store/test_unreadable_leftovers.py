@@ -1,6 +1,7 @@
 """Queue files that tell where a queue goes on whose messages RocketMQ has dropped, on a disk that does not give all of them."""
 
 import errno
+import os
 import random
 from dataclasses import replace
 from functools import partial
@@ -30,18 +31,20 @@ UNITS = 1_000
 class Door:
     """A disk that does not give some pages of some files, or does not open them; a new file of a removed one's name lies elsewhere."""
 
-    def __init__(self, machine: Machine, bad: dict[str, set[int]], *, opens: bool = True) -> None:
+    def __init__(self, machine: Machine, bad: dict[str, set[int]], *, opens: bool = True, says: int = errno.EIO) -> None:
         self._storage = machine.storage()
         self._bad = bad
         self._opens = opens
+        self._says = says
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         if path in self._bad and not self._opens:
-            raise OSError(errno.EIO, "Input/output error")
-        return BadFile(self._storage.open(path, create=create, readonly=readonly), self._bad.get(path, set()))  # type: ignore[return-value]
+            raise OSError(self._says, os.strerror(self._says))
+        file = self._storage.open(path, create=create, readonly=readonly)
+        return BadFile(file, self._bad.get(path, set()), self._says)  # type: ignore[return-value]
 
     def unlink(self, path: str) -> None:
         self._storage.unlink(path)
@@ -49,16 +52,17 @@ class Door:
 
 
 class BadFile:
-    def __init__(self, file: File, bad: set[int]) -> None:
+    def __init__(self, file: File, bad: set[int], says: int) -> None:
         self._file = file
         self._bad = bad
+        self._says = says
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._file, name)
 
     def pread(self, length: int, offset: int) -> bytes:
         if self._bad.intersection(range(offset // PAGE, -(-(offset + length) // PAGE))):
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(self._says, os.strerror(self._says))
         return self._file.pread(length, offset)
 
 
@@ -152,6 +156,19 @@ def test_a_file_that_cannot_even_be_opened_is_refused_by_its_name_and_nothing_is
         opened(machine, NEWEST, opens=False)
 
     assert NEWEST in machine.files()
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_file_that_cannot_be_read_for_now_refuses_the_start_and_no_number_is_left_out(machine: Machine, opens: bool) -> None:
+    door = Door(machine, {NEWEST: {0}}, opens=opens, says=errno.ENOMEM)
+
+    with pytest.raises(UnreadableStore, match="Cannot allocate memory") as refused:
+        Store.open(door, machine.options, chance=machine.chance, wall_ms=1_000)  # type: ignore[arg-type]
+
+    assert "empty the data_dir" not in str(refused.value)
+    again = machine.open()
+    again.dispatch(again.end)
+    assert ranges(again) == FOUND
 
 
 @given(written=st.integers(0, UNITS), bad=st.sets(st.integers(0, 4), max_size=5), begin=st.sampled_from([1, 70_000, 1_000_000]))

@@ -7,7 +7,7 @@ import contextlib
 from typing import NamedTuple
 
 from dittomq.commitlog.disk.legible import LegibleFile
-from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.disk.storage import File, Storage, speaks_of_bytes
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
@@ -58,10 +58,7 @@ def _filled(storage: Storage, store: str, folder: str) -> _Filled:
     for name in reversed(files_in(storage, folder)):
         first = int(name) // UNIT_BYTES
         with contextlib.closing(_opened(storage, store, f"{folder}/{name}")) as file:
-            try:
-                filled = _filled_in(file)
-            except OSError:
-                filled = _legibly_filled_in(file)
+            filled = _filled_in(file)
         if filled.at_most and not at_most:
             at_most = first + filled.at_most
         if filled.surely:
@@ -73,12 +70,23 @@ def _opened(storage: Storage, store: str, path: str) -> File:
     try:
         return storage.open(path, readonly=True)
     except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
         why = f"{path} cannot be opened ({error.strerror or error}), and where its queue goes on may stand nowhere else"
         raise UnreadableStore(store, f"{why}; bring it back, or empty the data_dir to copy all from the group") from error
 
 
 def _filled_in(file: File) -> _Filled:
     """Units up to the first that is not written; they are written in their order."""
+    try:
+        return _searched(file)
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
+        return _legibly_filled_in(file)
+
+
+def _searched(file: File) -> _Filled:
     low, high, last = 0, file.size() // UNIT_BYTES, bytes(UNIT_BYTES)
     while low < high:
         middle = (low + high) // 2
