@@ -17,13 +17,14 @@ def ended_at_last(cluster: LocalCluster) -> Iterator[None]:
         # was just running is printed and gone.
         signal.raise_signal(signal.SIGINT)
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # SIGINT too: where it is ignored, as in a script's background, or somebody else's, asyncio leaves it alone, and the others were lost.
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: interrupt, signal.SIGHUP: interrupt}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in handlers:
             signal.signal(number, signal.SIG_IGN)
         cluster.stop(grace_s=5.0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, handler in before.items():
             signal.signal(number, handler)
