@@ -14,7 +14,7 @@ from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER, path_of
-from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
+from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, speaks_of_bytes
 from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
@@ -28,7 +28,6 @@ from dittomq.offsets import PhysicalOffset
 _NAME = "dropped"
 _KIND = b"DROP"
 _UNITS_AT_ONCE = 64
-_PAGE_BYTES = 4_096
 _NOT_GIVEN = (PhysicalOffset(1 << 63), 1, 0)
 """Stands for a unit that the disk does not give: behind every position."""
 
@@ -176,7 +175,7 @@ def _units(index: QueueIndex, queue: Queue, first: int, count: int) -> list[tupl
     bad_page = -1
     for at in range(first, min(first + count, queue.max)):
         place = at % index.file_units * UNIT_BYTES
-        page, last_page = place // _PAGE_BYTES, (place + UNIT_BYTES - 1) // _PAGE_BYTES
+        page, last_page = place // PAGE_BYTES, (place + UNIT_BYTES - 1) // PAGE_BYTES
         try:
             found += [_NOT_GIVEN] if bad_page in {page, last_page} else index.units(queue, at, 1)
         except OSError as error:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from dittomq.commitlog import leaping
 from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.log import PAGE_BYTES, Log
+from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
-from dittomq.commitlog.disk.storage import Storage, reading
+from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, reading
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint

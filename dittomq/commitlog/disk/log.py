@@ -7,10 +7,9 @@ full size, durably, before its first byte is written; its name becomes durable w
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.storage import File, speaks_of_bytes
+from dittomq.commitlog.disk.storage import PAGE_BYTES, File, speaks_of_bytes
 from dittomq.errors import OffsetOutOfRange
 
-PAGE_BYTES = 4_096
 _REWRITE_BYTES = 1024 * 1024
 _ZEROS = bytes(1024 * 1024)
 

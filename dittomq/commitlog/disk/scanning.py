@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from dittomq.commitlog.disk.log import PAGE_BYTES, Log
-from dittomq.commitlog.disk.storage import speaks_of_bytes
+from dittomq.commitlog.disk.log import Log
+from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
 from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, START, Scan, problem_of, scan
 from dittomq.commitlog.records.gathering import Batch, gather

@@ -18,6 +18,9 @@ from typing import Protocol
 
 from dittomq.errors import NotReady, StoreFailed, StoreLocked
 
+PAGE_BYTES = 4_096
+"""What Linux reads and writes at once: a disk gives such a page or does not, and takes no part of one that it does not give."""
+
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
 _F_OFD_SETLK = 37

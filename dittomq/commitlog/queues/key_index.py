@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
-from dittomq.commitlog.disk.storage import File, Storage, zero_behind
+from dittomq.commitlog.disk.storage import PAGE_BYTES, File, Storage, zero_behind
 from dittomq.commitlog.queues.key_format import (
     ENTRY,
     HEADER_BYTES,
@@ -39,7 +39,6 @@ from dittomq.commitlog.records.format import store_ms_of
 FOLDER = "index"
 MAX_WAITING_KEYS = 65_536
 _MAX_FILLING = 2
-_PAGE_BYTES = 4_096
 _NEAR_PAGES = 8
 _READ_ENTRIES = 65_536
 _HEAD_BYTES = 76
@@ -123,7 +122,7 @@ class KeyIndex:
         """What writing all that waits may take of the disk: each entry touches a page of the slots at most. Nobody adds meanwhile."""
         filling = tuple(self._filling)  # another thread may be writing
         waiting = sum(len(each.waiting) for each in filling)
-        return waiting * ENTRY.size + min(waiting * _PAGE_BYTES, len(filling) * self._sizes.slots * SLOT.size)
+        return waiting * ENTRY.size + min(waiting * PAGE_BYTES, len(filling) * self._sizes.slots * SLOT.size)
 
     def add(self, messages: Iterable[Keyed]) -> None:
         """Take in messages, in the order of the log."""
@@ -333,7 +332,7 @@ def _chain(slots: bytearray, waiting: list[tuple[int, int, int, int]], first: in
         entries.append(ENTRY.pack(hashed, position, seconds, before))
         SLOT.pack_into(slots, at, number)
         used += before == 0
-        changed[at // _PAGE_BYTES] = None
+        changed[at // PAGE_BYTES] = None
     return b"".join(entries), changed, used
 
 
@@ -342,11 +341,11 @@ def _runs(pages: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
     low = high = -1
     for page in sorted(pages):
         if low >= 0 and page - high > _NEAR_PAGES:
-            yield low * _PAGE_BYTES, high * _PAGE_BYTES
+            yield low * PAGE_BYTES, high * PAGE_BYTES
             low = page
         low, high = (page if low < 0 else low), page + 1
     if low >= 0:
-        yield low * _PAGE_BYTES, min(high * _PAGE_BYTES, length)
+        yield low * PAGE_BYTES, min(high * PAGE_BYTES, length)
 
 
 def _read_slots(file: File, sizes: KeySizes, header: Header) -> bytearray:
@@ -359,8 +358,8 @@ def _read_slots(file: File, sizes: KeySizes, header: Header) -> bytearray:
     except OSError:
         slots, _ = _slots_of(file, sizes, header.count)
     front = header.encode() + slots
-    for at in range(0, len(front), _PAGE_BYTES):
-        page = front[at : at + _PAGE_BYTES]
+    for at in range(0, len(front), PAGE_BYTES):
+        page = front[at : at + PAGE_BYTES]
         try:
             file.pread(len(page), at)
         except OSError:

@@ -7,12 +7,10 @@ units, but others do: RocketMQ takes what follows in a queue's file for messages
 import contextlib
 from collections.abc import Mapping
 
-from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.disk.storage import PAGE_BYTES, File, Storage
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.queue_index import FOLDER, SYNCED_ONE_BY_ONE, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT_BYTES
-
-_PAGE_BYTES = 4_096
 
 
 def clear(storage: Storage, ends: Mapping[QueueKey, int], file_units: int) -> None:
@@ -46,7 +44,7 @@ def _clear_file(file: File, at: int, full_size: int) -> None:
     if size < full_size:  # nothing is built into it again when all its records were dropped
         file.truncate(full_size)
     while (at := file.data_from(at)) < size:
-        length = min(_PAGE_BYTES - at % _PAGE_BYTES, size - at)
+        length = min(PAGE_BYTES - at % PAGE_BYTES, size - at)
         file.pwrite(bytes(length), at)
         at += length
 
