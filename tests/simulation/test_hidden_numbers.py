@@ -28,6 +28,15 @@ async def published(mq: AsyncClient, bodies: list[bytes]) -> dict[int, bytes]:
         return {receipt.queue_offset: body for body in bodies for receipt in [await producer.publish("orders", body, queue=0)]}
 
 
+async def killed_with_its_newest_rotten(group: Group, mq: AsyncClient) -> dict[int, bytes]:
+    """The master a/0 is killed, and a bit of the newest message flips on its disk. Returns what clients were told before."""
+    told = await published(mq, _BODIES)
+    await asyncio.sleep(3)
+    await group.kill("a0")
+    rot_newest(group, "a0", _BODIES[-1])
+    return told
+
+
 def places(group: Group, machine: str) -> dict[int, bytes]:
     """What the log on a disk has at each offset of the queue; two messages at one offset fail here."""
     found: dict[int, bytes] = {}
@@ -111,10 +120,7 @@ def test_an_operator_may_let_it_lead_without_that_message_whose_place_stays_free
 def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", queues=1)
-        told = await published(mq, _BODIES)
-        await asyncio.sleep(3)
-        await group.kill("a0")
-        rot_newest(group, "a0", _BODIES[-1])
+        told = await killed_with_its_newest_rotten(group, mq)
 
         group.node("a0").start()
         await seen(mq, "a0", lambda status: status.writable)
@@ -134,10 +140,7 @@ def test_a_master_without_slaves_leads_at_once_and_leaves_the_place_free() -> No
 def test_a_master_whose_disk_has_no_room_to_leave_numbers_out_waits_for_it_and_then_leads() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", queues=1)
-        told = await published(mq, _BODIES)
-        await asyncio.sleep(3)
-        await group.kill("a0")
-        rot_newest(group, "a0", _BODIES[-1])
+        told = await killed_with_its_newest_rotten(group, mq)
         disk = group.node("a0").disk
 
         def seen_by_others(operation: Operation) -> None:

@@ -34,6 +34,17 @@ def machine() -> Machine:
     return Machine(random.Random(7))
 
 
+def with_a_hole(machine: Machine) -> tuple[Store, bytes]:
+    """A copy without the second segment, and the whole log."""
+    master = store_of(Machine(random.Random(1)))
+    log = whole_log(master)
+    store = machine.open()
+    store.adopt_lineage(master.lineage)
+    copy(store, log, [(SEGMENT, 2 * SEGMENT)])
+    store.sync()
+    return store, log
+
+
 @pytest.mark.parametrize("free", FREE)
 def test_a_leap_for_which_there_is_no_room_changes_nothing_and_is_done_when_there_is_some(machine: Machine, free: int) -> None:
     store, _, (start, end) = lost(machine)
@@ -51,12 +62,7 @@ def test_a_leap_for_which_there_is_no_room_changes_nothing_and_is_done_when_ther
 
 @pytest.mark.parametrize("free", FREE)
 def test_a_hole_that_there_is_no_room_to_fill_stays_noted_and_is_filled_when_there_is_some(machine: Machine, free: int) -> None:
-    master = store_of(Machine(random.Random(1)))
-    log = whole_log(master)
-    store = machine.open()
-    store.adopt_lineage(master.lineage)
-    copy(store, log, [(SEGMENT, 2 * SEGMENT)])
-    store.sync()
+    store, log = with_a_hole(machine)
     leave(machine, free)
 
     with pytest.raises(DiskFull):
@@ -84,12 +90,7 @@ def test_a_record_is_mended_in_place_with_the_room_that_appends_leave(machine: M
 
 def test_what_fills_a_hole_takes_none_of_the_room_that_appends_leave(machine: Machine) -> None:
     machine.options = replace(SMALL, reserve_bytes=RESERVE)
-    master = store_of(Machine(random.Random(1)))
-    log = whole_log(master)
-    store = machine.open()
-    store.adopt_lineage(master.lineage)
-    copy(store, log, [(SEGMENT, 2 * SEGMENT)])
-    store.sync()
+    store, log = with_a_hole(machine)
     leave(machine, RESERVE)
 
     with pytest.raises(DiskFull):

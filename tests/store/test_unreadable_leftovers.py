@@ -15,6 +15,7 @@ from dittomq.commitlog.queues import leftovers
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.errors import UnreadableStore
+from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_beginnings import EARLY, next_offset, ranges, rocketmqs
 from tests.store.test_dropping import settled
 from tests.support.foreign_records import put_file
@@ -24,46 +25,22 @@ OLDER, NEWEST = (f"consumequeue/early/0/{at * UNIT_BYTES:020d}" for at in (0, 40
 NEVER = f"consumequeue/never/0/{0:020d}"
 ORDERS = f"consumequeue/orders/0/{0:020d}"
 FOUND = {EARLY: (42, 42), ("orders", 0): (3, 8)}
-PAGE = 4_096
 UNITS = 1_000
 
 
-class Door:
-    """A disk that does not give some pages of some files, or does not open them; a new file of a removed one's name lies elsewhere."""
+class Door(BadPages):
+    """A disk that does not give some pages of some files, or does not open them."""
 
     def __init__(self, machine: Machine, bad: dict[str, set[int]], *, opens: bool = True, says: int = errno.EIO) -> None:
-        self._storage = machine.storage()
-        self._bad = bad
+        super().__init__(machine)
+        self.bad.update(bad)
+        self.says = says
         self._opens = opens
-        self._says = says
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._storage, name)
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
-        if path in self._bad and not self._opens:
-            raise OSError(self._says, os.strerror(self._says))
-        file = self._storage.open(path, create=create, readonly=readonly)
-        return BadFile(file, self._bad.get(path, set()), self._says)  # type: ignore[return-value]
-
-    def unlink(self, path: str) -> None:
-        self._storage.unlink(path)
-        self._bad.pop(path, None)
-
-
-class BadFile:
-    def __init__(self, file: File, bad: set[int], says: int) -> None:
-        self._file = file
-        self._bad = bad
-        self._says = says
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pread(self, length: int, offset: int) -> bytes:
-        if self._bad.intersection(range(offset // PAGE, -(-(offset + length) // PAGE))):
-            raise OSError(self._says, os.strerror(self._says))
-        return self._file.pread(length, offset)
+        if self.bad.get(path) and not self._opens:
+            raise OSError(self.says, os.strerror(self.says))
+        return super().open(path, create=create, readonly=readonly)
 
 
 @pytest.fixture
