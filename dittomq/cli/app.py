@@ -30,6 +30,7 @@ from dittomq.cli import (
 )
 from dittomq.cli.exits import Exit, exit_of
 from dittomq.errors import DittoError
+from dittomq.rpc.polling import wait_with_fewer_threads
 
 app = typer.Typer(
     name="dittomq",
@@ -48,6 +49,7 @@ for _command in (demo, cluster, route, ha_status, publish, consume, repair, comp
 def main() -> None:
     """Run the command line of this process and exit."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the C core's own lines on stderr; it looks when gRPC is loaded
+    wait_with_fewer_threads(os.environ)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -1,7 +1,12 @@
 """`python -m services.master --config FILE`."""
 
-from dittomq.broker.role import BrokerService
-from services.lives import lives
+import os
+
+from dittomq.rpc.polling import wait_with_fewer_threads
 
 if __name__ == "__main__":
+    wait_with_fewer_threads(os.environ)
+    from dittomq.broker.role import BrokerService
+    from services.lives import lives
+
     lives(BrokerService.MASTER)
