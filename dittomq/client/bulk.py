@@ -110,6 +110,11 @@ def is_failure(outcome: Outcome, *, weak_fails: bool) -> bool:
     return not isinstance(outcome, Stored) or (outcome.weak and weak_fails)
 
 
+def _is_free(message: Message) -> bool:
+    """Nothing binds it to a group or a queue."""
+    return message.queue is None and not message.order_key
+
+
 @dataclass(slots=True)
 class _Piece:
     """A batch that grows."""
@@ -119,6 +124,9 @@ class _Piece:
     messages: list[Message] = field(default_factory=list)
     queues: list[int] = field(default_factory=list)
     size: int = 0
+
+    def has_room(self, size: int) -> bool:
+        return len(self.messages) < MAX_FRAME_MESSAGES and self.size + size <= FULL_FRAME_BYTES
 
 
 class Bulk:
@@ -146,7 +154,11 @@ class Bulk:
                 if isinstance(route, DittoError):
                     self._refuse(message, route)
                     continue
-                piece = await self._piece_for(route, message, size)
+                piece = self._open.get((True, message.topic)) if _is_free(message) else None
+                if piece is not None and piece.has_room(size):  # nearly always
+                    piece.queues.append(piece.target.queue)
+                else:
+                    piece = await self._piece_for(route, message, size)
             except DittoError as error:
                 self._refuse(message, error)
             else:
@@ -187,7 +199,7 @@ class Bulk:
 
     async def _piece_for(self, route: Route, message: Message, size: int) -> _Piece:
         """The piece that takes the message; its queue is noted there."""
-        free = message.queue is None and not message.order_key
+        free = _is_free(message)
         if free:
             key = (True, message.topic)
             piece = self._open.get(key)
@@ -196,7 +208,7 @@ class Bulk:
             target = self._publisher.chooser.target(route, message)
             key = (False, target.broker)
             piece = self._open.get(key)
-        if piece is not None and (len(piece.messages) == MAX_FRAME_MESSAGES or piece.size + size > FULL_FRAME_BYTES):
+        if piece is not None and not piece.has_room(size):
             await self._send(key)
             piece = None
             target = self._publisher.chooser.target(route, message) if free else target

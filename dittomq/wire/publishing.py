@@ -1,32 +1,25 @@
-"""The publishing side of a broker: frames of messages in, receipts out. The hot path: one pass over each frame."""
+"""The publishing side of a broker: frames of messages in, receipts out."""
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.errors import InvalidField, MessageTooLarge, NotPermitted, QueueNotFound, Refused
+from dittomq.errors import InvalidField
 from dittomq.message import (
-    MAX_BODY_BYTES,
-    MAX_FRAME_BYTES,
     MAX_FRAME_MESSAGES,
-    MAX_ORDER_KEY_CHARACTERS,
-    MAX_PROPERTIES_BYTES,
     Ack,
     Copy,
     CopyState,
     Draft,
     PutStatus,
 )
-from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.offsets import Epoch
 from dittomq.places import PlacedRun
-from dittomq.properties import check_property, encode_properties, tags_code
-from dittomq.routes import PERMISSION_WRITE
 from dittomq.tokens import encode_token
+from dittomq.wire.drafts import Topics, drafts_of, drafts_of_runs
 
 _ACK_FROM_PB = {
     pb.ACK_LEVEL_MASTER_RECEIVED: Ack.MASTER_RECEIVED,
@@ -105,25 +98,6 @@ class OutcomeOrder:
     sent_since: int | None
 
 
-class MessageRefused(Exception):
-    """One message of a frame is refused; `cause` says why, `index` which."""
-
-    def __init__(self, index: int, cause: Refused) -> None:
-        super().__init__(str(cause))
-        self.index = index
-        self.cause = cause
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """What decoding needs to know: the topics of this broker, whose turn a queue is, and the time."""
-
-    known: Mapping[str, TopicConfig]
-    node: str
-    next_queue: Callable[[str, int], int]
-    now_ms: int
-
-
 def ack_from_pb(level: int) -> Ack | None:
     """None for the broker's default; InvalidField for a level this version does not know."""
     if level == pb.ACK_LEVEL_UNSPECIFIED:
@@ -136,15 +110,15 @@ def ack_from_pb(level: int) -> Ack | None:
 
 def publish_request(request: pb.PublishRequest, topics: Topics) -> PublishOrder:
     """A frame of one; Refused, or MessageRefused for what it holds."""
-    return _order(request, [request.message], _sequence_of_one(request), topics)
+    return _order(request, _sequence_of_one(request), topics)
 
 
 def publish_frame(request: pb.PublishStreamRequest, topics: Topics) -> PublishOrder:
     """Check every limit before anything is kept; Refused for the frame, MessageRefused for one message of it."""
-    count = len(request.messages)
+    count = _count(request)
     if not 1 <= count <= MAX_FRAME_MESSAGES:
         raise InvalidField("messages", f"a frame has 1 to {MAX_FRAME_MESSAGES:,} messages, not {count:,}")
-    return _order(request, request.messages, _first_sequence(request), topics)
+    return _order(request, _first_sequence(request), topics)
 
 
 def resent_request(request: pb.PublishRequest) -> ResentOrder:
@@ -154,7 +128,16 @@ def resent_request(request: pb.PublishRequest) -> ResentOrder:
 
 def resent_frame(request: pb.PublishStreamRequest) -> ResentOrder:
     """A frame that `publish_frame` refused, as a try of something that may be stored already."""
-    return _resent(request, _first_sequence(request), len(request.messages))
+    return _resent(request, _first_sequence(request), _count(request))
+
+
+def _count(request: pb.PublishStreamRequest) -> int:
+    runs = request.runs
+    if len(runs) > MAX_FRAME_MESSAGES:
+        raise InvalidField("runs", f"a frame has at most {MAX_FRAME_MESSAGES:,} runs, not {len(runs):,}")
+    if runs and request.messages:
+        raise InvalidField("runs", "a frame has messages or runs, not both")
+    return sum(len(run.bodies) for run in runs) if runs else len(request.messages)
 
 
 def _sequence_of_one(request: pb.PublishRequest) -> int | None:
@@ -170,13 +153,16 @@ def _resent(request: pb.PublishRequest | pb.PublishStreamRequest, sequence: int 
     return ResentOrder(request.producer_id, range(first, first + count), ack_from_pb(request.ack), _timeout_s(request))
 
 
-def _order(
-    request: pb.PublishRequest | pb.PublishStreamRequest, messages: Iterable[pb.Message], sequence: int | None, topics: Topics
-) -> PublishOrder:
+def _order(request: pb.PublishRequest | pb.PublishStreamRequest, sequence: int | None, topics: Topics) -> PublishOrder:
     producer_id = _producer_id(request.producer_id, sequence)
     first = -1 if sequence is None else sequence
     timeout_s = _timeout_s(request)
-    drafts, size = _drafts(messages, producer_id, first, topics)
+    if isinstance(request, pb.PublishRequest):
+        drafts, size = drafts_of([request.message], producer_id, first, topics)
+    elif request.runs:
+        drafts, size = drafts_of_runs(request.runs, producer_id, first, topics)
+    else:
+        drafts, size = drafts_of(request.messages, producer_id, first, topics)
     return PublishOrder(drafts, size, producer_id, first, ack_from_pb(request.ack), timeout_s, _sent_since(request))
 
 
@@ -208,81 +194,6 @@ def duration_s(field: str, duration: Duration) -> float:
     if not 0 <= seconds <= 3_600:
         raise InvalidField(field, f"{seconds} s is outside [0, 3600]")
     return seconds
-
-
-def _drafts(messages: Iterable[pb.Message], producer_id: str, sequence: int, topics: Topics) -> tuple[list[Draft], int]:
-    """And the bytes of all bodies and properties. Takes no work on what comes behind the frame's limit."""
-    drafts: list[Draft] = []
-    size = 0
-    last_name, config = "", None
-    prefix = f"PID\x01{producer_id}\x02SEQ\x01".encode() if producer_id else b""
-    now_ms, make = topics.now_ms, tuple.__new__
-    for index, message in enumerate(messages):
-        name = message.topic
-        if config is None or name != last_name:
-            config, last_name = _writable(name, index, topics), name
-        body = message.body or (message.text.encode() if message.HasField("text") else b"")
-        if len(body) > MAX_BODY_BYTES:
-            raise MessageRefused(index, MessageTooLarge("the body", len(body), MAX_BODY_BYTES))
-        queue = message.queue
-        if not queue and not message.HasField("queue"):  # asked last: it costs more than the queue itself
-            queue = _queue_of(message.order_key, index, config, topics)
-        if not 0 <= queue < config.write_queues:
-            raise MessageRefused(index, QueueNotFound(name, queue, config.write_queues))
-        properties = prefix + b"%d\x02" % (sequence + index) if producer_id else b""
-        tag = message.tag
-        if tag or message.keys or message.properties:
-            try:
-                properties += _properties(message)
-            except Refused as refused:
-                raise MessageRefused(index, refused) from refused
-        size += len(body) + len(properties)
-        if size > MAX_FRAME_BYTES:
-            raise MessageTooLarge(f"the frame up to message {index}", size, MAX_FRAME_BYTES)
-        code = tags_code(tag) if tag else 0
-        drafts.append(make(Draft, (name, queue, message.flag, message.born_ms or now_ms, body, properties, code)))
-    return drafts, size
-
-
-def _writable(name: str, index: int, topics: Topics) -> TopicConfig:
-    try:
-        config = find_topic(topics.known, name, topics.node)
-    except Refused as refused:
-        raise MessageRefused(index, refused) from refused
-    if not config.permission & PERMISSION_WRITE:
-        raise MessageRefused(
-            index, NotPermitted(f'topic "{name}" takes no writes: its permission is {config.permission}, writing needs bit 2')
-        )
-    return config
-
-
-def _queue_of(order_key: str, index: int, config: TopicConfig, topics: Topics) -> int:
-    if order_key:
-        if len(order_key) > MAX_ORDER_KEY_CHARACTERS:
-            problem = f"has {len(order_key):,} characters; use at most {MAX_ORDER_KEY_CHARACTERS:,}"
-            raise MessageRefused(index, InvalidField("order_key", problem))
-        return zlib.crc32(order_key.encode()) % config.write_queues
-    return topics.next_queue(config.name, config.write_queues)
-
-
-def _properties(message: pb.Message) -> bytes:
-    keys, extra = message.keys, message.properties
-    _check_size(keys, message.tag, extra)
-    for key in keys:
-        if not key or " " in key:
-            raise InvalidField("keys", "a key is not empty and holds no space")
-    for name, value in extra.items():
-        check_property(name, value)
-    return encode_properties(tuple(keys), message.tag, dict(extra))
-
-
-def _check_size(keys: Sequence[str], tag: str, extra: Mapping[str, str]) -> None:
-    """Refuse, before any work on them, properties that no record has room for. The appender, which knows all bytes, is exact."""
-    least = len(tag) + 2 * len(keys) + 4 * len(extra)  # each is one character at least, and one more on the disk
-    if least <= MAX_PROPERTIES_BYTES:
-        least = len(tag) + sum(len(key) + 1 for key in keys) + sum(len(name) + len(value) + 2 for name, value in extra.items())
-    if least > MAX_PROPERTIES_BYTES:
-        raise MessageTooLarge("keys, tag and properties together", least, MAX_PROPERTIES_BYTES)
 
 
 def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamResponse:

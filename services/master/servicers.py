@@ -24,6 +24,7 @@ from dittomq.wire import messaging as wire_messaging
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
 from dittomq.wire import standing as wire_standing
+from dittomq.wire.drafts import MessageRefused, Topics
 from services.master.appends import Appends, Ticket
 from services.master.handover import Handover
 from services.master.node import MasterNode
@@ -41,7 +42,7 @@ _UNREAD_S = 10.0
 class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
     """Publishing and reading. A stream has at most 64 frames under way; the client waits for the rest."""
 
-    def __init__(self, appends: Appends, outcomes: Outcomes, reading: Reading, topics: Callable[[], wire.Topics]) -> None:
+    def __init__(self, appends: Appends, outcomes: Outcomes, reading: Reading, topics: Callable[[], Topics]) -> None:
         self._appends = appends
         self._outcomes = outcomes
         self._reading = reading
@@ -50,7 +51,7 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
         try:
             ticket = await self._appends.begin(wire.publish_request(request, self._topics()))
-        except wire.MessageRefused as refused:
+        except MessageRefused as refused:
             stored = await self._outcomes.stored_before(wire.resent_request(request))
             if stored is None:
                 raise refused.cause from refused
@@ -75,14 +76,14 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
             await answers.room.acquire()
             try:
                 ticket = await self._appends.begin(wire.publish_frame(request, self._topics()))
-            except wire.MessageRefused as refused:
+            except MessageRefused as refused:
                 tasks.create_task(self._answer_refused(request, refused, answers))
             except DittoError as refused:
                 await answers.give(_refused(request.frame_id, refused))
             else:
                 tasks.create_task(self._answer(request.frame_id, ticket, answers))
 
-    async def _answer_refused(self, request: pb.PublishStreamRequest, refused: wire.MessageRefused, answers: "_Answers") -> None:
+    async def _answer_refused(self, request: pb.PublishStreamRequest, refused: MessageRefused, answers: "_Answers") -> None:
         """What cannot be stored now, because its topic is gone, may have been stored before: then that is the answer.
 
         Whatever keeps us from knowing is no answer: the stream ends.
@@ -138,9 +139,9 @@ class _Answers:
         self.room.release()
 
 
-def _refused(frame_id: int, refused: DittoError | wire.MessageRefused) -> pb.PublishStreamResponse:
-    cause = refused.cause if isinstance(refused, wire.MessageRefused) else refused
-    index = refused.index if isinstance(refused, wire.MessageRefused) else None
+def _refused(frame_id: int, refused: DittoError | MessageRefused) -> pb.PublishStreamResponse:
+    cause = refused.cause if isinstance(refused, MessageRefused) else refused
+    index = refused.index if isinstance(refused, MessageRefused) else None
     known = facts(cause)
     return wire.frame_refused_to_pb(frame_id, wire.Refusal(known.code.value[0], known.reason, known.message, known.metadata, index))
 

@@ -45,7 +45,7 @@ from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
-from dittomq.wire.publishing import Topics
+from dittomq.wire.drafts import Topics
 from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends, Group

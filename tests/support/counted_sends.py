@@ -47,6 +47,7 @@ class _Counting:
     def stream_stream(self, method: str, request_serializer: Callable[[Any], bytes], **others: Any) -> Any:
         def counting(request: pb.PublishStreamRequest) -> bytes:
             self._times.update(message.body for message in request.messages)
+            self._times.update(body for run in request.runs for body in run.bodies)
             return request_serializer(request)
 
         return self._channel.stream_stream(method, request_serializer=counting if method == _STREAM else request_serializer, **others)

@@ -103,6 +103,16 @@ class Log:
         return [one.message.body for one in self.placed]
 
 
+def spelled_out(frame: pb.PublishStreamRequest) -> pb.PublishStreamRequest:
+    """The frame with its messages one by one."""
+    messages = [pb.Message(topic=run.topic, queue=run.queue, tag=run.tag, body=body) for run in frame.runs for body in run.bodies]
+    whole = pb.PublishStreamRequest()
+    whole.CopyFrom(frame)
+    whole.ClearField("runs")
+    whole.messages.extend(messages)
+    return whole
+
+
 class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.TopicServiceServicer):
     """One node. `script` says what happens to the next frames; when it is empty they are stored."""
 
@@ -146,7 +156,8 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
     async def PublishStream(self, requests: Any, context: Any) -> AsyncIterator[pb.PublishStreamResponse]:
         self.streams += 1
         self.check_leads()
-        async for request in requests:
+        async for frame in requests:
+            request = spelled_out(frame)
             self.frames.append(request)
             if self.gate is not None:
                 await self.gate.wait()

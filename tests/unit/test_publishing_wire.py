@@ -11,7 +11,8 @@ from dittomq.errors import InvalidField, MessageTooLarge
 from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES
 from dittomq.metadata.topics import TopicConfig
 from dittomq.properties import java_hash, tags_code
-from dittomq.wire.publishing import MessageRefused, PublishOrder, Topics, publish_frame, publish_request
+from dittomq.wire.drafts import MessageRefused, Topics
+from dittomq.wire.publishing import PublishOrder, publish_frame, publish_request
 
 TOPICS = Topics({"orders": TopicConfig("orders")}, "a/0", lambda _topic, _queues: 0, 0)
 MIB = 1024 * 1024
