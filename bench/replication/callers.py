@@ -4,7 +4,7 @@ from bench.floor import floor_at, least_pair
 from bench.peers import etcd, postgres, rabbitmq, rocketmq
 from bench.product import BATCH
 from bench.ratios import Figure, percentile
-from bench.replication.pairs import Bench, alternate, latency, rate, up
+from bench.replication.pairs import Bench, alternate, latency, rate, rest, up
 
 _CALLERS = 8
 _SMALL = 32
@@ -67,7 +67,9 @@ async def least_code(bench: Bench) -> list[Figure]:
     async with up(least_pair(bench.folder)) as address, floor_at(address) as floor:
         for _ in range(bench.sizes.pairs + 1):
             mine = await _rate(bench)
+            await rest()
             seconds = await floor.publish(frame, tasks=_CALLERS, rounds=rounds)
+            await rest()
             found.append((mine, _CALLERS * BATCH * rounds / seconds))
             bench.step("8 × 256, least code")
     del found[0]  # both warmed up

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.peers import postgres, redis, rocketmq
 from bench.product import BATCH, BODY_BYTES, SLAVE, TOPIC, Product, product_of
 from bench.ratios import Figure
-from bench.replication.pairs import REST_S, Bench, alternate, up
+from bench.replication.pairs import Bench, alternate, rest, up
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.message import Draft
@@ -81,7 +81,7 @@ async def half_load(bench: Bench) -> list[Figure]:
             without.append(await product.publish_paced(_CALLERS, rounds, period_s) / 1000)
             product.cluster.start_node(SLAVE)
             await product.settle()
-            await asyncio.sleep(REST_S)
+            await rest()
             with_slave.append(await product.publish_paced(_CALLERS, rounds, period_s) / 1000)
             product.cluster.stop_node(SLAVE)
             bench.step("half load")

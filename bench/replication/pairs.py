@@ -1,6 +1,7 @@
 """Runs that alternate, so that both sides meet the same neighbours and the same disk."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TypeVar
 from bench.product import Product
 from bench.ratios import Figure, percentile
 
-REST_S = 0.5  # what one side has left to do is not to be done in the other's time
+REST_S = 0.5
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -52,15 +53,24 @@ async def up(peer: AbstractContextManager[T]) -> AsyncIterator[T]:
         await asyncio.to_thread(peer.__exit__, None, None, None)
 
 
+async def rest() -> None:
+    """What one side has left to do is not to be done in the other's time: neither work nor pages that wait to be written.
+
+    A database puts its tables, and a broker that answers from its page cache its messages, on the disk some seconds later.
+    """
+    await asyncio.to_thread(os.sync)
+    await asyncio.sleep(REST_S)
+
+
 async def alternate(bench: Bench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U]) -> list[tuple[T, U]]:
     """What each of the pairs of runs gave, after one that warms up."""
     found = []
     for _ in range(bench.sizes.pairs + 1):
         mine = await ours()
         await bench.product.settle()
-        await asyncio.sleep(REST_S)
+        await rest()
         other = await asyncio.to_thread(theirs)
-        await asyncio.sleep(REST_S)
+        await rest()
         found.append((mine, other))
         bench.step(name)
     return found[1:]
