@@ -14,7 +14,7 @@ from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages
 from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
-from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes, zero_behind
+from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, gives, speaks_of_bytes, zero_behind
 from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
 from dittomq.commitlog.queues.queue_index import folder_of, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
@@ -192,6 +192,10 @@ def _cut_segments(storage: Storage, intent: CutIntent) -> None:
 
 
 def _zero_rest(storage: Storage, path: str, keep: int, segment_bytes: int) -> None:
+    """Where the disk does not give what is kept of the last page, it takes no part of it: zeros stand for what is noted as damaged."""
     with contextlib.closing(storage.open(path)) as file:
+        page = keep - keep % PAGE_BYTES
+        if not gives(file, page, keep):
+            file.pwrite(bytes(min(PAGE_BYTES, segment_bytes - page)), page)
         zero_behind(file, keep, segment_bytes)
         file.fdatasync()

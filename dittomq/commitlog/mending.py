@@ -221,6 +221,10 @@ class Mending(ABC):
             self._file(self._damage, self._mended.without_all(mended))
         return True
 
+    def _verify_around(self, to: int) -> None:
+        """Note what is not whole around `to`, where the log is to be cut: of a page that the disk does not give no part can be kept."""
+        self.verify(max(self._log.min_offset, to - 1), to + 1)
+
     def _check_room_to_mend(self, start: int, end: int) -> None:
         """In place the room is enough that appends leave: a master may wait for these bytes before it leads and drops old segments."""
         if self._log.is_hole(start, end):

@@ -222,6 +222,7 @@ class Store(Front, Mending):
         anything is changed.
         """
         gate = self._gate
+        self._verify_around(to)
         with gate.filing, gate.dispatching, gate.syncing, gate.writing("cut"):
             if not self.min_offset <= to <= self.end:
                 raise OffsetOutOfRange("byte", to, self.min_offset, self.end)
@@ -311,9 +312,7 @@ class Store(Front, Mending):
         self.replica_uuid, self.generation = found.replica_uuid, found.generation
         stopped = adopted or boot.read_stop(storage)
         boot.remove_stamp(storage)
-        for name in storage.list_folder(side_file.FOLDER):
-            if name.startswith("tmp-"):
-                storage.unlink(f"{side_file.FOLDER}/{name}")
+        side_file.forget_unfinished(storage)
         intent = cut.load_intent(storage)
         if intent is not None:
             cut.finish(storage, intent)
@@ -331,6 +330,7 @@ class Store(Front, Mending):
             boot.mark_failed(storage)  # before the traces are cut away
             self._load(recovery.recover(self._layout, power_lost=True))
         if tail_end > self._log.end:
+            self._verify_around(self._log.end)
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
         self._recovered = stopped in {StopKind.CLEAN, StopKind.KILLED}

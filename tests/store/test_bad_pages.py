@@ -29,10 +29,14 @@ class BadPages:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._storage = machine.storage()
+        self.renew()
         self.bad: dict[str, set[int]] = defaultdict(set)
         self.refused = ""
         self.says = errno.EIO  # of them
+
+    def renew(self) -> None:
+        """Be the door of a new process; the one before is over."""
+        self._storage = self.machine.storage()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
@@ -71,6 +75,14 @@ class PagedFile:
             raise StoreFailed("write", self._path, "Input/output error")
         bad -= touched
         self._file.pwrite(data, offset)
+
+    def truncate(self, size: int) -> None:
+        """Zeros behind an end inside a page are written with the rest of it; whole pages behind are given back."""
+        bad = self._door.bad[self._path]
+        if size % PAGE and size // PAGE in bad:
+            raise StoreFailed("truncate", self._path, "Input/output error")
+        self._door.bad[self._path] = {page for page in bad if page * PAGE < size}
+        self._file.truncate(size)
 
 
 def opened(machine: Machine) -> tuple[Store, BadPages]:

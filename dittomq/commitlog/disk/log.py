@@ -7,7 +7,7 @@ full size, durably, before its first byte is written; its name becomes durable w
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
-from dittomq.commitlog.disk.storage import PAGE_BYTES, File, speaks_of_bytes
+from dittomq.commitlog.disk.storage import PAGE_BYTES, gives
 from dittomq.errors import OffsetOutOfRange
 
 _REWRITE_BYTES = 1024 * 1024
@@ -97,9 +97,9 @@ class Log:
         low, high = start - segment_start, end - segment_start
         page_start, page_end = high - high % PAGE_BYTES, min(high + -high % PAGE_BYTES, self.segment_bytes)
         with self._files.borrow(path_of(segment_start)) as file:
-            if not _gives(file, low - low % PAGE_BYTES, low):
+            if not gives(file, low - low % PAGE_BYTES, low):
                 return start
-            if not _gives(file, high, page_end):
+            if not gives(file, high, page_end):
                 data = data + bytes(page_end - high) if end == self.end else data[: max(0, page_start - low)]
             if data:
                 file.pwrite(data, low)
@@ -143,14 +143,3 @@ class Log:
         self._unsynced[segment_start] = None
         self._zeroed = start + count
         return True
-
-
-def _gives(file: File, start: int, stop: int) -> bool:
-    """Whether the disk gives these bytes."""
-    try:
-        file.pread(stop - start, start)
-    except OSError as error:
-        if not speaks_of_bytes(error):
-            raise
-        return False
-    return True

@@ -90,3 +90,10 @@ def remove(storage: Storage, name: str) -> None:
     if storage.exists(f"{FOLDER}/{name}"):
         storage.unlink(f"{FOLDER}/{name}")
         storage.sync_folder(FOLDER)
+
+
+def forget_unfinished(storage: Storage) -> None:
+    """Remove what a process that died was about to give its name."""
+    for name in storage.list_folder(FOLDER):
+        if name.startswith("tmp-"):
+            storage.unlink(f"{FOLDER}/{name}")

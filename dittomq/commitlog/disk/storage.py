@@ -139,6 +139,17 @@ def speaks_of_bytes(error: OSError) -> bool:
     return error.errno in _OF_BYTES
 
 
+def gives(file: File, start: int, stop: int) -> bool:
+    """Whether the disk gives these bytes of a file."""
+    try:
+        file.pread(stop - start, start)
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def reading(node: str) -> Iterator[None]:
     """Raise NotReady for what says nothing of the bytes that are read in the block; what speaks of them goes on."""
