@@ -188,7 +188,8 @@ def _cut_segments(storage: Storage, intent: CutIntent) -> None:
     if starts:
         storage.sync_folder(FOLDER)
     if kept:
-        _zero_rest(storage, segment_path(kept[-1]), max(0, intent.to - kept[-1]), intent.segment_bytes)
+        keep = min(max(0, intent.to - kept[-1]), intent.segment_bytes)  # all of it where somebody removed the next one
+        _zero_rest(storage, segment_path(kept[-1]), keep, intent.segment_bytes)
 
 
 def _zero_rest(storage: Storage, path: str, keep: int, segment_bytes: int) -> None:

@@ -111,7 +111,8 @@ def survey(storage: Storage, log: Log, start: int) -> Segment:
     """What retention must know of the segment that begins at `start`, not the last one: its age is that of the record behind it."""
     _, end = log.segment_of(start)
     record = first_record(log, end)
-    with contextlib.closing(storage.open(path_of(start), readonly=True)) as file:
+    disk_bytes = 0
+    with contextlib.suppress(FileNotFoundError), contextlib.closing(storage.open(path_of(start), readonly=True)) as file:
         disk_bytes = file.disk_bytes()
     return Segment(PhysicalOffset(start), PhysicalOffset(end), None if record is None else store_ms_of(record), disk_bytes)
 

@@ -195,8 +195,13 @@ class Mending(ABC):
         return PhysicalOffset(mended)
 
     def heal(self, start: int) -> bool:
-        """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull."""
+        """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull.
+
+        CorruptRecord where the file of its segment was removed: all of that is noted then, and can be mended.
+        """
         found = next((each for each in self.damage.ranges if each.start == start), None)
+        if found is not None:
+            self._make_again(*self._log.segment_of(start))
         source = LegiblePages(self._log)
         while found is not None and start < found.end:
             with reading(self._options.node):
@@ -291,12 +296,28 @@ class Mending(ABC):
         with self._gate.filing, self._gate.guard("note_damaged"):
             if log is not self._log:  # it was cut meanwhile
                 return
-            damage = self._widened(log, ranges)
-            if damage != self._damage:
-                self.check_free(side_file.ROOM_BYTES + damaged.ROW_BYTES * len(damage.ranges))
-                self._file(damage, self._mended)
-                first = min(start for start, _ in ranges)
-                self._doubted = first if self._doubted is None else min(first, self._doubted)
+            self._note_now(ranges)
+
+    def _note_now(self, ranges: list[tuple[int, int]]) -> None:
+        """The same, for who files."""
+        damage = self._widened(self._log, ranges)
+        if damage != self._damage:
+            self.check_free(side_file.ROOM_BYTES + damaged.ROW_BYTES * len(damage.ranges))
+            self._file(damage, self._mended)
+            first = min(start for start, _ in ranges)
+            self._doubted = first if self._doubted is None else min(first, self._doubted)
+
+    def _make_again(self, start: int, end: int) -> None:
+        """Let the segment [start, end) have a file again, if that was removed, and raise CorruptRecord then.
+
+        Not the one that is written: what was appended there since is lost, and the next sync says so.
+        """
+        with self._gate.filing, self._gate.syncing, self._gate.writing("make_again"):
+            if self._log.has_file(start) or not self._log.min_offset < end <= self.flushed:
+                return
+            self._note_now([(start, end)])
+            self._log.make_again(start)
+        raise CorruptRecord(self._options.node, start, "the file of its segment was removed, and all that was in it is fetched again")
 
     def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> Damage:
         damage = self._damage

@@ -8,7 +8,7 @@ from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import PAGE_BYTES, gives
-from dittomq.errors import OffsetOutOfRange
+from dittomq.errors import OffsetOutOfRange, StoreFailed
 
 _REWRITE_BYTES = 1024 * 1024
 _ZEROS = bytes(1024 * 1024)
@@ -80,6 +80,18 @@ class Log:
             del self._unsynced[start]
             with self._files.borrow(path_of(start)) as file:
                 file.fdatasync()
+            if not self.has_file(start):
+                raise StoreFailed("fdatasync", path_of(start), "it was removed while it was written")
+
+    def has_file(self, start: int) -> bool:
+        """Whether the segment that begins at `start` still has its file, and nobody removed it."""
+        return self._maker.has(start)
+
+    def make_again(self, start: int) -> None:
+        """Durably give the segment that begins at `start`, whose file was removed, another one, of zeros. Nobody writes meanwhile."""
+        self._files.forget(path_of(start))
+        self._maker.roll(start)
+        self.sync_names()
 
     def sync_names(self) -> None:
         """Make the names of the segments durable, or raise StoreFailed."""

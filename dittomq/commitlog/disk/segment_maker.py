@@ -86,6 +86,10 @@ class SegmentMaker:
             self._spare = _Spare.MISSING
             return self._zeroed
 
+    def has(self, start: int) -> bool:
+        """Whether the segment that begins at `start` has its name."""
+        return self._storage.exists(path_of(start))
+
     def sync_names(self) -> None:
         """Make the names of all segments durable, or raise StoreFailed."""
         made = self._made

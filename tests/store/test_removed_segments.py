@@ -1,0 +1,122 @@
+"""A segment whose file somebody removes while the node runs: what was in it is lost like bytes on a bad disk, and fetched again."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from dittomq.broker.mending import Peer
+from dittomq.commitlog.store import Store
+from dittomq.errors import CorruptRecord, StoreFailed
+from tests.simulation.life import SimCrashed
+from tests.store.test_mender import copy_of, mend, serving, store_of
+from tests.store.test_mending import SEGMENT, assert_whole
+from tests.support.stores import SMALL, Machine, frame, whole_log
+
+OPTIONS = replace(SMALL, open_files=1, refills=True)
+
+
+def in_use() -> tuple[Machine, Store, bytes, Store]:
+    """A store of three segments that keeps one file open, its log, and another copy of it."""
+    machine = Machine(random.Random(1), OPTIONS)
+    store = store_of(machine)
+    return machine, store, whole_log(store), copy_of(store, Machine(random.Random(2)))
+
+
+def remove(machine: Machine, number: int) -> None:
+    storage = machine.beside()
+    storage.unlink(f"commitlog/{number * SEGMENT:020d}")
+    storage.sync_folder("commitlog")
+
+
+def test_all_of_it_is_damage_when_one_message_of_it_is_to_be_mended_and_comes_from_another_copy() -> None:
+    machine, store, log, other = in_use()
+    remove(machine, 1)
+    with pytest.raises(CorruptRecord, match="No such file or directory"):
+        store.read_records(SEGMENT, 2 * SEGMENT, 1_000)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+
+    [first] = mend(store, [Peer("a/2", serving(other))])
+
+    assert (first.source, "was removed" in first.problem) == ("", True)
+    assert store.damaged == [(SEGMENT, 2 * SEGMENT)]
+    assert store.take_doubt() == SEGMENT
+    [second] = mend(store, [Peer("a/2", serving(other))])
+    assert second.source == "a/2"
+    assert_whole(store, log)
+    machine.lose_power(all_unsynced=True)
+    assert_whole(machine.open(), log)
+
+
+def test_a_file_that_is_still_open_is_not_mended_where_nobody_finds_it_again() -> None:
+    machine, store, log, other = in_use()
+    inode = machine.disk.names.files[f"commitlog/{SEGMENT:020d}"]
+    inode.write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    remove(machine, 1)
+
+    for _ in range(2):
+        mend(store, [Peer("a/2", serving(other))])
+
+    assert_whole(store, log)
+    assert f"commitlog/{SEGMENT:020d}" in machine.disk.names.files
+
+
+def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() -> None:
+    done, operations = False, 0
+    while not done:
+        machine, store, log, _ = in_use()
+        remove(machine, 1)
+        store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+        machine.faults.operations_to_live = operations
+        try:
+            store.heal(store.damaged[0].start)
+        except CorruptRecord:
+            done = True
+        except SimCrashed:
+            pass
+        machine.lose_power()
+
+        again = machine.open()
+
+        assert again.damaged == [(SEGMENT, 2 * SEGMENT)], f"dead after {operations} operations"
+        for start, end in again.damaged:
+            again.mend(start, log[start:end])
+        again.file_mended()
+        assert_whole(again, log)
+        operations += 1
+    assert operations > 5
+
+
+def test_retention_looks_at_it_without_ending_the_node() -> None:
+    machine, store, _, _ = in_use()
+    remove(machine, 0)
+
+    assert store.survey(0).disk_bytes == 0
+
+
+def test_nothing_that_is_appended_to_a_file_without_a_name_is_called_durable() -> None:
+    machine, store, log, _ = in_use()
+    remove(machine, 2)
+    store.append([frame(b"next")], 9_000)
+
+    with pytest.raises(StoreFailed, match="it was removed"):
+        store.sync()
+
+    assert store.flushed == len(log)
+    store.clear_boot_stamp()
+    store.close(clean=False)
+    again = machine.open()
+    assert (again.end, again.damaged) == (len(log), [(2 * SEGMENT, len(log))])
+
+
+def test_a_cut_into_it_ends_no_later_start() -> None:
+    machine, store, log, _ = in_use()
+    to = store.append([frame(b"next")], 9_000).start
+    store.close(clean=True)
+    store = machine.open()
+    remove(machine, 2)
+
+    store.cut(to)
+
+    assert machine.open().end == len(log)
