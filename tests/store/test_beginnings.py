@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from dittomq.commitlog.queues import leftovers
 from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
@@ -240,3 +241,49 @@ def test_segments_that_come_back_after_a_start_without_them_are_held_again(machi
     again = machine.open()
 
     assert (again.min_offset, log_from(again, 0)) == (0, log)
+
+
+@pytest.mark.parametrize("rotten", [False, True], ids=["cut later", "cut by the start"])
+def test_a_queue_whose_first_messages_rocketmq_has_dropped_gives_no_offset_of_them_when_the_others_are_cut(
+    machine: Machine, rotten: bool
+) -> None:
+    rocketmqs(machine)
+    if rotten:
+        put_file(machine, "abort", b"")
+        put_file(machine, f"commitlog/{SEGMENT:020d}", bytes(SEGMENT))
+    store = machine.open()
+    store.dispatch(store.end)
+    store.cut(SEGMENT)
+    store.checkpoint()
+    machine.kill()
+    if not rotten:
+        del machine.disk.names.files["dittomq/checkpoint"]
+
+    again = machine.open()
+
+    assert ranges(again) == {EARLY: (42, 42), ("orders", 0): (3, 3)}
+    assert next_offset(again, "orders") == 3
+
+
+BELOW, HELD = (1_000, 100), (SEGMENT, 100)
+
+
+@pytest.mark.parametrize(
+    ("files", "low"),
+    [
+        ({0: [BELOW] * 3 + [HELD] * 2}, 3),
+        ({0: [BELOW] * 40, 40: [HELD]}, 40),
+        ({40: [HELD]}, 40),
+        ({0: [BELOW] * 39, 40: [HELD]}, 0),
+        ({0: [BELOW] * 12 + [HELD] * 8 + [BELOW] + [HELD] * 19}, 0),
+    ],
+    ids=["in a file", "a file's first", "older files are dropped", "an older one is not full", "a unit that a search meets is wrong"],
+)
+def test_where_a_queue_begins_is_taken_from_files_that_tell_it_for_certain_only(
+    machine: Machine, files: dict[int, list[tuple[int, int]]], low: int
+) -> None:
+    machine.storage().make_folder("consumequeue/orders/0")
+    for first, units in files.items():
+        put_file(machine, f"consumequeue/orders/0/{first * UNIT_BYTES:020d}", queue_file(*units))
+
+    assert leftovers.emptied(machine.storage(), "store", SEGMENT).lows == ({("orders", 0): low} if low else {})

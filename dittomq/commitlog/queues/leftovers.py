@@ -4,6 +4,8 @@ RocketMQ keeps the newest file of a queue when it drops all its messages.
 """
 
 import contextlib
+from bisect import bisect_left
+from functools import partial
 from typing import NamedTuple
 
 from dittomq.commitlog.disk.legible import LegibleFile
@@ -13,9 +15,11 @@ from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, fol
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
 from dittomq.errors import UnreadableStore
 
+_NEIGHBOURS = 64
+
 
 class Emptied(NamedTuple):
-    """Queues whose newest message lay below the log's beginning, with the offset that their next one gets.
+    """Queues of which messages lay below the log's beginning, with the offset of the first one that did not, or of their next one.
 
     `unsure` are queues of which that cannot be read: if the log holds no message of one, all that it had were below that offset.
     """
@@ -40,12 +44,48 @@ def emptied(storage: Storage, store: str, begin: int) -> Emptied:
         position, size, _ = UNIT.unpack(filled.last)
         is_message = size not in {0, BLANK_UNIT_BYTES}
         if is_message and position >= begin:
-            continue
-        if filled.surely < filled.at_most:
+            if low := _first_held(storage, folder_of(*key), begin):
+                found.lows[key] = low
+        elif filled.surely < filled.at_most:
             found.unsure[key] = filled.at_most
         elif is_message:
             found.lows[key] = filled.surely
     return found
+
+
+def _first_held(storage: Storage, folder: str, begin: int) -> int:
+    """Of a queue, the first message that does not lie below byte `begin`; 0 where its files do not tell it for certain."""
+    try:
+        return _searched_in_all(storage, folder, begin)
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
+        return 0
+
+
+def _searched_in_all(storage: Storage, folder: str, begin: int) -> int:
+    full_to = None
+    for name in files_in(storage, folder):
+        first = int(name) // UNIT_BYTES
+        with contextlib.closing(storage.open(f"{folder}/{name}", readonly=True)) as file:
+            filled = _searched(file)
+            low = bisect_left(range(filled.surely), begin, key=partial(_position_at, file))
+            if low < filled.surely:
+                is_certain = _lie_below(file, range(max(0, low - _NEIGHBOURS), low), begin) if low else full_to in {None, first}
+                return first + low if is_certain else 0
+            full_to = first + filled.surely
+    return 0
+
+
+def _position_at(file: File, number: int) -> int:
+    position: int = UNIT.unpack(file.pread(UNIT_BYTES, number * UNIT_BYTES))[0]
+    return position
+
+
+def _lie_below(file: File, numbers: range, begin: int) -> bool:
+    """Whether the messages of all these units lie below byte `begin`: one that rotted may have led a search astray."""
+    data = file.pread(len(numbers) * UNIT_BYTES, numbers.start * UNIT_BYTES)
+    return all(size > 0 and position < begin for position, size, _ in UNIT.iter_unpack(data))
 
 
 def _is_named_safely(key: QueueKey) -> bool:
