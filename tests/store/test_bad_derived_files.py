@@ -1,5 +1,6 @@
 """Bad bytes in what follows from the log, or in what a start reads of the log to repair it: neither refuses a start."""
 
+import errno
 import random
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from dittomq.commitlog.queues.key_format import ENTRY
 from dittomq.commitlog.store import Frame, Store, StoreOptions
+from dittomq.errors import UnreadableStore
 from dittomq.properties import tags_code
 from tests.store.test_bad_sectors import BadSectors
 from tests.store.test_key_index import SIZES, from_the_log, kept, keyed, on_disk
@@ -78,6 +80,24 @@ def test_a_bad_sector_in_a_queue_file_or_the_key_index_costs_a_rebuild_and_no_st
     assert (store.end, store.damaged, len(store.notes)) == (len(log), [], 1)
     assert "built again from the log" in store.notes[0]
     assert (on_disk(machine), queue_files(machine)) == (from_the_log(log), queues)
+
+
+@pytest.mark.parametrize("where", ["the index's header", "its last entry", "an entry", "the newest message with keys"])
+def test_a_start_that_cannot_read_them_now_is_refused_and_builds_nothing_again(where: str) -> None:
+    machine, log, newest = left_without_power()
+    index = f"index/{max(on_disk(machine))}"
+    door = BadSectors(machine, f"commitlog/{0:020d}" if "message" in where else index)
+    at = {"the index's header": 0, "its last entry": SIZES.entry_at(6), "an entry": SIZES.entry_at(3)}.get(where, newest)
+    door.bad, door.says = range(at, at + 1), errno.ENOMEM
+
+    with pytest.raises(UnreadableStore, match="Cannot allocate memory"):
+        opened(door)
+
+    again = machine.open()
+    kept(again)
+    assert (again.end, again.damaged) == (len(log), [])
+    assert "built again" not in " ".join(again.notes)
+    assert on_disk(machine) == from_the_log(log)
 
 
 @pytest.mark.parametrize("position", [-1, 2, 1 << 62], ids=["none", "no record's", "behind the log"])

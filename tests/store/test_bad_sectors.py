@@ -1,6 +1,7 @@
 """Bytes of the log that a disk does not give."""
 
 import errno
+import os
 import random
 
 import pytest
@@ -19,6 +20,7 @@ class BadSectors:
         self._storage = machine.storage()
         self._path = path
         self.bad = range(0)
+        self.says = errno.EIO  # of them
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
@@ -44,7 +46,7 @@ class BadFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         if offset < self._door.bad.stop and self._door.bad.start < offset + length:
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(self._door.says, os.strerror(self._door.says))
         return self._file.pread(length, offset)
 
 

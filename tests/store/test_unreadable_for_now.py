@@ -15,6 +15,7 @@ from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.retaining import Retaining, RetainingParts
 from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.queues.key_format import KeySizes
 from dittomq.commitlog.retention import RetentionRules
 from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
@@ -164,4 +165,11 @@ def test_retention_that_cannot_read_now_lives_on_and_drops_later() -> None:
 
     door.bad.clear()
     asyncio.run(retaining.step())
+    assert store.min_offset > 0
+
+
+def test_an_old_file_of_the_key_index_that_cannot_be_opened_now_goes_with_a_later_drop() -> None:
+    _, store, door = in_use(replace(OPTIONS, key_sizes=KeySizes(slots=7, entries=30), open_files=3), messages=400)
+    door.refused, door.says = "index/", errno.EMFILE
+    store.drop_before(2 * store.segment_bytes)
     assert store.min_offset > 0

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
-from dittomq.commitlog.disk.storage import PAGE_BYTES, File, Storage, zero_behind
+from dittomq.commitlog.disk.storage import PAGE_BYTES, File, Storage, gives, speaks_of_bytes, zero_behind
 from dittomq.commitlog.queues.key_format import (
     ENTRY,
     HEADER_BYTES,
@@ -182,7 +182,9 @@ class KeyIndex:
         with self._files.borrow(last.path) as file:
             try:
                 slots, used = _slots_of(file, sizes, count)
-            except OSError:
+            except OSError as error:
+                if not speaks_of_bytes(error):
+                    raise
                 return False
             header = replace(last.written, end_ms=last.end_ms if end_ms is None else end_ms, used_slots=used)
             zero_behind(file, sizes.entry_at(count), sizes.file_bytes)
@@ -192,8 +194,8 @@ class KeyIndex:
         return True
 
     def _end_of(self, name: str) -> int | None:
-        """The position of the newest message in a full file; None when the disk does not give it."""
-        with self._files.borrow(_path(name)) as file, contextlib.suppress(OSError):
+        """The position of the newest message in a full file; None when it cannot be read, whatever the reason."""
+        with contextlib.suppress(OSError), self._files.borrow(_path(name)) as file:
             return Header.decode(file.pread(HEADER_BYTES, 0)).end_position
         return None
 
@@ -277,7 +279,9 @@ def resume(storage: Storage, files: OpenFiles, mark: KeyMark, log: Log, *, power
         try:
             header = Header.decode(file.pread(HEADER_BYTES, 0))
             end = _position_at(file, mark.sizes, mark.count - 1)
-        except OSError:
+        except OSError as error:
+            if not speaks_of_bytes(error):
+                raise
             return None
     if end != mark.end:
         return None
@@ -313,7 +317,9 @@ def _stored_ms(log: Log, position: int) -> int | None:
         return None
     try:
         return store_ms_of(log.read(position, _HEAD_BYTES, log.stop))
-    except OSError:
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
         return None
 
 
@@ -355,14 +361,14 @@ def _read_slots(file: File, sizes: KeySizes, header: Header) -> bytearray:
     """
     try:
         return bytearray(file.pread(sizes.slots * SLOT.size, sizes.slot_at(0)))
-    except OSError:
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
         slots, _ = _slots_of(file, sizes, header.count)
     front = header.encode() + slots
     for at in range(0, len(front), PAGE_BYTES):
         page = front[at : at + PAGE_BYTES]
-        try:
-            file.pread(len(page), at)
-        except OSError:
+        if not gives(file, at, at + len(page)):
             file.pwrite(page, at)
     return bytearray(slots)
 
