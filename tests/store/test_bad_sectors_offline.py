@@ -72,7 +72,22 @@ def test_the_last_record_on_a_bad_sector_is_damage_and_no_torn_end(back: int) ->
 
     report = verify(seen(machine, range(len(log) - back, len(log))))
 
-    assert (report.whole, set(report.counts)) == (False, {Kind.DAMAGED, Kind.UNIT_SURPLUS})
+    assert (report.whole, set(report.counts)) == (False, {Kind.DAMAGED, Kind.UNIT_UNREADABLE})
+
+
+def test_whether_the_log_has_messages_where_its_end_is_on_a_bad_sector_is_not_known() -> None:
+    machine, log = left()
+    page = len(log) // PAGE * PAGE
+    hit = [start for start, end in entries_of(log) if end > page]
+    with closing(machine.beside().open(f"{QUEUE}/{0:020d}")) as file:
+        file.pwrite(UNIT.pack(page - 2 * PAGE, 100, 0), 121 * 20)
+
+    report = verify(seen(machine, range(page, len(log))))
+
+    named = [each for each in report.findings if each.kind is Kind.UNIT_UNREADABLE]
+    assert [(each.queue_offset, each.position) for each in named] == list(zip(range(120 - len(hit), 120), hit, strict=True))
+    assert all("Input/output error" in each.problem for each in named)
+    assert [each.queue_offset for each in report.findings if each.kind is Kind.UNIT_SURPLUS] == [121]
 
 
 def test_a_bad_sector_behind_the_end_is_named_where_it_lies() -> None:

@@ -228,6 +228,15 @@ def _unknown_magic(span: Span, view: View) -> str:
     return start_problem(size, magic, span.start, view.segment_end) if names_itself else ""
 
 
+def view_of(store: StoreOnDisk, position: int, size: int) -> tuple[View, str]:
+    """Bytes of a segment that is there, zeros for those that the disk does not give; and why it does not, or ""."""
+    start = position - position % store.segment_bytes
+    with contextlib.closing(store.storage.open(path_of(start), readonly=True)) as file:
+        legible = LegibleFile(file)
+        view = View(legible.pread(size, position - start), position, start + store.segment_bytes)
+        return view, legible.problem(position - start, position - start + size)
+
+
 def _last_set_byte(store: StoreOnDisk, start: int) -> tuple[int, str]:
     """One past the last byte from `start` on that is not zero or that the disk does not give; and why it does not give all of them."""
     found, problem = start, ""

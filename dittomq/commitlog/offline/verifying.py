@@ -1,6 +1,5 @@
 """Proves a store on disk against itself: every checksum, dense queue offsets, and queues that name exactly the log's records."""
 
-import contextlib
 import itertools
 import re
 from bisect import bisect_right
@@ -11,11 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
-from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.offline.agreeing import LOWEST_HASH, Names, agree, samples
 from dittomq.commitlog.offline.expecting import NO_QUEUE, Expected, Units
-from dittomq.commitlog.offline.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces
+from dittomq.commitlog.offline.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces, view_of
 from dittomq.commitlog.offline.proving import Prover, Run
 from dittomq.commitlog.offline.queue_files import QueueFiles
 from dittomq.commitlog.queues import checkpoint
@@ -24,7 +22,7 @@ from dittomq.commitlog.records.columns import Columns, Numbers, Truths
 from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.foreign import INNER_BATCH, MULTI_DISPATCH, SCHEDULE_TOPIC, in_queues
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, queue_problem
-from dittomq.commitlog.records.walk import Sort, View, problem_of, span_at
+from dittomq.commitlog.records.walk import Sort, problem_of, span_at
 from dittomq.properties import TAGS, tags_code
 
 MAX_FINDINGS = 1_000
@@ -291,7 +289,7 @@ class _Queues:
     def _find_surplus(self, key: QueueKey) -> None:
         """Note the first unit behind the queue's last message in the log, however far behind, that names none.
 
-        And before it those that cannot be read, which may name one.
+        And before it those that cannot be read, which may name one, and those that name what the disk does not give of the log.
         """
         seen, rightly = self._seen.get(key), 0
         unread: list[tuple[int, int, str]] = []
@@ -303,7 +301,11 @@ class _Queues:
             position = unit[0]
             if (seen is None and position < self._store.starts[0]) or (rightly == _LOOKED_AT and position >= self._report.end):
                 continue  # it went with the log's beginning; or a broker that runs writes faster than this can look
-            if not self._is_right(key, offset, unit):
+            is_right, reason = self._is_right(key, offset, unit)
+            if reason:
+                self._report.note(Finding(Kind.UNIT_UNREADABLE, position, *key, offset, f"whether the log has it is not known: {reason}"))
+                continue
+            if not is_right:
                 problem = f"the queue has a message {offset:,} at {position:,}, which the log does not have"
                 self._report.note(Finding(Kind.UNIT_SURPLUS, position, *key, offset, problem))
                 break
@@ -365,25 +367,24 @@ class _Queues:
                 self._report.note(Finding(Kind.UNIT_MISSING, position, *key, offset, "its queue has no unit for it, and later ones"))
         seen.missing.clear()
 
-    def _is_right(self, key: QueueKey, offset: int, unit: tuple[int, int, int]) -> bool:
+    def _is_right(self, key: QueueKey, offset: int, unit: tuple[int, int, int]) -> tuple[bool, str]:
         """Whether the message of that unit is in the log by now, where a broker that runs wrote it behind the end that was seen.
 
-        Or whether RocketMQ was told to put the message of another queue into this one too.
+        Or whether RocketMQ was told to put the message of another queue into this one too. And why that cannot be known, or "".
         """
         position, size, _ = unit
-        sealed, is_new = self._store.seals.at(position).sealed, position >= self._report.end
-        segment = position - position % self._store.segment_bytes
-        if size > MAX_RECORD_BYTES or (sealed and not is_new) or not self._store.storage.exists(path_of(segment)):
-            return False
-        with contextlib.closing(self._store.storage.open(path_of(segment), readonly=True)) as file:
-            view = View(LegibleFile(file).pread(size, position - segment), position, segment + self._store.segment_bytes)
-        span = span_at(view, position)
+        if size > MAX_RECORD_BYTES or not self._store.storage.exists(path_of(position - position % self._store.segment_bytes)):
+            return False, ""
+        view, problem = view_of(self._store, position, size)
+        sealed, is_new, span = self._store.seals.at(position).sealed, position >= self._report.end, span_at(view, position)
+        if problem or (sealed and not is_new):
+            return False, problem
         if span is None or span.sort is not Sort.RECORD or span.end != view.end or problem_of(view, span, sealed=sealed):
-            return False
+            return False, ""
         found = decode(view.data, position)
         if not sealed and MULTI_DISPATCH in found.properties:
-            return True
-        return is_new and (found.topic, found.queue, found.queue_offset) == (*key, offset)
+            return True, ""
+        return is_new and (found.topic, found.queue, found.queue_offset) == (*key, offset), ""
 
     def _note(self, kind: Kind, record: Record, problem: str) -> None:
         self._report.note(_finding_of(kind, record, problem))
