@@ -75,6 +75,7 @@ class Mender:
         self._turn = asyncio.Lock()
         self._told: dict[int, str] = {}
         self._is_filed = True
+        self._hindrance: tuple[type, int | None] | None = None  # why what is suspected could not be verified the last time
 
     def suspect(self, position: int) -> None:
         """A record at or around `position` was met that is not whole. Of very many, those that come late are met again."""
@@ -109,9 +110,15 @@ class Mender:
             try:
                 await self.verify(position, position + 1)
             except (NotReady, DiskFull) as problem:
-                log.warning("not_verified", node=self._node, position=position, problem=str(problem))
                 self._suspects[position] = None
+                hindrance = type(problem), getattr(problem.__cause__, "errno", None)  # its sentence may name another file each time
+                if hindrance != self._hindrance:
+                    log.warning("not_verified", node=self._node, position=position, problem=str(problem))
+                self._hindrance = hindrance
                 return
+            if self._hindrance is not None:
+                log.info("verifies_again", node=self._node)
+                self._hindrance = None
 
     async def verify(self, start: int, end: int) -> tuple[PhysicalOffset, PhysicalOffset]:
         """Verify this copy's records of a few megabytes from `start` on, and return what was looked at; what is not whole is noted."""

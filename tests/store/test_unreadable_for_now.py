@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+import structlog
 
 from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.broker.pinning import PinParts, Pins
@@ -151,6 +152,32 @@ def test_a_mender_that_cannot_read_what_is_suspected_lives_on_and_looks_again_la
     assert before == []
     [(low, high)] = after
     assert low <= 5_000 < high
+
+
+def test_a_mender_says_once_that_it_cannot_read_and_once_that_it_can_again() -> None:
+    machine, store, door = refusing(errno.EMFILE)
+
+    async def nobody() -> Sequence[Peer]:
+        return []
+
+    async def story() -> None:
+        lane = InlineLane()
+        mender = Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), nobody)
+        mender.suspect(100)
+        mender.suspect(machine.options.segment_bytes + 100)
+        running = asyncio.create_task(mender.run())
+        await asyncio.sleep(20)
+        door.says = errno.ENOMEM
+        await asyncio.sleep(20)
+        door.bad.clear()
+        await asyncio.sleep(20)
+        running.cancel()
+
+    with structlog.testing.capture_logs() as logged:
+        SimulatedLoop().run_until_complete(story())
+
+    assert [each["event"] for each in logged] == ["not_verified", "not_verified", "verifies_again"]
+    assert ["Too many open files" in logged[0]["problem"], "Cannot allocate memory" in logged[1]["problem"]] == [True, True]
 
 
 def test_retention_that_cannot_read_now_lives_on_and_drops_later() -> None:
