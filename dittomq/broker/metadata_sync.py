@@ -1,8 +1,7 @@
 """A slave's copy of its master's tables: pulled at one version, swapped whole, never back.
 
 The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, but not twice in a second. The tables
-are pulled one after the other and each by itself: one that fails is logged and tried again in the next round, and keeps no other
-from arriving.
+are pulled at once and each by itself: one that fails is logged and tried again in the next round, and keeps no other waiting.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, OutOfReach, Refused, VersionChanged
+from dittomq.errors import DittoError, OutOfReach, Refused, StoreFailed, VersionChanged, first_of
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, sorted_rows
 from dittomq.routes import DataVersion
@@ -93,16 +92,18 @@ class MetadataPuller:
             pause_s = ROUND_S - SHORTEST_ROUND_S
 
     async def pull_once(self) -> None:
-        """Pull every table whose version differs, and wait until it is durable here."""
+        """Pull every table whose version differs, and wait until it is durable here. Raises StoreFailed."""
         self._woken.clear()
         topics_asked, self._next_topics = self._next_topics, asyncio.Event()
+        failed: DittoError | None = None
         try:
-            await self._pull_table(TOPICS)
-        finally:
-            topics_asked.set()
-        for kind in KINDS:
-            if kind is not TOPICS:
-                await self._pull_table(kind)
+            async with asyncio.TaskGroup() as tasks:
+                pulling = {kind.name: tasks.create_task(self._pull_table(kind)) for kind in KINDS}
+                pulling[TOPICS.name].add_done_callback(lambda _: topics_asked.set())
+        except* StoreFailed as problems:
+            failed = first_of(problems)
+        if failed is not None:
+            raise failed
 
     async def take_all(self) -> None:
         """Take over every table that is newer than ours, durably.

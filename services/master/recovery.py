@@ -159,16 +159,27 @@ class Recovery:
         return True
 
     async def _take_tables(self, peers: Peers) -> None:
-        """Take the tables of whoever was heard, where they are newer: slaves without messages may know topics."""
-        for address in self._leadership.heard_addresses():
-            self.waiting_for = f"the tables of {address}"
-            try:
-                async with asyncio.timeout(None if self._own.stopped.lacks_most else _TABLES_S):
-                    await peers.take_tables(address)
-                if self._own.stopped.lacks_most:
-                    await peers.take_degraded(address)
-            except (OutOfReach, TimeoutError) as problem:
-                log.warning("tables_not_taken", node=self._own.node, source=address, problem=str(problem) or f"silent for {_TABLES_S:g} s")
+        """Take the tables of whoever was heard, where they are newer, all at once: slaves without messages may know topics."""
+        addresses = self._leadership.heard_addresses()
+        self.waiting_for = f"the tables of {', '.join(addresses)}"
+        async with asyncio.TaskGroup() as tasks:
+            taking = [tasks.create_task(self._take_tables_of(address, peers)) for address in addresses]
+        for full in (task.result() for task in taking):
+            if full is not None:
+                raise full
+
+    async def _take_tables_of(self, address: str, peers: Peers) -> DiskFull | None:
+        """What keeps them from being written down. A slave that does not give them is named, and left out."""
+        try:
+            async with asyncio.timeout(None if self._own.stopped.lacks_most else _TABLES_S):
+                await peers.take_tables(address)
+            if self._own.stopped.lacks_most:
+                await peers.take_degraded(address)
+        except (OutOfReach, TimeoutError) as problem:
+            log.warning("tables_not_taken", node=self._own.node, source=address, problem=str(problem) or f"silent for {_TABLES_S:g} s")
+        except DiskFull as full:
+            return full
+        return None
 
     async def _take_over(self, plan: TakeOver, peers: Peers) -> None:
         """Copy the slave's tables and tail, durably. A copy that breaks off leaves whole records and is asked for again."""

@@ -35,6 +35,7 @@ from services.slave.node import MasterAddresses, SlaveNode
 
 log = structlog.get_logger()
 
+_TABLES_S: Final = 3.0
 _WRITES_WAIT_S: Final = 3.0
 _LOOK_S: Final = 15.0  # with all else that it asks the caller's 30 s are enough
 _LOOK_EVERY_S: Final = 0.25
@@ -128,7 +129,9 @@ class Heir:
     async def _ask_to_step_down(self, master: str, heard: dict[str, Standing]) -> tuple[dict[str, Standing], tuple[str, ...]]:
         """What is heard afterwards, and who is in sync. An answer that was lost is looked for where the old master stands now."""
         parts = self._parts
-        await parts.pull_tables()
+        with contextlib.suppress(TimeoutError):  # tables that come later than that are held when the command is given again
+            async with asyncio.timeout(_TABLES_S):
+                await parts.pull_tables()
         own = parts.node.standing()
         order = StepDownOrder(own.node, own.replica_uuid, own.wire_id, own.topics, _WRITES_WAIT_S, self._clients)
         log.info("asks_to_step_down", node=own.node, master=master)

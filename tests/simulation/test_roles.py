@@ -19,6 +19,7 @@ from tests.simulation.streams import Ended, Opened
 from tests.simulation.world import Node, Power
 
 NAMESERVER_SETTLES_S = 40.0
+HANGS = 1_000_000.0  # 100 s and more for every frame
 STRICT = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
 
 
@@ -145,6 +146,20 @@ def test_a_slave_that_does_not_hear_whether_its_master_stepped_down_leads_when_t
         assert (await mq.admin.ha_status("a/1")).degraded_bytes == 0
         page = await mq.reader("orders", queue=0, max_messages=100).pull(0)
         assert [message.body for message in page.messages] == [b"before", b"after"]
+
+    play(story)
+
+
+def test_a_master_that_hangs_when_it_is_asked_for_its_tables_keeps_nobody_waiting_for_what_became_of_a_change() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        def delivered(_: Socket, payload: object) -> None:
+            match payload:
+                case (int(), Opened(method)) if method.endswith("/GetAllTopicConfig"):
+                    group.world.network.link("a0", "a1").slowness = HANGS
+
+        group.world.network.tap = delivered
+        with pytest.raises(NotReady, match="did not hear whether that one did"):
+            await mq.admin.change_role("a/1")
 
     play(story)
 

@@ -19,7 +19,7 @@ from tests.support.metadata_node import FakeTopicStore, MetadataNode
 class FakeMaster:
     """Answers pages as a broker does. `before` runs before each answer and may change a table or fail the call.
 
-    While it is `silent`, calls end at their deadline.
+    While it is `silent_about` a table, calls for it end at their deadline.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class FakeMaster:
         self.asked: list[tuple[float, str, Ask]] = []
         self.before: Callable[[str, Ask], None] = lambda *_: None
         self.page_size = 0
-        self.silent = False
+        self.silent_about: set[str] = set()
 
     def put(self, kind: TableKind[R], rows: list[R], version: DataVersion) -> None:
         self.tables[kind.name] = Table(version, sorted_rows(rows))
@@ -38,8 +38,9 @@ class FakeMaster:
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
         self.asked.append((asyncio.get_running_loop().time(), kind.name, ask))
-        await asyncio.sleep(deadline_s if self.silent else 0.001)
-        if self.silent:
+        is_silent = kind.name in self.silent_about
+        await asyncio.sleep(deadline_s if is_silent else 0.001)
+        if is_silent:
             raise OutOfReach("a/0", "no answer")
         self.before(kind.name, ask)
         table: Table[R] = self.tables.get(kind.name, Table())
@@ -69,3 +70,4 @@ async def running(slave: Slave) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
+        await asyncio.wait((task,))
