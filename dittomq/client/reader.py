@@ -1,4 +1,4 @@
-"""⑧ Reading one queue: from the master while it answers, from its slaves when it does not, from one node when the caller insists."""
+"""⑧ Reading one queue: from the master while it answers, from a slave when it does not, from one node when the caller insists."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from dittomq.tokens import decode_token
 from dittomq.wire import messaging as wire
 
 _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
-_AVOID_S = 5.0  # a node that did not answer is asked last for so long
+_AVOID_S = 5.0  # a node that did not answer, or ends before the offset, is asked last for so long
 _ROUNDS = 3
 _TRY_ANOTHER = (OutOfReach, NotReady, QueueFull, CorruptRecord)
 _TELLING = (CorruptRecord, OffsetOutOfRange)  # what a copy says of the offset, which another one's silence does not hide
@@ -67,6 +67,8 @@ class Reader:
         self._options = options
         self._tags = wire.tags_of(options.tag)
         self._avoided: dict[str, float] = {}  # node → until when it is asked last
+        self._lots: dict[str, float] = {}  # node → its place among slaves: readers spread over them
+        self._last_slave = ""  # the one that answered last
 
     async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
@@ -130,7 +132,7 @@ class Reader:
             try:
                 answer = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except _TRY_ANOTHER as silent:
-                self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S
+                self._avoid(node)
                 if isinstance(silent, CorruptRecord) or not isinstance(problem, _TELLING):
                     problem = silent
             except OffsetOutOfRange as beyond:
@@ -142,6 +144,7 @@ class Reader:
                 if answer.status is PullStatus.BEHIND:
                     behind.append(node)
                 elif _tells_more(answer, problem, order.offset):
+                    self._remember(node, answer, order.offset)
                     return _page(answer, node)
         if not behind:
             raise problem or OutOfReach(self._who(), "no nameserver knows one of its nodes now")
@@ -167,13 +170,31 @@ class Reader:
         response: pb.PullResponse = await call(stub.Pull, wire.pull_request(order), who=who, deadline_s=deadline_s, node=node)
         return wire.pull_answer(response)
 
+    def _remember(self, node: Node, answer: PullAnswer, offset: int) -> None:
+        """Stay with a slave that answers, unless it ends before what others had."""
+        if answer.max_offset < offset:
+            self._avoid(node)
+        elif node.broker_id:
+            self._last_slave = node.name
+
+    def _avoid(self, node: Node) -> None:
+        self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S
+
     def _in_order(self, route: Route) -> list[Node]:
-        """The master, then the slaves by id; those that did not answer lately come last."""
+        """The master, the slave that answered last, then the others in this reader's own order; whoever is avoided comes last."""
         nodes = [node for node in route.nodes if node.broker == self._group(route)]
         if self._options.node is not None:
             nodes = [node for node in nodes if node.name == self._options.node]
         now = self._around.clock.monotonic()
-        return sorted(nodes, key=lambda node: (self._avoided.get(node.name, now) > now, node.broker_id))
+        for node in nodes:
+            if node.broker_id and node.name not in self._lots:
+                self._lots[node.name] = self._around.chance.random()
+
+        def place(node: Node) -> tuple[bool, bool, bool, float]:
+            is_avoided = self._avoided.get(node.name, now) > now
+            return is_avoided, node.broker_id != 0, node.name != self._last_slave, self._lots.get(node.name, 0.0)
+
+        return sorted(nodes, key=place)
 
     def _group(self, route: Route) -> str:
         if self._options.broker is not None:

@@ -12,16 +12,16 @@ Story = Callable[["ClientTown", AsyncClient], Awaitable[None]]
 
 
 class ClientTown:
-    """Group a has nodes a/0 and a/1, group b, where it is wanted, b/0. The topic "orders" has 4 queues in each."""
+    """Group a has a/0 and its slaves a/1, a/2 and so on, group b, where it is wanted, b/0. The topic "orders" has 4 queues in each."""
 
-    def __init__(self, *, groups: tuple[str, ...] = ("a",)) -> None:
+    def __init__(self, *, groups: tuple[str, ...] = ("a",), slaves: int = 1) -> None:
         self.world = World(seed=1)
         self.nameserver = FakeNameserver()
         self.brokers: dict[str, FakeBroker] = {}
         self.logs = {group: Log() for group in groups}
         for group in groups:
             self.nameserver.queues["orders"][group] = 4
-            for broker_id in (0, 1) if group == "a" else (0,):
+            for broker_id in range(1 + slaves) if group == "a" else (0,):
                 self._add(group, broker_id)
         self.world.node("ns", self.nameserver.serve)
 

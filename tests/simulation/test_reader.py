@@ -1,6 +1,7 @@
 """A reader against masters and slaves that die, lag, or hold damaged bytes, in virtual time."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -75,6 +76,55 @@ def test_a_node_that_was_silent_is_asked_first_again_after_a_while() -> None:
         assert (soon.node, later.node) == ("a/1", "a/0")
 
     ClientTown().play(story)
+
+
+def test_readers_without_a_master_spread_over_its_slaves_and_each_stays_with_its_own() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        readers = [mq.reader("orders", 0) for _ in range(30)]
+        first = [(await reader.pull(0)).node for reader in readers]
+        await asyncio.sleep(6)
+        later = [(await reader.pull(0)).node for reader in readers]
+
+        assert min(Counter(first)[f"a/{slave}"] for slave in (1, 2, 3)) >= 5
+        assert later == first
+
+    ClientTown(slaves=3).play(story)
+
+
+def test_a_reader_stays_with_the_slave_that_served_it_when_its_own_was_silent() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        reader = mq.reader("orders", 0)
+        silent = (await reader.pull(0)).node
+        town.kill(silent.replace("/", "-"))
+        other = (await reader.pull(0)).node
+        town.restart(silent.replace("/", "-"))
+        await asyncio.sleep(6)
+
+        assert silent != (await reader.pull(0)).node == other
+
+    ClientTown(slaves=2).play(story)
+
+
+def test_a_reader_without_a_master_goes_on_at_another_slave_when_its_own_ends_before_what_it_has_read() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        reader = mq.reader("orders", 0)
+        town.kill("a-0")
+        behind = (await reader.pull(0)).node
+        town.brokers[behind].readable = 5
+        none_yet = await reader.pull(8)
+        some = await reader.pull(8)
+        await asyncio.sleep(6)
+
+        assert (none_yet.node, none_yet.messages) == (behind, ())
+        assert [message.body for message in some.messages] == [b"8", b"9"]
+        assert (await reader.pull(10)).node == some.node
+
+    ClientTown(slaves=2).play(story)
 
 
 def test_a_reader_that_insists_on_a_node_is_served_by_no_other() -> None:

@@ -126,7 +126,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.frames: list[pb.PublishStreamRequest] = []
         self.streams = 0
         self.gate: asyncio.Event | None = None  # frames wait for it
-        self.refusal: Refused | None = NotMaster(name, "") if name.endswith("/1") else None  # why it takes no messages; None: it does
+        self.refusal: Refused | None = None if name.endswith("/0") else NotMaster(name, "")  # why it takes no messages; None: it does
         self.names_log_end = True
         self.publish_error: DittoError | None = None  # what Publish says of what it has stored
         self.pulls: list[pb.PullRequest] = []
