@@ -32,7 +32,7 @@ from dittomq.client.outbox_events import (
 )
 from dittomq.client.queues import master_of
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.errors import DittoError, NotMaster, NotReady, OutOfReach, QueueNotFound, Refused, first_of
+from dittomq.errors import DittoError, NotMaster, NotPermitted, NotReady, OutOfReach, QueueNotFound, Refused, first_of
 from dittomq.message import Ack
 from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
@@ -249,8 +249,9 @@ class GroupLink:
     def _feed(self, event: Event, not_before: float = float("-inf")) -> None:
         if isinstance(event, FrameStored):
             self._failures, self._no_master = 0, None
-        elif isinstance(event, FrameRefused) and isinstance(event.error, QueueNotFound):
-            self._around.routing.outdated(event.error.topic)
+        elif isinstance(event, FrameRefused) and isinstance(event.error, QueueNotFound | NotPermitted):
+            for topic in self._outbox.topics(event.frame_id):
+                self._around.routing.outdated(topic)
         elif isinstance(event, StreamEnded | Abandoned):
             self._note_doubts()
         for command in self._outbox.handle(event, max(not_before, self._around.clock.monotonic())):

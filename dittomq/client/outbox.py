@@ -126,6 +126,11 @@ class Outbox:
         """Producer ids of the frames that the present stream carried and has not answered."""
         return {frame.producer_id for frame in self._frames if frame.state is FrameState.SENT}
 
+    def topics(self, frame_id: int) -> set[str]:
+        """Those of the messages in the frame, while it is not settled."""
+        frame = self._frame(frame_id)
+        return {message.topic for batch in frame.batches for message in batch.messages} if frame is not None else set()
+
     def next_due(self) -> float | None:
         """When `Ticked` is due, on the monotonic clock; None: not at all. Once it was handled at that time, a later one is due."""
         due: list[float] = []

@@ -38,6 +38,7 @@ from dittomq.errors import (
     DittoError,
     InvalidField,
     LevelNotReached,
+    NotPermitted,
     NotStored,
     OutcomeHandle,
     OutcomeUnknown,
@@ -53,6 +54,7 @@ from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
 from dittomq.wire import messaging as wire
 
 _ANSWER_GRACE_S = 2.0
+_CLOSED_AGE_S = 1.0
 
 _AboutSent = pb.PublishRequest | pb.GetOutcomeRequest
 OnWeak = Literal["raise", "return"]
@@ -198,7 +200,19 @@ class Producer:
         return self._judged(wire.receipt(response.receipt))
 
     async def route(self, topic: str) -> Route:
-        """The topic's route; for a topic never seen, nameservers get the message's time to answer. Raises NotStored or Refused."""
+        """The topic's route; for a topic never seen, nameservers get the message's time to answer. Raises NotStored or Refused.
+
+        That it takes no writes is believed for a second only.
+        """
+        route = await self._known_route(topic)
+        try:
+            self.chooser.check(route)
+        except NotPermitted:
+            route = await self._around.routing.route(topic, max_age_s=_CLOSED_AGE_S)
+            self.chooser.check(route)
+        return route
+
+    async def _known_route(self, topic: str) -> Route:
         started, failures = self._around.clock.monotonic(), 0
         while True:
             try:

@@ -45,6 +45,10 @@ class QueueChooser:
         self._turns: dict[str, int] = {}
         self._avoided: dict[str, float] = {}  # group → until when
 
+    def check(self, route: Route) -> None:
+        """Raise NotPermitted when no group takes writes."""
+        self._plan(route)
+
     def target(self, route: Route, message: Message) -> Target:
         """Where the message goes; raises QueueNotFound or NotPermitted.
 

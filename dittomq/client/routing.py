@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import OutOfReach, TopicNotFound
-from dittomq.naming.route_cache import RouteCache
+from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import Channels
 
@@ -35,13 +35,16 @@ class Routing:
         self._outdated: set[str] = set()
         self._silent_until = float("-inf")
 
-    async def route(self, topic: str, *, fresh: bool = False) -> Route:
-        """The topic's route; asked for anew when `fresh`. Raises TopicNotFound or OutOfReach for a topic never seen."""
+    async def route(self, topic: str, *, fresh: bool = False, max_age_s: float = MAX_AGE_S) -> Route:
+        """The topic's route; asked for anew when `fresh`, or older than `max_age_s`.
+
+        Raises TopicNotFound or OutOfReach for a topic never seen.
+        """
         known = self._known.get(topic)
         if known is not None and not fresh and self._clock.monotonic() < self._silent_until:
             return known
         try:
-            route = await (self._cache.refresh(topic) if fresh or topic in self._outdated else self._cache.route(topic))
+            route = await (self._cache.refresh(topic) if fresh or topic in self._outdated else self._cache.route(topic, max_age_s))
         except (OutOfReach, TopicNotFound) as error:
             if isinstance(error, OutOfReach):
                 self._silent_until = self._clock.monotonic() + _SILENCE_S
@@ -53,7 +56,7 @@ class Routing:
         return route
 
     def outdated(self, topic: str) -> None:
-        """A broker of the topic has other queues than its route says: it is asked for anew at its next use."""
+        """A broker of the topic has other settings than its route says: it is asked for anew at its next use."""
         self._outdated.add(topic)
 
     def last_route(self, topic: str) -> Route | None:

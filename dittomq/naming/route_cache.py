@@ -17,6 +17,7 @@ from dittomq.wire import naming as wire
 
 T = TypeVar("T")
 
+MAX_AGE_S: Final = 30.0
 _CALL_DEADLINE_S: Final = 3.0
 _SECOND_OPINION_S: Final = 1.0  # the deadline of whoever is asked besides one that has answered
 _MAX_TOPICS: Final = 10_000  # the oldest is forgotten
@@ -56,7 +57,7 @@ class RouteCache:
         self._cluster = cluster
         self._entries: dict[str, _Entry] = {}
 
-    async def route(self, topic: str, max_age_s: float = 30.0) -> Route:
+    async def route(self, topic: str, max_age_s: float = MAX_AGE_S) -> Route:
         """The topic's route, at most `max_age_s` old; raises TopicNotFound or OutOfReach."""
         entry = self._entries.get(topic)
         if entry is not None and isinstance(entry.outcome, Route) and self._clock.monotonic() - entry.asked_s <= max_age_s:

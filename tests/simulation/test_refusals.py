@@ -1,6 +1,7 @@
 """What a broker refuses, a frame or one message of it: what fails, and what is stored all the same."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -9,6 +10,7 @@ from dittomq.errors import (
     DiskFull,
     InvalidField,
     MessageTooLarge,
+    NotPermitted,
     NotReady,
     QueueFull,
     QueueNotFound,
@@ -220,3 +222,63 @@ def test_who_is_refused_a_queue_that_is_written_no_more_asks_for_the_route_again
         assert town.nameserver.asked == asked
 
     ClientTown().play(story)
+
+
+async def _stores_one(orders: Producer, each: str) -> bool:
+    """Publish one message; False when its topic takes no writes."""
+    message = Message("orders", b"one")
+    try:
+        await (orders.publish_many([message]) if each == "many" else orders.publish_message(message))
+    except NotStored as refused:
+        if isinstance(refused.cause, NotPermitted):
+            return False
+        raise
+    return True
+
+
+@pytest.mark.parametrize("each", ["alone", "many"])
+def test_a_topic_that_takes_writes_again_is_published_to_within_a_second_and_its_route_asked_for_once_a_second(each: str) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.nameserver.permissions["a"] = 4
+        async with mq.producer() as orders:
+            for _ in range(30):
+                assert not await _stores_one(orders, each)
+                await asyncio.sleep(0.1)
+            assert town.nameserver.asked <= 4
+            town.nameserver.permissions["a"] = 6
+            await asyncio.sleep(1.0)
+            assert await _stores_one(orders, each)
+
+    ClientTown().play(story)
+
+
+def test_messages_without_end_are_stored_again_when_their_topic_takes_writes_again() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async def come() -> AsyncIterator[Message]:
+            for _ in range(40):
+                yield Message("orders", b"one")
+                await asyncio.sleep(0.1)
+
+        town.nameserver.permissions["a"] = 4
+        town.world.loop.call_later(2.0, lambda: town.nameserver.permissions.update(a=6))
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many(come(), on_failure="return")
+
+        stored = [isinstance(outcome, Receipt) for outcome in outcomes]
+        assert stored == sorted(stored)
+        assert 5 <= stored.count(True) < 25
+
+    ClientTown().play(story)
+
+
+def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the_other_groups() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            await orders.publish("orders", b"warm", queue=0)
+            town.nameserver.permissions["a"] = 4
+            town.master.script.extend([Refuse(NotPermitted("closed"), index=0)] * 9)
+            stored = [await _stores_one(orders, "alone") for _ in range(9)]
+
+        assert stored.count(False) == 1
+
+    ClientTown(groups=("a", "b")).play(story)

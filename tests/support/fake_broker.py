@@ -303,6 +303,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         self.name = "ns"
         self.nodes: list[Node] = []
         self.queues: dict[str, dict[str, int]] = {"orders": {}}  # topic → group → number of queues
+        self.permissions: dict[str, int] = {}  # group → permission of every topic; 6 where none is named
         self.asked = 0
         self.unsettled = False
 
@@ -322,7 +323,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         groups = self.queues.get(request.topic)
         if groups is None:
             raise TopicNotFound(request.topic, "cluster test")
-        queues = tuple(QueueRange(broker, count, count, 6) for broker, count in sorted(groups.items()))
+        queues = tuple(QueueRange(group, count, count, self.permissions.get(group, 6)) for group, count in sorted(groups.items()))
         nodes = tuple(node for node in self.nodes if node.broker in groups)
         return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled))
 
