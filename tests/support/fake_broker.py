@@ -133,6 +133,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.pull_error: Refused | None = None
         self.damaged: set[tuple[int, int]] = set()  # queue and offset of messages that are not whole here
         self.readable = 1 << 40  # messages
+        self.begins_at = 0  # queue offset
         self.topics: dict[str, admin_pb2.Topic] = {}
 
     def answerer(self) -> Answerer:
@@ -251,8 +252,9 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             raise self.pull_error
         order = wire.pull_order(request)
         queue = [one for one in self.log.placed[: self.readable] if (one.message.topic, one.message.queue) == (order.topic, order.queue)]
-        if order.offset > len(queue) and self.refusal is None:  # a slave may be behind and does not know
-            raise OffsetOutOfRange("queue offset", order.offset, 0, len(queue))
+        is_beyond = order.offset > len(queue) and self.refusal is None  # a slave may be behind and does not know
+        if is_beyond or order.offset < self.begins_at:
+            raise OffsetOutOfRange("queue offset", order.offset, self.begins_at, len(queue))
         page = queue[order.offset : order.offset + order.max_messages]
         whole = list(itertools.takewhile(lambda one: (one.message.queue, one.queue_offset) not in self.damaged, page))
         if page and not whole:
