@@ -78,10 +78,10 @@ class Log:
         self.sync_names()
         for start in list(self._unsynced):
             del self._unsynced[start]
-            with self._files.borrow(path_of(start)) as file:
-                file.fdatasync()
             if not self.has_file(start):
                 raise StoreFailed("fdatasync", path_of(start), "it was removed while it was written")
+            with self._files.borrow(path_of(start)) as file:
+                file.fdatasync()
 
     def has_file(self, start: int) -> bool:
         """Whether the segment that begins at `start` still has its file, and nobody removed it."""
