@@ -265,7 +265,19 @@ def test_a_queue_whose_first_messages_rocketmq_has_dropped_gives_no_offset_of_th
     assert next_offset(again, "orders") == 3
 
 
-BELOW, HELD = (1_000, 100), (SEGMENT, 100)
+def test_messages_that_a_queue_which_rocketmq_built_again_in_part_does_not_name_are_not_hidden(machine: Machine) -> None:
+    rocketmqs(machine)
+    size = len(foreign_record(draft(body=b"x" * 900), 3, SEGMENT))
+    units = [(0, 0x7FFFFFFF)] * 5 + [(SEGMENT + at * size, size) for at in range(2, 5)]
+    put_file(machine, f"consumequeue/orders/0/{0:020d}", queue_file(*units))
+
+    store = machine.open()
+
+    store.dispatch(store.end)
+    assert ranges(store) == {EARLY: (42, 42), ("orders", 0): (3, 8)}
+
+
+BELOW, HELD, BLANK = (1_000, 100), (SEGMENT, 100), (0, 0x7FFFFFFF)
 
 
 @pytest.mark.parametrize(
@@ -273,11 +285,27 @@ BELOW, HELD = (1_000, 100), (SEGMENT, 100)
     [
         ({0: [BELOW] * 3 + [HELD] * 2}, 3),
         ({0: [BELOW] * 40, 40: [HELD]}, 40),
-        ({40: [HELD]}, 40),
+        ({0: [BLANK, BELOW, HELD]}, 2),
+        ({0: [BLANK] * 3 + [HELD] * 2}, 0),
+        ({40: [HELD]}, 0),
         ({0: [BELOW] * 39, 40: [HELD]}, 0),
         ({0: [BELOW] * 12 + [HELD] * 8 + [BELOW] + [HELD] * 19}, 0),
+        ({0: [BELOW] * 39 + [BLANK], 40: [HELD]}, 0),
+        ({0: [BELOW if at in {20, 30, 35, 38, 39} else HELD for at in range(40)], 40: [HELD]}, 0),
+        ({0: [BELOW, (2_000, 100), BELOW, HELD]}, 0),
     ],
-    ids=["in a file", "a file's first", "older files are dropped", "an older one is not full", "a unit that a search meets is wrong"],
+    ids=[
+        "in a file",
+        "a file's first",
+        "behind what stood for none",
+        "what stands for none may stand for some",
+        "an older file may be lost",
+        "an older one is not full",
+        "a unit that a search meets is wrong",
+        "what stands for none ends a file",
+        "units that a search meets are wrong up to a file's end",
+        "one before is not in its place",
+    ],
 )
 def test_where_a_queue_begins_is_taken_from_files_that_tell_it_for_certain_only(
     machine: Machine, files: dict[int, list[tuple[int, int]]], low: int

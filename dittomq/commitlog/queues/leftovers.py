@@ -64,16 +64,16 @@ def _first_held(storage: Storage, folder: str, begin: int) -> int:
 
 
 def _searched_in_all(storage: Storage, folder: str, begin: int) -> int:
-    full_to = None
+    leads_to = None
     for name in files_in(storage, folder):
         first = int(name) // UNIT_BYTES
         with contextlib.closing(storage.open(f"{folder}/{name}", readonly=True)) as file:
             filled = _searched(file)
             low = bisect_left(range(filled.surely), begin, key=partial(_position_at, file))
+            if low > 0:
+                leads_to = first + low if _end_below(file, range(max(0, low - _NEIGHBOURS), low), begin) else None
             if low < filled.surely:
-                is_certain = _lie_below(file, range(max(0, low - _NEIGHBOURS), low), begin) if low else full_to in {None, first}
-                return first + low if is_certain else 0
-            full_to = first + filled.surely
+                return first + low if leads_to == first + low else 0
     return 0
 
 
@@ -82,10 +82,16 @@ def _position_at(file: File, number: int) -> int:
     return position
 
 
-def _lie_below(file: File, numbers: range, begin: int) -> bool:
-    """Whether the messages of all these units lie below byte `begin`: one that rotted may have led a search astray."""
-    data = file.pread(len(numbers) * UNIT_BYTES, numbers.start * UNIT_BYTES)
-    return all(size > 0 and position < begin for position, size, _ in UNIT.iter_unpack(data))
+def _end_below(file: File, numbers: range, begin: int) -> bool:
+    """Whether these units end with a message, and all that they name lies below byte `begin`, in its order.
+
+    One that rotted may have led a search astray. Behind a unit that names none, or behind no unit, the log may hold messages that the
+    queue does not name: RocketMQ builds a queue again in part.
+    """
+    units = list(UNIT.iter_unpack(file.pread(len(numbers) * UNIT_BYTES, numbers.start * UNIT_BYTES)))
+    positions = [position for position, _, _ in units]
+    is_in_order = positions == sorted(positions) and positions[-1] < begin
+    return is_in_order and units[-1][1] != BLANK_UNIT_BYTES and all(size > 0 for _, size, _ in units)
 
 
 def _is_named_safely(key: QueueKey) -> bool:
