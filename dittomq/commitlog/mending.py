@@ -313,8 +313,9 @@ class Mending(ABC):
         Not the one that is written: what was appended there since is lost, and the next sync says so.
         """
         with self._gate.filing, self._gate.syncing, self._gate.writing("make_again"):
-            if self._log.has_file(start) or not self._log.min_offset < end <= self.flushed:
-                return
+            with reading(self._options.node):
+                if self._log.has_file(start) or not self._log.min_offset < end <= self.flushed:
+                    return
             self._note_now([(start, end)])
             self._log.make_again(start)
         raise CorruptRecord(self._options.node, start, "the file of its segment was removed, and all that was in it is fetched again")

@@ -46,6 +46,16 @@ def test_a_hole_is_passed_over_and_nothing_that_was_written_is(file: File) -> No
     assert file.data_from(6 * MIB) == SIZE
 
 
+def test_a_name_that_cannot_be_looked_up_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "file").touch()
+    storage = OsStorage(tmp_path)
+
+    assert [storage.exists(path) for path in ("", "file", "other", "file/other", "other/file")] == [True, True, False, False, False]
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        storage.exists("circle")
+
+
 def test_a_segment_counts_with_its_blocks_not_with_its_size(tmp_path: Path) -> None:
     """A second record of its size does not fit into a segment: the rest of each is a hole."""
     options = StoreOptions(segment_bytes=4 * MIB, queue_file_units=1_000, reserve_bytes=0)

@@ -1,14 +1,19 @@
 """A segment whose file somebody removes while the node runs: what was in it is lost like bytes on a bad disk, and fetched again."""
 
+import errno
+import os
 import random
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from dittomq.broker.mending import Peer
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
-from dittomq.errors import CorruptRecord, StoreFailed
+from dittomq.errors import CorruptRecord, NotReady, StoreFailed
 from tests.simulation.life import SimCrashed
+from tests.store.test_bad_pages import BadPages
 from tests.store.test_mender import copy_of, mend, serving, store_of
 from tests.store.test_mending import SEGMENT, assert_whole
 from tests.support.stores import SMALL, Machine, frame, whole_log
@@ -86,6 +91,33 @@ def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() ->
         assert_whole(again, log)
         operations += 1
     assert operations > 5
+
+
+class Blind(BadPages):
+    """A disk whose names cannot be looked up."""
+
+    def exists(self, path: str) -> bool:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), path)
+
+
+def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed() -> None:
+    machine, store, log, _ = in_use()
+    machine.disk.names.files[f"commitlog/{SEGMENT:020d}"].write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    store.close(clean=True)
+    door = BadPages(machine)
+    store = Store.open(cast("Storage", door), OPTIONS, chance=machine.chance, wall_ms=9_000)
+    before = store.damaged
+    door.__class__ = Blind
+
+    with pytest.raises(NotReady, match="Cannot allocate memory"):
+        store.heal(before[0].start)
+
+    door.__class__ = BadPages
+    assert (len(before), store.damaged, store.heal(before[0].start)) == (1, before, False)
+    start, end = before[0]
+    store.mend(start, log[start:end])
+    assert_whole(store, log)
 
 
 def test_retention_looks_at_it_without_ending_the_node() -> None:

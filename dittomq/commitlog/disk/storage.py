@@ -83,7 +83,7 @@ class Storage(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has that name."""
+        """Whether a file or folder has that name. OSError where that cannot be known."""
         ...
 
     def list_folder(self, path: str) -> list[str]:
@@ -298,7 +298,11 @@ class OsStorage:
         return OsFile(os.open(name, flags | os.O_CLOEXEC, 0o640), name, self.under_way)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(self._at(path))
+        try:
+            os.stat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def list_folder(self, path: str) -> list[str]:
         try:
