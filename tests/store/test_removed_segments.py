@@ -142,6 +142,23 @@ def test_nothing_that_is_appended_to_a_file_without_a_name_is_called_durable() -
     assert (again.end, again.damaged) == (len(log), [(2 * SEGMENT, len(log))])
 
 
+def test_what_is_mended_in_a_file_that_is_removed_meanwhile_is_not_called_mended() -> None:
+    machine, store, log, other = in_use()
+    machine.disk.names.files[f"commitlog/{SEGMENT:020d}"].write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    [(start, end)] = store.damaged
+    assert not store.heal(start)
+    remove(machine, 1)
+
+    assert store.mend(start, log[start:end]) == start
+
+    assert store.damaged == [(start, end)]
+    mend(store, [Peer("a/2", serving(other))])
+    mend(store, [Peer("a/2", serving(other))])
+    assert_whole(store, log)
+    assert_whole(machine.open(), log)
+
+
 def test_a_cut_into_it_ends_no_later_start() -> None:
     machine, store, log, _ = in_use()
     to = store.append([frame(b"next")], 9_000).start

@@ -101,7 +101,8 @@ class Log:
         """Durably write over bytes below the end, within one segment; returns up to where that was done. Nobody writes meanwhile.
 
         A disk takes no part of a page whose other bytes it does not give. Where `data` begins inside such a page nothing is written, where
-        it ends inside one nothing of that page is; but behind the log's end are zeros, which are written with it.
+        it ends inside one nothing of that page is; but behind the log's end are zeros, which are written with it. Nor does a file count
+        that was removed.
         """
         segment_start, segment_end = self.segment_of(start)
         end = start + len(data)
@@ -116,7 +117,7 @@ class Log:
             if data:
                 file.pwrite(data, low)
                 file.fdatasync()
-        return min(start + len(data), end)
+        return min(start + len(data), end) if self.has_file(segment_start) else start
 
     def is_hole(self, start: int, end: int) -> bool:
         """Whether these bytes of one segment fill pages for which the disk has no blocks, so that to write them takes room."""
