@@ -26,7 +26,7 @@ from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.copies import LEAF_BYTES
-from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
+from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, openers_of
 from dittomq.offsets import PhysicalOffset
 
@@ -228,7 +228,21 @@ class Mending(ABC):
 
     def _verify_around(self, to: int) -> None:
         """Note what is not whole around `to`, where the log is to be cut: of a page that the disk does not give no part can be kept."""
-        self.verify(max(self._log.min_offset, to - 1), to + 1)
+        self.verify(max(self._log.min_offset, min(to, self.flushed) - 1), to + 1)
+
+    def _verify_end(self, *, is_cut: bool) -> None:
+        """The same where a start finds the log's end: a cut that it went on with may have left zeros there.
+
+        Raises UnreadableStore where that cannot be read now, or, if it is to be cut there, cannot be noted.
+        """
+        try:
+            self._verify_around(self._log.end)
+        except NotReady as problem:
+            raise UnreadableStore(self._options.path, str(problem)) from problem
+        except DiskFull as full:
+            if is_cut:
+                room = f"{full.free:,} bytes of its disk are left, and {full.needed:,} must be free"
+                raise UnreadableStore(self._options.path, f"{room} to note what is damaged where the log ends; make room") from full
 
     def _check_room_to_mend(self, start: int, end: int) -> None:
         """In place the room is enough that appends leave: a master may wait for these bytes before it leads and drops old segments."""

@@ -329,8 +329,8 @@ class Store(Front, Mending):
             stopped = StopKind.FAILED_SYNC
             boot.mark_failed(storage)  # before the traces are cut away
             self._load(recovery.recover(self._layout, power_lost=True))
+        self._verify_end(is_cut=tail_end > self._log.end)
         if tail_end > self._log.end:
-            self._verify_around(self._log.end)
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
         self._recovered = stopped in {StopKind.CLEAN, StopKind.KILLED}

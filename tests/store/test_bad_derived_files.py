@@ -53,7 +53,8 @@ def test_a_bad_sector_under_the_newest_message_with_keys_does_not_refuse_a_start
     store = opened(door)
     kept(store)
 
-    assert (store.end, store.damaged, store.notes) == (len(log), [], [])
+    [(low, high)] = store.damaged
+    assert (store.end, low <= newest < high, store.notes) == (len(log), True, [])
     assert [message.queue_offset for message in store.read_queue("orders", 0, 6, 10, 100_000).messages] == list(range(6, 16))
     assert on_disk(machine) == from_the_log(log)
 

@@ -7,12 +7,13 @@ import pytest
 
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import StoreFailed
+from dittomq.errors import StoreFailed, UnreadableStore
+from tests.simulation.disk import BOUNDLESS
 from tests.store.test_bad_pages import PAGE, BadPages
 from tests.store.test_damage import entries
 from tests.store.test_mender import copy_of, serving
 from tests.store.test_mending_bad_pages import RecordByRecord, mended_by
-from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, places, whole_log
+from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, places, whole_log
 
 
 def last_page_of(log: bytes) -> tuple[str, int]:
@@ -121,3 +122,52 @@ def test_a_cut_into_a_bad_page_is_done_and_what_is_left_of_it_is_damage() -> Non
     assert store.damaged == [(hidden_by(log), to)]
     [outcome] = mended_by(store, RecordByRecord(serving(other), log, len(log)))
     assert (outcome.source, whole_log(store)) == ("a/2", log[:to])
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_page_that_a_cut_was_writing_when_the_node_died_is_noted_by_the_start_that_goes_on_with_it(power: bool) -> None:
+    was_cut, done, operations = set(), False, 0
+    while not done:
+        door, log, _ = bad_at_the_end("clean")
+        path, page = last_page_of(log)
+        door.bad.clear()
+        store, machine = again(door), door.machine
+        to = next(start for start, _ in entries(log) if start > len(log) - len(log) % PAGE)
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store, to=to: store.cut(to))  # type: ignore[misc]
+        machine.lose_power() if power else machine.kill()
+        door.bad[path] = {page}
+
+        found = again(door)
+
+        assert found.end in {to, len(log)}
+        assert found.damaged == [(hidden_by(log), found.end)], f"dead after {operations} operations"
+        was_cut.add(found.end == to)
+        operations += 1
+    assert was_cut == {True, False}
+
+
+def test_a_start_on_a_full_disk_writes_nothing_over_what_it_cannot_note() -> None:
+    door, log, _ = bad_at_the_end("clean")
+    disk = door.machine.disk
+    disk.capacity_bytes = disk.used_bytes() + 40_000
+
+    with pytest.raises(UnreadableStore, match=r"must be free to note what is damaged where the log ends; make room"):
+        again(door)
+
+    door.bad.clear()
+    store = again(door)
+    assert (whole_log(store), store.damaged) == (log, [])
+
+
+def test_a_start_on_a_full_disk_that_cuts_nothing_is_not_refused_for_its_last_record() -> None:
+    door, log, _ = bad_at_the_end("clean")
+    door.bad.clear()
+    path, _ = last_page_of(log)
+    inode, disk = door.machine.disk.names.files[path], door.machine.disk
+    inode.flip((len(log) - 5) % SMALL.segment_bytes, 1)
+    disk.capacity_bytes = disk.used_bytes() + 40_000
+
+    assert again(door).end == len(log)
+    disk.capacity_bytes = BOUNDLESS
+    assert again(door).damaged == [(entries(log)[-1][0], len(log))]
