@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -14,6 +13,7 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.output import hint, say, say_json
 from dittomq.cli.stored_message import message_document, message_line
+from dittomq.cli.trail import Trail
 from dittomq.errors import (
     CorruptRecord,
     DittoError,
@@ -27,13 +27,11 @@ from dittomq.errors import (
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient, Page, Reader
-    from dittomq.message import StoredMessage
 
 _FOLLOW_WAIT_S = 20.0
 _AGAIN_AFTER_S = 1.0
 _PAGE_MESSAGES = 1_024
 _PAGE_BYTES = 1024 * 1024
-_COMPARED = 1_024  # of each queue
 _BEYOND_ALL = 2**62
 _AWAY = (OutOfReach, NotReady)
 _ILLEGIBLE = (CorruptRecord, MessageTooLarge)
@@ -80,57 +78,6 @@ class _EndsBeforeError(DittoError):
         return f"queue {self.queue} of {self.node} ends at {self.end:,}, before {self.next:,}"
 
 
-class Trail:
-    """The newest printed messages of one queue, and where they were read: a new master may have put others in their places."""
-
-    def __init__(self) -> None:
-        self._printed: dict[int, tuple[int, int, int]] = {}  # by offset, in order: place in the log, store time, digest of the body
-        self._node = ""
-        self._may_be_undone = False
-
-    @property
-    def start(self) -> int | None:
-        """The first offset that is remembered, None while there is none."""
-        return next(iter(self._printed), None)
-
-    @property
-    def end(self) -> int:
-        """Behind the last one."""
-        return 1 + next(reversed(self._printed), -1)
-
-    def doubts(self, page: "Page", offset: int) -> bool:
-        """Whether the copy that answered at `offset` may hold others than were printed before that."""
-        if self.start is None or offset <= self.start:
-            return False
-        is_settled = self._may_be_undone and page.confirmed > self._printed[self.end - 1][0]
-        return page.node != self._node or page.max_offset < offset or is_settled
-
-    def take(self, page: "Page") -> "tuple[tuple[StoredMessage, ...], int | None]":
-        """The messages that were not printed yet, and from where on others lie where printed ones lay; None: nowhere."""
-        self._node = page.node
-        if page.messages:
-            self._may_be_undone = page.may_be_undone_from is not None
-        found: dict[int, tuple[int, int, int]] = {message.queue_offset: _identity(message) for message in page.messages}
-        other_from = next((offset for offset, identity in found.items() if self._printed.get(offset, identity) != identity), None)
-        if other_from is not None:
-            self._printed = {offset: identity for offset, identity in self._printed.items() if offset < other_from}
-        fresh = tuple(message for message in page.messages if message.queue_offset not in self._printed)
-        self._printed |= found
-        for offset in list(self._printed)[:-_COMPARED]:
-            del self._printed[offset]
-        return fresh, other_from
-
-    def give_up(self) -> int:
-        """Compare nothing more; where to read on."""
-        end = self.end
-        self._printed.clear()
-        return end
-
-
-def _identity(message: "StoredMessage") -> tuple[int, int, int]:
-    return message.physical_offset, message.store_ms, zlib.crc32(message.body)
-
-
 class Printer:
     """Prints until it has printed enough."""
 
@@ -146,10 +93,11 @@ class Printer:
             hint(f"{queue.broker} is waited for: {error}")
         self._away[queue] = type(error)
 
-    def undone(self, queue: _Queue, offset: int) -> None:
+    def undone(self, queue: _Queue, offset: int, *, perhaps_before: bool) -> None:
         """Say that other messages follow than were printed."""
-        where = f"queue {queue.number} of {queue.broker} holds other messages from {offset} on than were printed"
-        hint(f"{where}: those were undone when its master changed; it is read again from there")
+        since = f"from {offset} on, and perhaps before that," if perhaps_before else f"from {offset} on"
+        where = f"queue {queue.number} of {queue.broker} holds other messages {since} than were printed"
+        hint(f"{where}: those were undone when its master changed; it is read again from {offset} on")
 
     def show(self, queue: _Queue, page: "Page") -> None:
         """Print a page; raises _EnoughError behind the last message that is wanted."""
@@ -302,11 +250,13 @@ async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Prin
             page = await _pull(reader, queue, offset, wait_s=_FOLLOW_WAIT_S)
         except (*_AWAY, _EndsBeforeError) as silent:
             printer.away(queue, silent)
-            offset = trail.start if trail.start is not None else offset
+            trail.interrupted()
+            if isinstance(silent, _EndsBeforeError) and trail.start is not None:
+                offset = trail.start
             await asyncio.sleep(_AGAIN_AFTER_S)
         except (*_ILLEGIBLE, OffsetOutOfRange) as problem:
             if offset is not None and offset < trail.end:  # printed already, and there no more to be compared
-                offset = trail.give_up()
+                offset = trail.pass_over(offset, problem)
                 continue
             if isinstance(problem, OffsetOutOfRange):
                 raise
@@ -316,12 +266,13 @@ async def _follow(reader: "Reader", queue: _Queue, wanted: Wanted, printer: Prin
             illegible = at
             await asyncio.sleep(_AGAIN_AFTER_S)
         else:
-            if trail.start is not None and trail.doubts(page, offset):
-                offset = trail.start
+            again = trail.look_again(page, offset)
+            if again is not None:
+                offset = again
                 continue
-            fresh, other_from = trail.take(page)
+            fresh, other_from, perhaps_before = trail.take(page)
             if other_from is not None:
-                printer.undone(queue, other_from)
+                printer.undone(queue, other_from, perhaps_before=perhaps_before)
             printer.show(queue, replace(page, messages=fresh))
             offset = page.next_offset
 

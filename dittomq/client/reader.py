@@ -12,10 +12,11 @@ from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceSt
 from dittomq.client.routing import Surroundings, backoff_s
 from dittomq.errors import CorruptRecord, DittoError, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, QueueFull
 from dittomq.message import StoredMessage
-from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullAnswer, PullOrder, PullStatus
 from dittomq.routes import Node, Route
-from dittomq.rpc.channel import call
+from dittomq.rpc.channel import breaking
+from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
 from dittomq.tokens import decode_token
 from dittomq.wire import messaging as wire
 
@@ -44,8 +45,8 @@ class ReaderOptions:
 class Page:
     """Messages of one queue, in its order, and the node that had them. The queue holds [min_offset, max_offset) there.
 
-    `confirmed`: that node's confirmed end of the log, bytes. `may_be_undone_from`: from this queue offset on a new master may undo
-    what was returned; None: nothing of it.
+    `epoch`: the newest of that node's log when it was asked. `confirmed`: its confirmed end of the log, bytes. `may_be_undone_from`: from
+    this queue offset on a new master may undo what was returned; None: nothing of it.
     """
 
     messages: tuple[StoredMessage, ...]
@@ -55,6 +56,7 @@ class Page:
     confirmed: PhysicalOffset
     may_be_undone_from: QueueOffset | None
     node: str
+    epoch: Epoch
 
 
 class Reader:
@@ -130,7 +132,7 @@ class Reader:
         for node in copies:
             at_once = looks_first or isinstance(problem, CorruptRecord)
             try:
-                answer = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
+                answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except _TRY_ANOTHER as silent:
                 self._avoid(node)
                 if isinstance(silent, CorruptRecord) or not isinstance(problem, _TELLING):
@@ -145,14 +147,14 @@ class Reader:
                     behind.append(node)
                 elif _tells_more(answer, problem, order.offset):
                     self._remember(node, answer, order.offset)
-                    return _page(answer, node)
+                    return _page(answer, node, epoch)
         if not behind:
             raise problem or OutOfReach(self._who(), "no nameserver knows one of its nodes now")
         rest = self._rest_of(order, until)
         if looks_first and rest.wait_s > 0:
-            answer = await self._ask(behind[0], rest)
+            answer, epoch = await self._ask(behind[0], rest)
             if answer.status is not PullStatus.BEHIND:
-                return _page(answer, behind[0])
+                return _page(answer, behind[0], epoch)
         late = NotReady(behind[0].name, "it does not hold yet what the token names; pull with a longer wait_s")
         if problem is not None:
             raise late
@@ -162,13 +164,17 @@ class Reader:
         """The order with what is left of its wait."""
         return replace(order, wait_s=min(order.wait_s, max(0.0, until - self._around.clock.monotonic())))
 
-    async def _ask(self, node: Node, order: PullOrder) -> PullAnswer:
+    async def _ask(self, node: Node, order: PullOrder) -> tuple[PullAnswer, Epoch]:
         address = self._around.routing.address(node)
         stub: Any = self._around.channels.stub(MessagingServiceStub, address)
         deadline_s = order.wait_s + _ANSWER_DEADLINE_S
         who = f"{node.name} at {address}"
-        response: pb.PullResponse = await call(stub.Pull, wire.pull_request(order), who=who, deadline_s=deadline_s, node=node)
-        return wire.pull_answer(response)
+        with breaking(who, node):
+            pulled = stub.Pull(wire.pull_request(order), timeout=deadline_s, metadata=meant_for(node))
+            response: pb.PullResponse = await pulled
+            headers: dict[str, Any] = dict(await pulled.initial_metadata() or ())
+            check_answerer(headers.items(), node, who)
+        return wire.pull_answer(response), Epoch(int(headers.get(EPOCH_HEADER, 0)))
 
     def _remember(self, node: Node, answer: PullAnswer, offset: int) -> None:
         """Stay with a slave that answers, unless it ends before what others had."""
@@ -217,7 +223,7 @@ def _tells_more(answer: PullAnswer, problem: DittoError | None, offset: int) -> 
     return not isinstance(problem, OffsetOutOfRange) or answer.max_offset >= offset
 
 
-def _page(answer: PullAnswer, node: Node) -> Page:
+def _page(answer: PullAnswer, node: Node, epoch: Epoch) -> Page:
     return Page(
         messages=answer.messages,
         next_offset=answer.next_offset,
@@ -226,4 +232,5 @@ def _page(answer: PullAnswer, node: Node) -> Page:
         confirmed=answer.confirmed,
         may_be_undone_from=answer.may_be_undone_from,
         node=node.name,
+        epoch=epoch,
     )

@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.cli.consume import Printer, Wanted, print_messages
 from dittomq.cli.exits import Exit
 from dittomq.client import AsyncClient, Message
@@ -33,6 +34,11 @@ async def publish(mq: AsyncClient, *bodies: str) -> None:
 def undo(town: ClientTown, left: int) -> None:
     """Of the log of group a only so many messages are left."""
     del town.log.placed[left:]
+
+
+def put(town: ClientTown, *bodies: str) -> None:
+    """These lie behind what group a has, at once."""
+    town.log.store([pb.Message(topic="orders", body=body.encode(), queue=0) for body in bodies], "new", 0, 0)
 
 
 def printed(output: str) -> list[str]:
@@ -82,6 +88,24 @@ def test_what_was_put_where_printed_messages_lay_while_nobody_answered_is_printe
     ClientTown().play(story)
     said = capsys.readouterr()
     assert printed(said.out) == ["zero", "one", "two", "other-one", "other-two", "other-three"]
+    assert "from 1 on than were printed" in said.err
+
+
+def test_what_was_put_where_printed_messages_lay_while_a_pull_waited_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await publish(mq, "zero", "one", "two")
+        following = follow(mq, 7, "a/1")
+        await asyncio.sleep(1)
+        undo(town, 1)
+        for broker in town.brokers.values():
+            broker.epoch = 2
+        put(town, "other-one", "other-two", "other-three", "other-four")
+
+        assert await asyncio.wait_for(following, 30) == Exit.DONE
+
+    ClientTown().play(story)
+    said = capsys.readouterr()
+    assert printed(said.out) == ["zero", "one", "two", "other-one", "other-two", "other-three", "other-four"]
     assert "from 1 on than were printed" in said.err
 
 
