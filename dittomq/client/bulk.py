@@ -10,7 +10,7 @@ from dittomq.client.checks import checked_size
 from dittomq.client.frames import FULL_FRAME_BYTES
 from dittomq.client.outcomes import Absent, Failure, Outcome, Parted, Stored, Unknown
 from dittomq.client.queues import QueueChooser, Target
-from dittomq.errors import DittoError, LevelNotReached, NotStored
+from dittomq.errors import DittoError, LevelNotReached, NotStored, QueueNotFound
 from dittomq.message import MAX_FRAME_MESSAGES, Message, PutStatus, Receipt
 from dittomq.routes import Route
 
@@ -160,6 +160,8 @@ class Bulk:
                 else:
                     piece = await self._piece_for(route, message, size)
             except DittoError as error:
+                if isinstance(error, QueueNotFound):
+                    self._routes.pop(message.topic, None)  # it may be added while no piece leaves
                 self._refuse(message, error)
             else:
                 self._where.append(piece.number << _POSITION_BITS | len(piece.messages))

@@ -271,6 +271,25 @@ def test_messages_without_end_are_stored_again_when_their_topic_takes_writes_aga
     ClientTown().play(story)
 
 
+def test_messages_without_end_for_a_queue_that_is_added_are_stored_half_a_minute_later() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async def come() -> AsyncIterator[Message]:
+            for _ in range(80):
+                yield Message("orders", b"one", queue=4)
+                await asyncio.sleep(0.5)
+
+        town.world.loop.call_later(2.0, lambda: town.nameserver.queues["orders"].update(a=5))
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many(come(), on_failure="return")
+
+        stored = [isinstance(outcome, Receipt) for outcome in outcomes]
+        assert stored == sorted(stored)
+        assert 15 <= stored.count(True) <= 20  # its route is 30 s old by then
+        assert town.nameserver.asked <= 3
+
+    ClientTown().play(story)
+
+
 def test_who_is_refused_by_a_group_whose_topic_was_closed_goes_on_with_the_other_groups() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
