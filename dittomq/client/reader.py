@@ -21,7 +21,7 @@ from dittomq.tokens import decode_token
 from dittomq.wire import messaging as wire
 
 _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
-_AVOID_S = 5.0  # a node that did not answer, or ends before the offset, is asked last for so long
+_AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind the others, and one that did not answer last
 _ROUNDS = 3
 _TRY_ANOTHER = (OutOfReach, NotReady, QueueFull, CorruptRecord)
 _TELLING = (CorruptRecord, OffsetOutOfRange)  # what a copy says of the offset, which another one's silence does not hide
@@ -68,7 +68,7 @@ class Reader:
         self._around = around
         self._options = options
         self._tags = wire.tags_of(options.tag)
-        self._avoided: dict[str, float] = {}  # node → until when it is asked last
+        self._avoided: dict[str, tuple[float, bool]] = {}  # node → until when it is asked behind the others, and whether it answers
         self._lots: dict[str, float] = {}  # node → its place among slaves: readers spread over them
         self._last_slave = ""  # the one that answered last
 
@@ -134,7 +134,7 @@ class Reader:
             try:
                 answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except _TRY_ANOTHER as silent:
-                self._avoid(node)
+                self._avoid(node, answers=False)
                 if isinstance(silent, CorruptRecord) or not isinstance(problem, _TELLING):
                     problem = silent
             except OffsetOutOfRange as beyond:
@@ -179,15 +179,15 @@ class Reader:
     def _remember(self, node: Node, answer: PullAnswer, offset: int) -> None:
         """Stay with a slave that answers, unless it ends before what others had."""
         if answer.max_offset < offset:
-            self._avoid(node)
+            self._avoid(node, answers=True)
         elif node.broker_id:
             self._last_slave = node.name
 
-    def _avoid(self, node: Node) -> None:
-        self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S
+    def _avoid(self, node: Node, *, answers: bool) -> None:
+        self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S, answers
 
     def _in_order(self, route: Route) -> list[Node]:
-        """The master, the slave that answered last, then the others in this reader's own order; whoever is avoided comes last."""
+        """The master, the slave that answered last, then the others in this reader's own order; whoever is avoided comes behind."""
         nodes = [node for node in route.nodes if node.broker == self._group(route)]
         if self._options.node is not None:
             nodes = [node for node in nodes if node.name == self._options.node]
@@ -196,9 +196,16 @@ class Reader:
             if node.broker_id and node.name not in self._lots:
                 self._lots[node.name] = self._around.chance.random()
 
-        def place(node: Node) -> tuple[bool, bool, bool, float]:
-            is_avoided = self._avoided.get(node.name, now) > now
-            return is_avoided, node.broker_id != 0, node.name != self._last_slave, self._lots.get(node.name, 0.0)
+        def place(node: Node) -> tuple[bool, bool, bool, bool, float]:
+            until, answers = self._avoided.get(node.name, (now, True))
+            is_avoided = until > now
+            return (
+                is_avoided,
+                is_avoided and not answers,
+                node.broker_id != 0,
+                node.name != self._last_slave,
+                self._lots.get(node.name, 0.0),
+            )
 
         return sorted(nodes, key=place)
 

@@ -127,6 +127,21 @@ def test_a_reader_without_a_master_goes_on_at_another_slave_when_its_own_ends_be
     ClientTown(slaves=2).play(story)
 
 
+def test_a_slave_that_ends_before_what_was_read_is_asked_before_a_master_that_is_silent() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        reader = mq.reader("orders", 0)
+        town.brokers["a/1"].readable = 5
+        town.world.network.silence("a-0", "client")
+        assert (await reader.pull(8)).node == "a/1"
+        started = town.now
+
+        assert (await reader.pull(8)).node == "a/1"
+        assert town.now - started < 1.0
+
+    ClientTown().play(story)
+
+
 def test_a_reader_that_insists_on_a_node_is_served_by_no_other() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         await fill(mq)
