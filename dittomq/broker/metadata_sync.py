@@ -1,7 +1,8 @@
 """A slave's copy of its master's tables: pulled at one version, swapped whole, never back.
 
 The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, but not twice in a second. The tables
-are pulled at once and each by itself: one that fails is logged and tried again in the next round, and keeps no other waiting.
+are pulled at once and each by itself: one that fails is logged and tried again in the next round, and keeps no other of its own
+round waiting. A round ends with its last table.
 """
 
 import asyncio

@@ -129,7 +129,7 @@ class Heir:
     async def _ask_to_step_down(self, master: str, heard: dict[str, Standing]) -> tuple[dict[str, Standing], tuple[str, ...]]:
         """What is heard afterwards, and who is in sync. An answer that was lost is looked for where the old master stands now."""
         parts = self._parts
-        with contextlib.suppress(TimeoutError):  # tables that come later than that are held when the command is given again
+        with contextlib.suppress(TimeoutError):  # a master refuses who holds other topics; no other table changes while it leads
             async with asyncio.timeout(_TABLES_S):
                 await parts.pull_tables()
         own = parts.node.standing()
