@@ -8,14 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.message import (
-    MAX_FRAME_MESSAGES,
-    Ack,
-    Copy,
-    CopyState,
-    Draft,
-    PutStatus,
-)
+from dittomq.message import MAX_FRAME_MESSAGES, Ack, Copy, CopyState, Draft, PutStatus
 from dittomq.offsets import Epoch
 from dittomq.places import PlacedRun
 from dittomq.tokens import encode_token

@@ -105,7 +105,11 @@ class Log:
 
 def spelled_out(frame: pb.PublishStreamRequest) -> pb.PublishStreamRequest:
     """The frame with its messages one by one."""
-    messages = [pb.Message(topic=run.topic, queue=run.queue, tag=run.tag, body=body) for run in frame.runs for body in run.bodies]
+    messages = [
+        pb.Message(topic=run.topic, queue=run.queue if run.HasField("queue") else None, tag=run.tag, body=body)
+        for run in frame.runs
+        for body in run.bodies
+    ]
     whole = pb.PublishStreamRequest()
     whole.CopyFrom(frame)
     whole.ClearField("runs")

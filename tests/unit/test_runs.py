@@ -13,6 +13,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.wire.drafts import MessageRefused, Topics
 from dittomq.wire.messaging import FrameRequest, frame_request
 from dittomq.wire.publishing import PublishOrder, publish_frame, resent_frame
+from tests.support.fake_broker import spelled_out
 
 KNOWN = {
     "orders": TopicConfig("orders", write_queues=4),
@@ -31,14 +32,6 @@ def run(*bodies: bytes, topic: str = "orders", queue: int | None = 0, tag: str =
     return pb.MessageRun(topic=topic, queue=queue, tag=tag, bodies=bodies)
 
 
-def spelled_out(runs: Sequence[pb.MessageRun]) -> list[pb.Message]:
-    return [
-        pb.Message(topic=one.topic, queue=one.queue if one.HasField("queue") else None, tag=one.tag, body=body)
-        for one in runs
-        for body in one.bodies
-    ]
-
-
 def outcome(frame: pb.PublishStreamRequest) -> tuple[str, PublishOrder | str]:
     """What becomes of it: the order, or the refusal with the message it names."""
     try:
@@ -50,7 +43,8 @@ def outcome(frame: pb.PublishStreamRequest) -> tuple[str, PublishOrder | str]:
 
 
 def both(runs: Sequence[pb.MessageRun], **fields: Any) -> tuple[tuple[str, PublishOrder | str], tuple[str, PublishOrder | str]]:
-    return outcome(pb.PublishStreamRequest(runs=runs, **fields)), outcome(pb.PublishStreamRequest(messages=spelled_out(runs), **fields))
+    frame = pb.PublishStreamRequest(runs=runs, **fields)
+    return outcome(frame), outcome(spelled_out(frame))
 
 
 ODD = {
