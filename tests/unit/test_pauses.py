@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from itertools import pairwise
 
-from dittomq.replication.pauses import FIRST_S, LONGEST_S, SHORT_ONES, Pauses
+from dittomq.replication.pauses import AT_ONCE_S, FIRST_S, LONGEST_S, SHORT_ONES, Pauses
 
 SEED = 7
 SLAVES = 200
@@ -37,9 +37,10 @@ def test_pauses_are_short_at_first_and_then_grow_to_two_seconds_and_no_further()
     assert all(LONGEST_S / 2 <= pause <= LONGEST_S for pause in pauses[SHORT_ONES + 5 :])
 
 
-def test_after_a_stream_that_held_the_next_dial_comes_soon() -> None:
+def test_after_a_stream_that_held_the_next_dial_comes_at_once_and_the_ones_behind_it_soon() -> None:
     pauses = Pauses()
     for _ in range(10):
         pauses.after(REFUSED_S, 0.9)
 
-    assert pauses.after(LONGEST_S + 0.1, 0.9) <= FIRST_S
+    assert AT_ONCE_S / 2 <= pauses.after(LONGEST_S + 0.1, 0.9) <= AT_ONCE_S
+    assert all(FIRST_S / 2 <= pauses.after(REFUSED_S, 0.9) <= FIRST_S for _ in range(SHORT_ONES))
