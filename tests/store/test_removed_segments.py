@@ -1,4 +1,4 @@
-"""A segment whose file somebody removes while the node runs: what was in it is lost like bytes on a bad disk, and fetched again."""
+"""A segment whose file somebody removes or cuts short while the node runs: what was in it is lost as on a bad disk, and fetched again."""
 
 import errno
 import os
@@ -14,6 +14,7 @@ from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord, NotReady, StoreFailed
 from tests.simulation.life import SimCrashed
 from tests.store.test_bad_pages import BadPages
+from tests.store.test_damage import entries
 from tests.store.test_mender import copy_of, mend, serving, store_of
 from tests.store.test_mending import SEGMENT, assert_whole
 from tests.support.stores import SMALL, Machine, frame, whole_log
@@ -155,6 +156,23 @@ def test_what_is_mended_in_a_file_that_is_removed_meanwhile_is_not_called_mended
     assert store.damaged == [(start, end)]
     mend(store, [Peer("a/2", serving(other))])
     mend(store, [Peer("a/2", serving(other))])
+    assert_whole(store, log)
+    assert_whole(machine.open(), log)
+
+
+def test_a_file_that_is_cut_short_is_damaged_from_there_on_and_gets_its_rest_from_another_copy() -> None:
+    machine, store, log, other = in_use()
+    machine.disk.names.files[f"commitlog/{SEGMENT:020d}"].truncate(5_000, machine.chance)
+
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+
+    [(start, end)] = store.damaged
+    assert SEGMENT < start <= SEGMENT + 5_000
+    assert end == 2 * SEGMENT
+    with pytest.raises(CorruptRecord, match="cut short"):
+        store.read_records(next(first for first, _ in entries(log) if first > SEGMENT + 5_000), end, 1_000)
+    [outcome] = mend(store, [Peer("a/2", serving(other))])
+    assert outcome.source == "a/2"
     assert_whole(store, log)
     assert_whole(machine.open(), log)
 

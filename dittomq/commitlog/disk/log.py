@@ -4,6 +4,8 @@ One thread writes and one syncs; any number read beside them. `end` is published
 full size, durably, before its first byte is written; its name becomes durable with the first sync behind that.
 """
 
+import errno
+
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
 from dittomq.commitlog.disk.segment_maker import SegmentMaker
@@ -45,7 +47,10 @@ class Log:
         return start, start + self.segment_bytes
 
     def read(self, start: int, length: int, limit: int | None = None) -> bytes:
-        """Up to `length` bytes, up to the segment's end and up to `limit` (default: the end of the log)."""
+        """Up to `length` bytes, up to the segment's end and up to `limit` (default: the end of the log).
+
+        What a file does not reach that somebody cut short is withheld as by a bad disk: OSError.
+        """
         low, high = self.min_offset, self.end if limit is None else limit
         if not low <= start <= high:
             raise OffsetOutOfRange("byte", start, low, high)
@@ -55,11 +60,14 @@ class Log:
             return b""
         try:
             with self._files.borrow(path_of(segment_start)) as file:
-                return file.pread(length, start - segment_start)
+                found = file.pread(length, start - segment_start)
         except FileNotFoundError:
             if start >= self.min_offset:
                 raise
             raise OffsetOutOfRange("byte", start, self.min_offset, high) from None  # dropped meanwhile
+        if len(found) < length:
+            raise OSError(errno.ENODATA, "the file was cut short", path_of(segment_start))
+        return found
 
     def write(self, data: bytes | memoryview, *, gap: int = 0) -> None:
         """Write at the end, within one segment, then leave `gap` bytes of zeros."""
