@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 import structlog
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.commitlog.disk.storage import UnderWay
+from dittomq.commitlog.disk.under_way import UnderWay
 from dittomq.commitlog.state import boot
 from services.process import EXIT_INTERNAL
 

@@ -116,7 +116,8 @@ class _HoleyFile:
     def __init__(self, file: File) -> None:
         self._file = file
         self.pread, self.fdatasync, self.truncate = file.pread, file.fdatasync, file.truncate
-        self.size, self.disk_bytes, self.data_from, self.close = file.size, file.disk_bytes, file.data_from, file.close
+        self.size, self.disk_bytes, self.data_from = file.size, file.disk_bytes, file.data_from
+        self.is_named, self.close = file.is_named, file.close
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         view, step = memoryview(data), len(_HOLE)

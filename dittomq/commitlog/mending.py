@@ -164,9 +164,10 @@ class Mending(ABC):
         """Durably write whole records over the beginning of a damaged range, and put into the queues what is missing there.
 
         Returns up to where that was done: those that end inside a page which the disk neither gives nor takes in parts are left, and what
-        else such a page hides is noted. The caller knows that whoever gave them holds this very log. The range stays on the register until
-        `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not begin a range or reach beyond it,
-        and DiskFull before anything is changed: what fills a hole takes room as an append does.
+        else such a page hides is noted; in a file that was removed nothing is done. That is looked at before: a removal behind that look
+        costs what a later one costs, the whole segment. The caller knows that whoever gave them holds this very log. The range stays on the
+        register until `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not begin a range or
+        reach beyond it, NotReady and DiskFull before anything is changed: what fills a hole takes room as an append does.
         """
         log, end = self._log, start + len(data)
         entries = self._check(start, data)
@@ -174,7 +175,9 @@ class Mending(ABC):
             minimums = checkpoint.load_minimums(self._storage)
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
-            with self._gate.looking():
+            with self._gate.looking(), reading(self._options.node):
+                if not log.has_file(log.segment_of(start)[0]):
+                    return PhysicalOffset(start)
                 self._check_room_to_mend(start, end)
             with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
                 written = log.rewrite(start, data)
@@ -197,7 +200,8 @@ class Mending(ABC):
     def heal(self, start: int) -> bool:
         """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull.
 
-        CorruptRecord where the file of its segment was removed: all of that is noted then, and can be mended.
+        CorruptRecord where the file of its segment was removed: all of that is noted then, and can be mended. Another file in its place
+        is verified and used.
         """
         found = next((each for each in self.damage.ranges if each.start == start), None)
         if found is not None:
@@ -322,17 +326,21 @@ class Mending(ABC):
             self._doubted = first if self._doubted is None else min(first, self._doubted)
 
     def _make_again(self, start: int, end: int) -> None:
-        """Let the segment [start, end) have a file again, if that was removed, and raise CorruptRecord then.
+        """Let the segment [start, end) have a file again, if its own was removed: the one that has its name now, verified.
 
-        Not the one that is written: what was appended there since is lost, and the next sync says so.
+        Where none has, it is made, and CorruptRecord raised. Not the one that is written: what was appended there since is lost, and the
+        next sync says so.
         """
         with self._gate.filing, self._gate.syncing, self._gate.writing("make_again"):
             with reading(self._options.node):
                 if self._log.has_file(start) or not self._log.min_offset < end <= self.flushed:
                     return
-            self._note_now([(start, end)])
-            self._log.make_again(start)
-        raise CorruptRecord(self._options.node, start, "the file of its segment was removed, and all that was in it is fetched again")
+                is_there = self._log.take_file(start)
+            if not is_there:
+                self._note_now([(start, end)])
+                self._log.make_again(start)
+                raise CorruptRecord(self._options.node, start, "the file of its segment was removed; all that was in it is fetched again")
+        self.verify(start, end)
 
     def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> Damage:
         damage = self._damage

@@ -301,6 +301,10 @@ class SimulatedFile:
         self._begin()
         return self._inode.data_from(offset)
 
+    def is_named(self) -> bool:
+        self._begin()
+        return self._storage.disk.names.files.get(self._path) is self._inode
+
     def close(self) -> None:
         self._storage.open_files -= not self._closed
         self._closed = True

@@ -1,16 +1,17 @@
-"""What the door to a real disk says of a file: the blocks that it takes, and where it has anything."""
+"""What the door to a real disk says of a file: the blocks that it takes, where it has anything, and whether its name is still its own."""
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dittomq.commitlog.disk.storage import File, OsStorage
+from dittomq.commitlog.disk.storage import File, OsStorage, Storage
 from dittomq.commitlog.store import Store, StoreOptions
-from tests.support.stores import frame, open_epoch
+from tests.support.failing_storage import CrashingFile, CrashingStorage
+from tests.support.stores import Machine, frame, open_epoch
 
 MIB = 1024 * 1024
 SIZE = 8 * MIB
@@ -54,6 +55,35 @@ def test_a_name_that_cannot_be_looked_up_is_not_called_missing(tmp_path: Path) -
     assert [storage.exists(path) for path in ("", "file", "other", "file/other", "other/file")] == [True, True, False, False, False]
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
         storage.exists("circle")
+
+
+LOSSES: dict[str, Callable[[Storage], None]] = {
+    "removed": lambda storage: storage.unlink("file"),
+    "moved away": lambda storage: storage.rename("file", "other"),
+    "replaced": lambda storage: storage.rename("second", "file"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("door", ["real", "simulated", "crashing"])
+def test_a_file_that_lost_its_name_says_so_whatever_has_the_name_now(door: str, loss: str, tmp_path: Path) -> None:
+    machine = Machine(random.Random(1))
+    storage: Storage = OsStorage(tmp_path) if door == "real" else machine.storage()
+    with closing(storage.open("file", create=True)) as made, closing(storage.open("second", create=True)):
+        file = CrashingFile(made, "file", CrashingStorage(storage)) if door == "crashing" else made
+        assert file.is_named()
+
+        LOSSES[loss](storage)
+
+        assert not file.is_named()
+
+
+def test_a_file_with_a_second_name_that_lost_its_own_says_so(tmp_path: Path) -> None:
+    with closing(OsStorage(tmp_path).open("file", create=True)) as file:
+        (tmp_path / "backup").hardlink_to(tmp_path / "file")
+        (tmp_path / "file").unlink()
+
+        assert not file.is_named()
 
 
 def test_a_segment_counts_with_its_blocks_not_with_its_size(tmp_path: Path) -> None:

@@ -3,22 +3,25 @@
 import errno
 import os
 import random
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from dittomq.broker.mending import Peer
-from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord, NotReady, StoreFailed
 from tests.simulation.life import SimCrashed
-from tests.store.test_bad_pages import BadPages
+from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
 from tests.store.test_mender import copy_of, mend, serving, store_of
 from tests.store.test_mending import SEGMENT, assert_whole
 from tests.support.stores import SMALL, Machine, frame, whole_log
 
+Loss = Callable[[Machine, int], None]
 OPTIONS = replace(SMALL, open_files=1, refills=True)
 
 
@@ -29,10 +32,34 @@ def in_use() -> tuple[Machine, Store, bytes, Store]:
     return machine, store, whole_log(store), copy_of(store, Machine(random.Random(2)))
 
 
+def path_of(number: int) -> str:
+    return f"commitlog/{number * SEGMENT:020d}"
+
+
 def remove(machine: Machine, number: int) -> None:
     storage = machine.beside()
-    storage.unlink(f"commitlog/{number * SEGMENT:020d}")
+    storage.unlink(path_of(number))
     storage.sync_folder("commitlog")
+
+
+def move_away(machine: Machine, number: int) -> None:
+    storage = machine.beside()
+    storage.rename(path_of(number), "moved")
+    storage.sync_folder("commitlog")
+
+
+def replace_file(machine: Machine, number: int, data: bytes = b"") -> None:
+    """Put another file in its place, of a segment's size."""
+    remove(machine, number)
+    storage = machine.beside()
+    with closing(storage.open(path_of(number), create=True)) as file:
+        file.truncate(SEGMENT)
+        file.pwrite(data, 0)
+        file.fdatasync()
+    storage.sync_folder("commitlog")
+
+
+LOSSES = pytest.mark.parametrize("lose", [remove, move_away, replace_file])
 
 
 def test_all_of_it_is_damage_when_one_message_of_it_is_to_be_mended_and_comes_from_another_copy() -> None:
@@ -56,7 +83,7 @@ def test_all_of_it_is_damage_when_one_message_of_it_is_to_be_mended_and_comes_fr
 
 def test_a_file_that_is_still_open_is_not_mended_where_nobody_finds_it_again() -> None:
     machine, store, log, other = in_use()
-    inode = machine.disk.names.files[f"commitlog/{SEGMENT:020d}"]
+    inode = machine.disk.names.files[path_of(1)]
     inode.write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
     remove(machine, 1)
@@ -65,7 +92,7 @@ def test_a_file_that_is_still_open_is_not_mended_where_nobody_finds_it_again() -
         mend(store, [Peer("a/2", serving(other))])
 
     assert_whole(store, log)
-    assert f"commitlog/{SEGMENT:020d}" in machine.disk.names.files
+    assert path_of(1) in machine.disk.names.files
 
 
 def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() -> None:
@@ -95,28 +122,38 @@ def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() ->
 
 
 class Blind(BadPages):
-    """A disk whose names cannot be looked up."""
+    """A disk whose names cannot be looked up while it `is_blind`."""
 
-    def exists(self, path: str) -> bool:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), path)
+    is_blind = False
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        return cast("File", BlindFile(super().open(path, create=create, readonly=readonly), path, self))
+
+
+class BlindFile(PagedFile):
+    def is_named(self) -> bool:
+        if cast("Blind", self._door).is_blind:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), self._path)
+        return self._file.is_named()
 
 
 def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed() -> None:
     machine, store, log, _ = in_use()
-    machine.disk.names.files[f"commitlog/{SEGMENT:020d}"].write(memoryview(bytes(10)), 5_000, machine.chance)
+    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
     store.close(clean=True)
-    door = BadPages(machine)
+    door = Blind(machine)
     store = Store.open(cast("Storage", door), OPTIONS, chance=machine.chance, wall_ms=9_000)
-    before = store.damaged
-    door.__class__ = Blind
+    [(start, end)] = before = store.damaged
+    door.is_blind = True
 
     with pytest.raises(NotReady, match="Cannot allocate memory"):
-        store.heal(before[0].start)
+        store.heal(start)
+    with pytest.raises(NotReady, match="Cannot allocate memory"):
+        store.mend(start, log[start:end])
 
-    door.__class__ = BadPages
-    assert (len(before), store.damaged, store.heal(before[0].start)) == (1, before, False)
-    start, end = before[0]
+    door.is_blind = False
+    assert (store.damaged, store.heal(start)) == (before, False)
     store.mend(start, log[start:end])
     assert_whole(store, log)
 
@@ -128,28 +165,39 @@ def test_retention_looks_at_it_without_ending_the_node() -> None:
     assert store.survey(0).disk_bytes == 0
 
 
-def test_nothing_that_is_appended_to_a_file_without_a_name_is_called_durable() -> None:
+@LOSSES
+def test_nothing_that_is_appended_to_a_file_that_lost_its_name_is_called_durable(lose: Loss) -> None:
     machine, store, log, _ = in_use()
-    remove(machine, 2)
+    lose(machine, 2)
     store.append([frame(b"next")], 9_000)
 
     with pytest.raises(StoreFailed, match="it was removed"):
         store.sync()
 
     assert store.flushed == len(log)
+
+
+def test_a_start_after_the_file_was_removed_that_was_written_knows_what_is_gone() -> None:
+    machine, store, log, _ = in_use()
+    remove(machine, 2)
+    store.append([frame(b"next")], 9_000)
+    with pytest.raises(StoreFailed):
+        store.sync()
+
     store.clear_boot_stamp()
     store.close(clean=False)
     again = machine.open()
     assert (again.end, again.damaged) == (len(log), [(2 * SEGMENT, len(log))])
 
 
-def test_what_is_mended_in_a_file_that_is_removed_meanwhile_is_not_called_mended() -> None:
+@LOSSES
+def test_what_is_mended_in_a_file_that_loses_its_name_meanwhile_is_not_called_mended(lose: Loss) -> None:
     machine, store, log, other = in_use()
-    machine.disk.names.files[f"commitlog/{SEGMENT:020d}"].write(memoryview(bytes(10)), 5_000, machine.chance)
+    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
     [(start, end)] = store.damaged
     assert not store.heal(start)
-    remove(machine, 1)
+    lose(machine, 1)
 
     assert store.mend(start, log[start:end]) == start
 
@@ -160,9 +208,41 @@ def test_what_is_mended_in_a_file_that_is_removed_meanwhile_is_not_called_mended
     assert_whole(machine.open(), log)
 
 
+def test_a_file_that_is_removed_when_it_is_not_open_between_a_look_and_a_mend_ends_no_node() -> None:
+    machine, store, log, _ = in_use()
+    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    [(start, end)] = store.damaged
+    assert not store.heal(start)
+    store.read(0, 1)
+    remove(machine, 1)
+
+    assert store.mend(start, log[start:end]) == start
+
+    store.append([frame(b"next")], 9_000)
+    store.sync()
+
+
+def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_used_and_what_is_not_whole_in_it_is_damage() -> None:
+    machine, store, log, other = in_use()
+    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    replaced = bytearray(log[SEGMENT : 2 * SEGMENT])
+    replaced[9_000:9_010] = bytes(10)
+    replace_file(machine, 1, bytes(replaced))
+
+    [outcome] = mend(store, [])
+
+    assert outcome.source == "a/1"
+    assert [(start < SEGMENT + 9_010, SEGMENT + 9_000 < end < SEGMENT + 12_000) for start, end in store.damaged] == [(True, True)]
+    mend(store, [Peer("a/2", serving(other))])
+    assert_whole(store, log)
+    assert_whole(machine.open(), log)
+
+
 def test_a_file_that_is_cut_short_is_damaged_from_there_on_and_gets_its_rest_from_another_copy() -> None:
     machine, store, log, other = in_use()
-    machine.disk.names.files[f"commitlog/{SEGMENT:020d}"].truncate(5_000, machine.chance)
+    machine.disk.names.files[path_of(1)].truncate(5_000, machine.chance)
 
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
 

@@ -77,6 +77,9 @@ class CrashingFile:
     def data_from(self, offset: int) -> int:
         return self._file.data_from(offset)
 
+    def is_named(self) -> bool:
+        return self._file.is_named()
+
     def close(self) -> None:
         self._file.close()
 

@@ -92,8 +92,19 @@ class Log:
                 file.fdatasync()
 
     def has_file(self, start: int) -> bool:
-        """Whether the segment that begins at `start` still has its file, and nobody removed it."""
-        return self._maker.has(start)
+        """Whether the segment that begins at `start` still has its file: nobody removed it, moved it away or put another in its place."""
+        try:
+            with self._files.borrow(path_of(start)) as file:
+                return file.is_named()
+        except FileNotFoundError:
+            return False
+
+    def take_file(self, start: int) -> bool:
+        """Use the file that has the name of the segment that begins at `start` now, not one that had it before; whether one has."""
+        if not self._maker.has(start):
+            return False
+        self._files.forget(path_of(start))
+        return True
 
     def make_again(self, start: int) -> None:
         """Durably give the segment that begins at `start`, whose file was removed, another one, of zeros. Nobody writes meanwhile."""
@@ -109,8 +120,7 @@ class Log:
         """Durably write over bytes below the end, within one segment; returns up to where that was done. Nobody writes meanwhile.
 
         A disk takes no part of a page whose other bytes it does not give. Where `data` begins inside such a page nothing is written, where
-        it ends inside one nothing of that page is; but behind the log's end are zeros, which are written with it. Nor does a file count
-        that was removed.
+        it ends inside one nothing of that page is; but behind the log's end are zeros, which are written with it.
         """
         segment_start, segment_end = self.segment_of(start)
         end = start + len(data)
@@ -125,7 +135,7 @@ class Log:
             if data:
                 file.pwrite(data, low)
                 file.fdatasync()
-        return min(start + len(data), end) if self.has_file(segment_start) else start
+        return min(start + len(data), end)
 
     def is_hole(self, start: int, end: int) -> bool:
         """Whether these bytes of one segment fill pages for which the disk has no blocks, so that to write them takes room."""

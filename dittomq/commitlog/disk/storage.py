@@ -11,11 +11,11 @@ import errno
 import fcntl
 import os
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from dittomq.commitlog.disk.under_way import UnderWay
 from dittomq.errors import NotReady, StoreFailed, StoreLocked
 
 PAGE_BYTES = 4_096
@@ -60,6 +60,10 @@ class File(Protocol):
 
     def data_from(self, offset: int) -> int:
         """Where the first byte at or behind `offset` lies that need not be zero: holes are passed over. The size when there is none."""
+        ...
+
+    def is_named(self) -> bool:
+        """Whether its path still names it: nobody removed it, moved it away or put another in its place. OSError where nobody can know."""
         ...
 
     def close(self) -> None:
@@ -205,29 +209,6 @@ def remove_tree(storage: Storage, folder: str) -> None:
     storage.remove_folder(folder)
 
 
-class UnderWay:
-    """Writes and syncs of one file or folder that have not returned yet. A disk that hangs says nothing: somebody else must look."""
-
-    def __init__(self) -> None:
-        self._calls: dict[int, tuple[str, str]] = {}  # by thread
-
-    @contextlib.contextmanager
-    def call(self, operation: str, path: str) -> Iterator[None]:
-        """The call is under way while the block runs; its OSError becomes StoreFailed."""
-        thread = threading.get_ident()
-        self._calls[thread] = (operation, path)
-        try:
-            yield
-        except OSError as error:
-            raise StoreFailed(operation, path, str(error)) from error
-        finally:
-            del self._calls[thread]
-
-    def now(self) -> list[tuple[str, str]]:
-        """Operation and path of each; the same call is the same object as long as it is under way."""
-        return list(self._calls.values())
-
-
 class OsFile:
     """A file of the operating system."""
 
@@ -267,6 +248,13 @@ class OsFile:
             if error.errno != errno.ENXIO:
                 raise
             return self.size()
+
+    def is_named(self) -> bool:
+        try:
+            named = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(named, os.fstat(self._descriptor))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -1,0 +1,30 @@
+"""What a disk is doing: a call that hangs says nothing by itself."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from dittomq.errors import StoreFailed
+
+
+class UnderWay:
+    """Writes and syncs of one file or folder that have not returned yet. A disk that hangs says nothing: somebody else must look."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, tuple[str, str]] = {}  # by thread
+
+    @contextlib.contextmanager
+    def call(self, operation: str, path: str) -> Iterator[None]:
+        """The call is under way while the block runs; its OSError becomes StoreFailed."""
+        thread = threading.get_ident()
+        self._calls[thread] = (operation, path)
+        try:
+            yield
+        except OSError as error:
+            raise StoreFailed(operation, path, str(error)) from error
+        finally:
+            del self._calls[thread]
+
+    def now(self) -> list[tuple[str, str]]:
+        """Operation and path of each; the same call is the same object as long as it is under way."""
+        return list(self._calls.values())
