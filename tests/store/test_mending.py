@@ -12,7 +12,7 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from tests.store.test_bad_sectors import three_messages
 from tests.store.test_damage import HARMS, Harm, entries, harmed, served
-from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, queues_of, whole_log
+from tests.support.stores import SMALL, Machine, dies, filled, frame, open_epoch, queues_of, whole_log
 
 SEGMENT = SMALL.segment_bytes
 
@@ -184,6 +184,30 @@ def test_what_was_mended_and_not_yet_filed_is_found_whole_after_a_crash(machine:
     assert again.heal(start)
     again.file_mended()
     assert_whole(again, log)
+
+
+@pytest.mark.parametrize("all_unsynced", [False, True])
+def test_power_that_goes_anywhere_in_a_mend_leaves_the_range_noted_until_its_bytes_are_on_the_disk(all_unsynced: bool) -> None:
+    done, operations = False, 0
+    while not done:
+        machine = Machine(random.Random(operations))
+        log, (start, end) = harmed(machine, HARMS["body"])
+        store = machine.open()
+        store.dispatch(store.end)
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store, log=log, at=(start, end): (store.mend(at[0], log[at[0] : at[1]]), store.file_mended()))  # type: ignore[misc]
+        machine.lose_power(all_unsynced=all_unsynced)
+
+        again = machine.open()
+
+        again.dispatch(again.end)
+        assert again.damaged in ([(start, end)], []), f"dead after {operations} operations"
+        for low, high in again.damaged:
+            again.mend(low, log[low:high])
+        again.file_mended()
+        assert_whole(again, log)
+        operations += 1
+    assert operations > 10
 
 
 def test_what_is_damaged_does_not_heal_by_itself(machine: Machine) -> None:
