@@ -331,6 +331,9 @@ class Mending(ABC):
         Where none has, it is made, and CorruptRecord raised. Not the one that is written: what was appended there since is lost, and the
         next sync says so.
         """
+        with reading(self._options.node):
+            if self._log.has_file(start):  # so nobody need wait, as nearly always
+                return
         with self._gate.filing, self._gate.syncing, self._gate.writing("make_again"):
             with reading(self._options.node):
                 if self._log.has_file(start) or not self._log.min_offset < end <= self.flushed:

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +20,7 @@ from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
 from tests.store.test_mender import copy_of, mend, serving, store_of
 from tests.store.test_mending import SEGMENT, assert_whole
-from tests.support.stores import SMALL, Machine, frame, whole_log
+from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
 
 Loss = Callable[[Machine, int], None]
 OPTIONS = replace(SMALL, open_files=1, refills=True)
@@ -156,6 +157,47 @@ def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed() -> Non
     assert (store.damaged, store.heal(start)) == (before, False)
     store.mend(start, log[start:end])
     assert_whole(store, log)
+
+
+class Interrupted(BadPages):
+    """Lets something happen during the next sync."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        return cast("File", InterruptedFile(super().open(path, create=create, readonly=readonly), path, self))
+
+
+class InterruptedFile(PagedFile):
+    def fdatasync(self) -> None:
+        door = cast("Interrupted", self._door)
+        happens, door.meanwhile = door.meanwhile, None
+        if happens is not None:
+            happens()
+        self._file.fdatasync()
+
+
+def test_whoever_finds_that_damage_is_still_there_waits_for_no_sync() -> None:
+    machine, store, _, _ = in_use()
+    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    store.close(clean=True)
+    door = Interrupted(machine)
+    store = Store.open(cast("Storage", door), OPTIONS, chance=machine.chance, wall_ms=9_000)
+    open_epoch(store)
+    store.append([frame(b"next")], 9_000)
+    looks = threading.Thread(target=store.heal, args=(store.damaged[0].start,))
+    waited = []
+
+    def look() -> None:
+        looks.start()
+        looks.join(10)
+        waited.append(looks.is_alive())
+
+    door.meanwhile = look
+    store.sync()
+
+    assert waited == [False]
 
 
 def test_retention_looks_at_it_without_ending_the_node() -> None:
