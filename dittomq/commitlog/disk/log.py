@@ -107,7 +107,12 @@ class Log:
         return True
 
     def make_again(self, start: int) -> None:
-        """Durably give the segment that begins at `start`, whose file was removed, another one, of zeros. Nobody writes meanwhile."""
+        """Durably give the segment that begins at `start`, whose file was removed, another one, of zeros. Nobody writes meanwhile.
+
+        What the removed one still gives while it is open is given up, not copied: that takes a segment's room and holds up appends for
+        seconds, and is of use only where no other copy has the bytes and something else of the segment is damaged. A removed segment of
+        which nothing is damaged is not noticed while it is open, and gone with the process.
+        """
         self._files.forget(path_of(start))
         self._maker.roll(start)
         self.sync_names()
