@@ -42,6 +42,7 @@ class Retaining:
         self._period_s = period_s
         self._holds = holds
         self._surveyed: dict[PhysicalOffset, Segment] = {}
+        self._passing: frozenset[PhysicalOffset] = frozenset()  # of those the ones that will look otherwise once they are mended
         self._wall_began = parts.clock.wall_ms()
         self._began = parts.clock.monotonic()
         self._full = ""  # why nothing was dropped the last time, though it may go; empty: nothing of that
@@ -105,13 +106,18 @@ class Retaining:
     def _survey(self) -> None:
         """Learn what has become of segments since the last time; blocks."""
         store = self._parts.store
-        begin, settled, end = store.min_offset, store.settled, store.end
-        surveyed = {start: each for start, each in self._surveyed.items() if start >= begin}
+        begin, settled, end, damage = store.min_offset, store.settled, store.end, store.damage
+        surveyed = {start: each for start, each in self._surveyed.items() if start >= begin and start not in self._passing}
         for start in range(begin, settled - store.segment_bytes + 1, store.segment_bytes):
             at = PhysicalOffset(start)
             if at not in surveyed and start + store.segment_bytes < end:
                 surveyed[at] = store.survey(at)
         self._surveyed = surveyed
+        self._passing = frozenset(
+            start
+            for start, each in surveyed.items()
+            if each.newest_ms is None or not each.disk_bytes or damage.touches(each.start, each.end)
+        )
 
     def _decide(self, holds: Sequence[Hold], now_ms: int) -> Decision:
         store = self._parts.store

@@ -1,5 +1,6 @@
 """A segment whose file somebody removes or cuts short while the node runs: what was in it is lost as on a bad disk, and fetched again."""
 
+import asyncio
 import errno
 import os
 import random
@@ -12,14 +13,20 @@ from typing import cast
 import pytest
 
 from dittomq.broker.mending import Peer
+from dittomq.broker.pinning import PinParts, Pins
+from dittomq.broker.retaining import Retaining, RetainingParts
 from dittomq.commitlog.disk.storage import File, Storage
+from dittomq.commitlog.retention import Hold, RetentionRules
 from dittomq.commitlog.store import Store
+from dittomq.doors.clock import OsClock
 from dittomq.errors import CorruptRecord, NotReady, StoreFailed
+from dittomq.offsets import PhysicalOffset
 from tests.simulation.life import SimCrashed
 from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
 from tests.store.test_mender import copy_of, mend, serving, store_of
 from tests.store.test_mending import SEGMENT, assert_whole
+from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
 
 Loss = Callable[[Machine, int], None]
@@ -205,6 +212,25 @@ def test_retention_looks_at_it_without_ending_the_node() -> None:
     remove(machine, 0)
 
     assert store.survey(0).disk_bytes == 0
+
+
+def test_retention_counts_its_blocks_again_when_it_is_fetched_again() -> None:
+    machine, store, _, other = in_use()
+    clock, lane = OsClock(), InlineLane()
+    pins = Pins(PinParts("a/1", machine.beside(), store, lane, clock, machine.chance))
+    hold = Hold("a/1", PhysicalOffset(0))
+    retaining = Retaining(RetainingParts("a/1", store, lane, clock, pins), RetentionRules(max_used_percent=1), 1.0, lambda: [hold])
+    machine.disk.capacity_bytes = machine.disk.used_bytes() + 1_000_000
+    remove(machine, 0)
+    asyncio.run(retaining.step())
+    before = retaining.held_bytes["a/1"]
+
+    store.verify(0, 1)
+    for _ in range(2):
+        mend(store, [Peer("a/2", serving(other))])
+        asyncio.run(retaining.step())
+
+    assert retaining.held_bytes["a/1"] == before + SEGMENT
 
 
 @LOSSES
