@@ -21,7 +21,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import CorruptRecord, DittoError, NotMaster, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, TopicNotFound
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
-from dittomq.reads import PullAnswer, PullStatus
+from dittomq.reads import PullAnswer, PullOrder, PullStatus
 from dittomq.routes import DataVersion, Node, NodePage, NodeState, QueueRange, Role, Route
 from dittomq.rpc import status
 from dittomq.rpc.headers import Answerer
@@ -69,6 +69,7 @@ class Log:
     by_sequence: dict[tuple[str, int], Placed] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
     forgotten_end: int = 0
+    grown: asyncio.Event = field(default_factory=asyncio.Event)  # set when something is stored; then another one takes its place
 
     def store(self, messages: list[pb.Message], producer_id: str, first: int, since: int) -> tuple[list[Placed], bool]:
         """Where they lie, and whether they lay there before; raises SequenceGap or ProducerExpired."""
@@ -86,6 +87,8 @@ class Log:
             self.by_sequence[producer_id, first + at] = place
             new.append(place)
         self.next[producer_id] = expected + len(messages)
+        self.grown.set()
+        self.grown = asyncio.Event()
         return new, False
 
     def check_known(self, producer_id: str, sequence: int, since: int) -> None:
@@ -255,6 +258,18 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         if self.pull_error is not None:
             raise self.pull_error
         order = wire.pull_order(request)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + order.wait_s
+        while True:
+            grown, answer, left_s = self.log.grown, self._look(order), until - loop.time()
+            if answer.status is PullStatus.FOUND or left_s <= 0:
+                return wire.pull_response(answer, prefer_text=False)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await grown.wait()
+
+    def _look(self, order: PullOrder) -> PullAnswer:
+        """What it holds of the queue now; raises OffsetOutOfRange or CorruptRecord."""
         queue = [one for one in self.log.placed[: self.readable] if (one.message.topic, one.message.queue) == (order.topic, order.queue)]
         is_beyond = order.offset > len(queue) and self.refusal is None  # a slave may be behind and does not know
         if is_beyond or order.offset < self.begins_at:
@@ -267,8 +282,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         state = PullStatus.FOUND if page else PullStatus.NO_NEW_MESSAGE
         if order.at_least is not None and order.at_least.end > min(self.readable, len(self.log.placed)) * RECORD_BYTES:
             state, page = PullStatus.BEHIND, []
-            await asyncio.sleep(order.wait_s)
-        answer = PullAnswer(
+        return PullAnswer(
             status=state,
             messages=tuple(_stored_message(one) for one in page),
             next_offset=QueueOffset(order.offset + len(page)),
@@ -276,7 +290,6 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             max_offset=QueueOffset(len(queue)),
             confirmed=PhysicalOffset(len(self.log.placed) * RECORD_BYTES),
         )
-        return wire.pull_response(answer, prefer_text=False)
 
     async def CreateTopic(self, request: admin_pb2.CreateTopicRequest, context: Any) -> admin_pb2.CreateTopicResponse:
         created = request.topic.name not in self.topics
