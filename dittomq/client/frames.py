@@ -89,18 +89,18 @@ class Frame:
             yield batch, [self.first_sequence + place for place in places]
 
     def take_out(self, place: int, cause: Refused) -> None:
-        """Take out of the batches what a refusal of the message at `place` holds for: itself, or all messages of a refused topic's queue.
+        """Take out of the batches what a refusal of the message at `place` holds for: itself, or all of its topic, or of its queue there.
 
         The frame is not sent again afterwards.
         """
         messages, queues = self.content()
         named, queue = messages[place], queues[place]
-        whole_queue = isinstance(cause, TopicNotFound | QueueNotFound | NotPermitted)
+        whole_topic, whole_queue = isinstance(cause, TopicNotFound | NotPermitted), isinstance(cause, QueueNotFound)
         for batch in self.batches:
             taken = [
                 at
                 for at, message in enumerate(batch.messages)
-                if message is named or (whole_queue and batch.queues[at] == queue and message.topic == named.topic)
+                if message is named or (message.topic == named.topic and (whole_topic or (whole_queue and batch.queues[at] == queue)))
             ]
             if taken:
                 batch.take_out(taken, cause)

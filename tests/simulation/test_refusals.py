@@ -14,6 +14,7 @@ from dittomq.errors import (
     NotReady,
     QueueFull,
     QueueNotFound,
+    Refused,
     TooFewCopies,
     TopicNotFound,
 )
@@ -114,6 +115,23 @@ def test_a_refused_queue_fails_all_messages_of_that_queue_and_no_other_in_one_ro
 
         assert [at for at, entry in enumerate(outcomes) if isinstance(entry, NotStored)] == list(range(3, 40, 4))
         assert len(town.log.placed) == 30
+        assert len(town.master.frames) == 2
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("error", [TopicNotFound("orders", "a/0"), NotPermitted("it takes no writes")])
+def test_a_refused_topic_fails_its_messages_in_all_queues_and_no_other_topics_in_one_round(error: Refused) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.nameserver.queues["bills"] = {"a": 4}
+        town.master.script.append(Refuse(error, index=25))
+        async with mq.producer() as orders:
+            outcomes = await orders.publish_many(
+                (Message("bills" if at < 20 else "orders", b"%d" % at, queue=at % 4) for at in range(60)), on_failure="return"
+            )
+
+        assert [at for at, entry in enumerate(outcomes) if isinstance(entry, NotStored)] == list(range(20, 60))
+        assert len(town.log.placed) == 20
         assert len(town.master.frames) == 2
 
     ClientTown().play(story)
