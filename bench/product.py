@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.copying import Copied, first_segment, wait_for_bytes
+from bench.copying import Copied, bytes_came, first_segment
 from dittomq.client import AsyncClient, Message, Producer
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
@@ -192,7 +192,7 @@ class Product:
         size = (await self._mq.admin.ha_status(self._address(MASTER))).end
         started = time.perf_counter()
         cluster.start_node(SLAVE)
-        first = await asyncio.to_thread(wait_for_bytes, first_segment(cluster.data_dir(SLAVE)), 0, 64, _PATIENCE_S)
+        first = await bytes_came(first_segment(cluster.data_dir(SLAVE)), 0, 64, _PATIENCE_S)
         await self.settle()
         return Copied(size, first - started, time.perf_counter() - first)
 

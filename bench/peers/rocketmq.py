@@ -88,16 +88,20 @@ class RocketMq:
         self._send(8, 256, max(1, size // (8 * 256 * _RECORD_BYTES)))
 
     def copy(self) -> Copied:
-        """Empty the slave and start it anew, beside an idle master."""
+        """Empty the slave and start it anew, beside an idle master. CopyEnded when its process ends meanwhile."""
         assert self._slave is not None
         end(self._slave)
         shutil.rmtree(self._folder / "slave-store")
         size = _end_of(self._log("master"))
         slave = self._log("slave")
         began = time.perf_counter()
-        self._slave = self._stack.enter_context(running(self._broker("slave", 1, "SLAVE"), self._folder, name="slave"))
-        first = wait_for_bytes(slave, 0, 64, _PATIENCE_S)
-        last = wait_for_bytes(slave, size - 4_096, 4_096, _PATIENCE_S)
+        process = self._slave = self._stack.enter_context(running(self._broker("slave", 1, "SLAVE"), self._folder, name="slave"))
+
+        def ended() -> bool:
+            return process.poll() is not None
+
+        first = wait_for_bytes(slave, 0, 64, _PATIENCE_S, ended)
+        last = wait_for_bytes(slave, size - 4_096, 4_096, _PATIENCE_S, ended)
         return Copied(size, first - began, last - first)
 
     def _log(self, name: str) -> Path:

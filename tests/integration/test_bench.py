@@ -4,11 +4,14 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from bench.copying import CopyEnded, bytes_came, wait_for_bytes
+from bench.peers.running import running
 from bench.product import Product
 from bench.ratios import Figure
 from bench.replication import __main__ as replication
@@ -56,6 +59,23 @@ def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Pa
         asyncio.run(replication.figures_of(name, bench))
 
     assert {path.parent.name for path in tmp_path.glob("*/rocketmq")} == {"rocketmq", "new-slave"}
+
+
+def test_a_wait_for_a_copy_ends_with_the_process_that_makes_it(tmp_path: Path) -> None:
+    with running([sys.executable, "-c", ""], tmp_path) as process, pytest.raises(CopyEnded):
+        wait_for_bytes(tmp_path / "log", 0, 64, 60.0, lambda: process.poll() is not None)
+
+
+def test_who_is_told_to_end_while_a_copy_is_waited_for_ends_at_once(tmp_path: Path) -> None:
+    async def wait() -> None:
+        async with asyncio.timeout(0.01):
+            await bytes_came(tmp_path / "log", 0, 64, 60.0)
+
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())  # it ends when all its threads have
+
+    assert time.monotonic() - began < 30.0
 
 
 def _quick_figures(module: str, folder: Path) -> list[dict[str, Any]]:
