@@ -1,6 +1,7 @@
 """Before a master leads: hears slaves, takes over the longest tail, waits for what Leadership demands."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -107,7 +108,7 @@ class Recovery:
             match decision:
                 case Lead():
                     if self._own.stopped.lacks_most or self._own.tables_restored:
-                        await self.when_there_is_room(lambda: self._take_tables(peers))
+                        await self._take_tables(peers)
                     self.waiting_for = ""
                     self._weigh_word("")
                     return decision
@@ -159,17 +160,23 @@ class Recovery:
         return True
 
     async def _take_tables(self, peers: Peers) -> None:
-        """Take the tables of whoever was heard, where they are newer, all at once: slaves without messages may know topics."""
-        addresses = self._leadership.heard_addresses()
-        self.waiting_for = f"the tables of {', '.join(addresses)}"
-        async with asyncio.TaskGroup() as tasks:
-            taking = [tasks.create_task(self._take_tables_of(address, peers)) for address in addresses]
-        for full in (task.result() for task in taking):
-            if full is not None:
-                raise full
+        """Take the tables of whoever was heard, where they are newer, all at once: slaves without messages may know topics.
 
-    async def _take_tables_of(self, address: str, peers: Peers) -> DiskFull | None:
-        """What keeps them from being written down. A slave that does not give them is named, and left out."""
+        Each waits for room by itself: up to Python 3.11.2 a task whose group has failed is ended by its next time-out.
+        """
+        addresses = self._leadership.heard_addresses()
+        words = f"the tables of {', '.join(addresses)}"
+
+        async def take(address: str) -> None:
+            self.waiting_for = words
+            await self._take_tables_of(address, peers)
+
+        async with asyncio.TaskGroup() as tasks:
+            for address in addresses:
+                tasks.create_task(self.when_there_is_room(functools.partial(take, address)))
+
+    async def _take_tables_of(self, address: str, peers: Peers) -> None:
+        """A slave that does not give them is named, and left out."""
         try:
             async with asyncio.timeout(None if self._own.stopped.lacks_most else _TABLES_S):
                 await peers.take_tables(address)
@@ -177,9 +184,6 @@ class Recovery:
                 await peers.take_degraded(address)
         except (OutOfReach, TimeoutError) as problem:
             log.warning("tables_not_taken", node=self._own.node, source=address, problem=str(problem) or f"silent for {_TABLES_S:g} s")
-        except DiskFull as full:
-            return full
-        return None
 
     async def _take_over(self, plan: TakeOver, peers: Peers) -> None:
         """Copy the slave's tables and tail, durably. A copy that breaks off leaves whole records and is asked for again."""

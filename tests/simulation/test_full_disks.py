@@ -99,6 +99,29 @@ def test_a_master_whose_disk_has_no_room_for_what_it_must_take_from_a_slave_wait
     play(story)
 
 
+def test_a_master_whose_disk_has_no_room_for_a_table_that_it_must_take_from_a_slave_waits_for_it_and_then_has_the_last_change() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        for topic in ("orders", "bills"):
+            await mq.admin.create_topic(topic, 1)
+        await asyncio.sleep(11)  # the slave has both
+        await group.kill("a0")
+        disk = group.node("a0").disk
+        assert disk.names.files["config/topics.json"].flip(0, 1)
+        disk.capacity_bytes = disk.used_bytes() + 700 * 1024
+        group.node("a0").start()
+
+        await asyncio.sleep(30.0)
+
+        assert "room on its disk" in (await mq.admin.ha_status("a0:10911")).waiting_for
+        disk.capacity_bytes = BOUNDLESS
+        await group.in_sync(mq)
+        [listed] = await mq.admin.list_topics()
+        assert listed.value is not None
+        assert [topic.name for topic in listed.value] == ["bills", "orders"]
+
+    play(story)
+
+
 def test_a_slave_whose_disk_has_no_room_to_save_what_it_must_cut_says_so_and_cuts_when_there_is_some() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", 1)
