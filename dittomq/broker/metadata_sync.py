@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
@@ -26,6 +26,7 @@ ROUND_S = 10.0
 SHORTEST_ROUND_S = 1.0
 PAGE_DEADLINE_S = 30.0
 ATTEMPTS = 3
+_TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
 _PATIENCE_S = 2.0
 
 log = structlog.get_logger()
@@ -109,7 +110,7 @@ class MetadataPuller:
     async def take_all(self) -> None:
         """Take over every table that is newer than ours, durably.
 
-        Raises OutOfReach unless all could be asked for, DiskFull, StoreFailed.
+        Raises OutOfReach unless all could be asked for, within 30 s of a silence; DiskFull, StoreFailed.
         """
         for kind in KINDS:
             try:
@@ -149,8 +150,9 @@ class MetadataPuller:
 
     async def _pull(self, kind: TableKind[R]) -> Table[R] | None:
         """The master's table; ours where that is the same version; None where the master's is older."""
+        until = self._clock.monotonic() + _TRIES_S
         retrying = AsyncRetrying(
-            stop=stop_after_attempt(ATTEMPTS),
+            stop=lambda state: state.attempt_number >= ATTEMPTS or self._clock.monotonic() >= until,
             wait=wait_exponential(multiplier=0.1),
             retry=retry_if_exception_type((OutOfReach, VersionChanged)),
             sleep=asyncio.sleep,

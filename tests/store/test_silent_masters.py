@@ -1,0 +1,39 @@
+"""How long a master, or a slave that is asked for its tables, may be silent, and what is known of the tables then."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dittomq.broker.metadata_sync import PAGE_DEADLINE_S, take_tables
+from dittomq.errors import OutOfReach
+from dittomq.metadata.formats import KINDS
+from tests.support.fake_master import FakeMaster, Slave
+from tests.support.metadata_node import MetadataNode, run
+
+
+def test_a_master_that_is_silent_for_a_pages_deadline_is_asked_for_each_table_once_in_a_round(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.silent_about = {kind.name for kind in KINDS}
+
+        await Slave(tmp_path, master).puller.pull_once()
+
+        assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
+        assert len(master.asked) == len(KINDS)
+
+    run(story())
+
+
+@pytest.mark.parametrize("table", [kind.name for kind in KINDS])
+def test_whoever_takes_all_tables_gives_up_after_one_silence(table: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        slave, node = FakeMaster(), MetadataNode.make(tmp_path)
+        slave.silent_about = {table}
+
+        with pytest.raises(OutOfReach, match=f"the table of {table}"):
+            await take_tables(slave, node.metadata, node.clock)
+
+        assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
+
+    run(story())
