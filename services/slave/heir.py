@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 import structlog
 
+from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
@@ -44,7 +45,7 @@ _TELL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HeirParts:
-    """What an heir works with. `pull_tables` makes this node's tables those of its master, as far as that answers."""
+    """What an heir works with. `tables` makes this node's those of its master, as far as that answers."""
 
     config: SlaveConfig
     storage: Storage
@@ -55,7 +56,7 @@ class HeirParts:
     routes: RouteCache
     replicas: RemoteReplicas
     place: Place
-    pull_tables: Callable[[], Awaitable[None]]
+    tables: MetadataPuller
 
 
 class Heir:
@@ -89,7 +90,7 @@ class Heir:
         decision = self._decide(heard, word)
         in_sync: tuple[str, ...] | None = None
         if isinstance(decision, AskToStepDown):
-            heard, in_sync = await self._ask_to_step_down(decision.node, heard)
+            heard, in_sync = await self._ask_to_step_down(decision.node, heard, accept_loss=order.accept_loss)
             decision = self._decide(heard, word)
         match decision:
             case Promote():
@@ -126,12 +127,17 @@ class Heir:
                 tasks.create_task(hear(address))
         return heard
 
-    async def _ask_to_step_down(self, master: str, heard: dict[str, Standing]) -> tuple[dict[str, Standing], tuple[str, ...]]:
+    async def _ask_to_step_down(
+        self, master: str, heard: dict[str, Standing], *, accept_loss: bool
+    ) -> tuple[dict[str, Standing], tuple[str, ...]]:
         """What is heard afterwards, and who is in sync. An answer that was lost is looked for where the old master stands now."""
         parts = self._parts
         with contextlib.suppress(TimeoutError):  # a master refuses who holds other topics; no other table changes while it leads
             async with asyncio.timeout(_TABLES_S):
-                await parts.pull_tables()
+                await parts.tables.pull_once()
+        lacking = self._lacking_tables()
+        if lacking and not accept_loss:
+            raise NotReady(parts.config.name, f"{lacking}; give the command again")
         own = parts.node.standing()
         order = StepDownOrder(own.node, own.replica_uuid, own.wire_id, own.topics, _WRITES_WAIT_S, self._clients)
         log.info("asks_to_step_down", node=own.node, master=master)
@@ -171,9 +177,15 @@ class Heir:
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         if not planned:
             await self._tell(grant)
-        log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=promotion.may_be_lost)
+        lost = "; ".join(filter(None, (promotion.may_be_lost, self._lacking_tables())))  # the grant names what its log may lack
+        log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=lost)
         parts.place.come_back(BrokerService.MASTER, f"it was promoted and opens epoch {grant.epoch}")
-        return RoleChange(grant.epoch, promotion.may_be_lost, comes_back=True)
+        return RoleChange(grant.epoch, lost, comes_back=True)
+
+    def _lacking_tables(self) -> str:
+        """Which tables of its master it never had, in words; empty when it had all, or never had a master."""
+        tables = self._parts.tables.never_heard if self._parts.node.standing().lineage else ()
+        return f"{self._parts.config.name} has not heard of its master's {', '.join(tables)} yet" if tables else ""
 
     async def _tell(self, grant: Grant) -> None:
         """An old master that starts again asks nameservers who has opened a newer epoch; it must not hear "nobody" from now on."""

@@ -180,7 +180,7 @@ class Slave:
             routes=RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster),
             replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
             place=place,
-            pull_tables=bound.parts.puller.pull_once,
+            tables=bound.parts.puller,
         )
         return Heir(parts)
 

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.broker.metadata_sync import PAGE_DEADLINE_S, take_tables
 from dittomq.errors import OutOfReach
-from dittomq.metadata.formats import KINDS
+from dittomq.metadata.formats import KINDS, TOPICS
 from tests.support.fake_master import FakeMaster, Slave
 from tests.support.metadata_node import MetadataNode, run
 
@@ -35,5 +35,38 @@ def test_whoever_takes_all_tables_gives_up_after_one_silence(table: str, tmp_pat
             await take_tables(slave, node.metadata, node.clock)
 
         assert round(asyncio.get_running_loop().time(), 1) == PAGE_DEADLINE_S
+
+    run(story())
+
+
+@pytest.mark.parametrize("table", [kind.name for kind in KINDS if kind is not TOPICS])
+def test_a_table_that_the_master_was_always_silent_about_is_named_until_it_answers(table: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1)
+        slave = Slave(tmp_path, master)
+        assert slave.puller.never_heard == tuple(kind.name for kind in KINDS)
+
+        master.silent_about = {table}
+        await slave.puller.pull_once()
+        assert slave.puller.never_heard == (table,)
+
+        master.silent_about = set()
+        await slave.puller.pull_once()
+        assert not slave.puller.never_heard
+
+    run(story())
+
+
+def test_a_slave_that_starts_with_tables_is_taken_to_have_heard_of_all(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1)
+        await Slave(tmp_path, master).puller.pull_once()
+
+        again = Slave(tmp_path, master)
+        await again.node.metadata.load()
+
+        assert again.puller.never_heard == ()
 
     run(story())
