@@ -15,8 +15,9 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
 than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard):
-then this node is that one's slave. Only all slaves, or a nameserver that has heard all living brokers, can deny it; a
-node that was just granted its epoch by a role change need not hear it denied.
+then this node is that one's slave. Only all slaves, or a nameserver that has heard all living brokers, can deny it, and the replicas
+that nameservers list are asked as well: one may have been promoted and not have reached any nameserver. A node that was just granted its
+epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
 
@@ -27,7 +28,7 @@ Last, with slaves configured, damaged bytes whose queue offsets and sequences no
 them. Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -175,6 +176,7 @@ class Leadership:
         self._newest = NO_OPENING  # what others told of, with its opener
         self._answered: set[str] = set()
         self._nameserver_settled = False
+        self._others_asked = False
         self._id_taken = ""
         self._accepts_loss = False
         self._taken_over = False
@@ -204,6 +206,12 @@ class Leadership:
         self._learn(newest)
         self._nameserver_settled = self._nameserver_settled or settled
         self._id_taken = id_taken
+
+    def others_say(self, newest: Iterable[Opening]) -> None:
+        """The replicas that nameservers list were asked; these are the newest epochs that those who answered know of."""
+        for opening in newest:
+            self._learn(opening)
+        self._others_asked = True
 
     def accept_loss(self, *, accepted: bool = True) -> None:
         """The operator lets this master lead with what was heard so far, or does so no more."""
@@ -276,7 +284,11 @@ class Leadership:
     def _asks(self) -> str:
         """Who is still to deny that another node leads; empty when nobody is."""
         slaves = self._rules.replicas_expected
-        if slaves == 0 or self._own.is_freshly_granted or self._nameserver_settled or len(self._answered) >= slaves:
+        if slaves == 0 or self._own.is_freshly_granted:
+            return ""
+        if not self._others_asked:
+            return "the replicas that nameservers list: one of them may lead"
+        if self._nameserver_settled or len(self._answered) >= slaves:
             return ""
         missing = slaves - len(self._answered)
         return f"an answer whether another node leads: from {missing} more of {slaves} slaves, or a nameserver up for its broker_expiry_ms"

@@ -91,6 +91,13 @@ class Standing:
         return Opening(newest_epoch(self.lineage), newest_opener(self.lineage))
 
     @property
+    def claim(self) -> Opening:
+        """The newest epoch that it knows to be granted or opened; of one that it was told of it does not say who opened it."""
+        if self.granted <= self.newest.epoch:
+            return self.newest
+        return Opening(self.granted, None if self.stance is Stance.FOLLOWING else self.node_id)
+
+    @property
     def rank(self) -> tuple[Epoch, PhysicalOffset]:
         """Of two logs, the one that outranks the other is the better heir."""
         return newest_epoch(self.lineage), own_end(self.lineage, self.end)

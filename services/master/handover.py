@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
+from dittomq.broker.others import Others
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.broker.verified import Verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
@@ -28,6 +30,8 @@ from services.master.replication import Replication
 from services.master.term import Term
 
 log = structlog.get_logger()
+
+_OTHERS_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,16 @@ class Handover:
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted."""
         return self._parts.node.standing()
+
+    async def others(self) -> list[Standing]:
+        """Where the other replicas of the group stand that nameservers list, and that answer at once."""
+        parts = self._parts
+        others = Others(parts.node.broker, parts.replicas, parts.routes)
+        try:
+            async with asyncio.timeout(_OTHERS_S):
+                return list((await others.hear(self.standing().replica_uuid)).values())
+        except TimeoutError:
+            return []
 
     async def follow(self, decision: Follow) -> None:
         """Another node has opened a newer epoch: come back as its slave."""

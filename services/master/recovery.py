@@ -21,6 +21,7 @@ from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
 from dittomq.replication.leadership import Follow, Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
+from dittomq.replication.promotion import Standing
 
 R = TypeVar("R")
 
@@ -29,6 +30,7 @@ log = structlog.get_logger()
 _TICK_S = 0.25
 _ROOM_S = 1.0
 _TABLES_S = 10.0
+_ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,13 @@ class Recovery:
         """What they know, or why they refuse this node."""
         self._leadership.nameservers_say(news.newest, settled=news.settled, id_taken=news.refusal if news.taken else "")
         self._bell.set()
+
+    async def ask(self, others: Callable[[], Awaitable[list[Standing]]]) -> None:
+        """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until this node may lead."""
+        while self.waiting_for:
+            self._leadership.others_say([standing.claim for standing in await others()])
+            self._bell.set()
+            await asyncio.sleep(_ASK_S)
 
     async def accept_loss(self) -> str:
         """The operator lets this master lead; empty when it is about to. Else what no word goes past: then the word counts no more."""

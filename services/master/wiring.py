@@ -140,6 +140,7 @@ class Master:
             mender.run,
             lambda: self._retain(store, lanes, parts.replication, pins),
             lambda: prepare_segments(store.ahead, lanes.ahead),
+            lambda: parts.recovery.ask(handover.others),
             lambda: self._lead(node, parts.recovery, _LeadParts(channels, mender, handover)),
             handover.step_down.run,
             handover.change_role.run,

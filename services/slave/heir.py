@@ -9,10 +9,11 @@ from typing import Final, assert_never
 import structlog
 
 from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.others import Others
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, NotPermitted, NotReady, OutOfReach
+from dittomq.errors import InvalidField, NotPermitted, NotReady, OutOfReach
 from dittomq.naming.route_cache import RouteCache
 from dittomq.replication.promotion import (
     AskToStepDown,
@@ -69,6 +70,7 @@ class Heir:
         self._parts = parts
         self._address_of: dict[str, str] = {}  # replication addresses of those who answered last, by node
         self._clients = ""
+        self._others = Others(parts.config.node.broker, parts.replicas, parts.routes)
         self.tell: Callable[[float], Awaitable[int]] = _nobody_hears
         self.errand: Errand[RoleOrder, RoleChange] = Errand(parts.config.name, self._change)
 
@@ -110,22 +112,9 @@ class Heir:
     async def _hear_all(self) -> dict[str, Standing]:
         """Every other replica of the group that answers within a second, by node."""
         parts = self._parts
-        addresses = {parts.addresses.replication}
-        with contextlib.suppress(OutOfReach):
-            nodes = await parts.routes.brokers()
-            addresses |= {node.replication_address for node in nodes if node.broker == parts.config.node.broker}
-        heard: dict[str, Standing] = {}
-
-        async def hear(address: str) -> None:
-            with contextlib.suppress(DittoError):
-                standing = await parts.replicas.standing(address)
-                if standing.replica_uuid != parts.node.standing().replica_uuid:
-                    heard[standing.node], self._address_of[standing.node] = standing, address
-
-        async with asyncio.TaskGroup() as tasks:
-            for address in sorted(addresses - {""}):
-                tasks.create_task(hear(address))
-        return heard
+        heard = await self._others.hear(parts.node.standing().replica_uuid, [parts.addresses.replication])
+        self._address_of |= {standing.node: address for address, standing in heard.items()}
+        return {standing.node: standing for standing in heard.values()}
 
     async def _ask_to_step_down(
         self, master: str, heard: dict[str, Standing], *, accept_loss: bool

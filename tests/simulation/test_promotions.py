@@ -192,3 +192,29 @@ def test_a_word_that_does_not_go_past_what_is_missing_is_refused_and_the_remedy_
         await group.in_sync(mq)
 
     play(story, TWO_SLAVES)
+
+
+@pytest.mark.parametrize("messages", [0, 1])
+def test_an_old_master_that_starts_again_does_not_lead_beside_one_whose_promotion_no_nameserver_has_heard_of(messages: int) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            for number in range(messages):
+                await producer.publish("orders", b"%d" % number, queue=0)
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+        group.world.network.cut("a1", "ns")
+        await group.kill("a0")
+        with contextlib.suppress(OutOfReach):  # it leaves at once, and its answer may be lost by that
+            await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+        await until(leads(mq, "a1:10911"))
+
+        group.node("a0").start()
+
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert not await leads(mq, "a0:10911")()
+        group.world.network.heal("a1", "ns")
+        await group.in_sync(mq, "a/1")
+        assert (await mq.admin.ha_status("a1:10911")).epoch == 2
+
+    play(story)

@@ -7,6 +7,7 @@
     > TookOver                                          the tail that the last answer named is here, durably
     > BrokeOff                                          its slave could not be read to the end
     > Mended unread=550-600                             what is left of the damaged bytes whose numbers are not known
+    > OthersSay epoch=7 opener=1                       those that nameservers list were asked, and know of this epoch
     > Asked
 
 It is asked after each event, but not while a tail is being fetched; an answer that is the one before is not repeated.
@@ -24,7 +25,7 @@ from tests.transcripts.sessions import told
 
 
 class Start:
-    """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush, granted, unread."""
+    """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush, granted, unread; asked=no: others were not asked yet."""
 
     ticks = False
 
@@ -40,6 +41,8 @@ class Start:
         self._own = replace(self._own, granted=given.get("granted"), unread=_ranges(given))
         self._leadership = Leadership(rules, self._own, now)
         self._leadership.nameservers_say(NO_OPENING, settled=given.get("denied", True), id_taken="")  # that another node leads
+        if given.get("asked", True):
+            self._leadership.others_say(())
         self._plan: TakeOver | None = None
         self._said = ""
 
@@ -60,6 +63,8 @@ class Start:
                 self._own = replace(self._own, end=self._plan.end, lineage=self._plan.lineage)
                 self._plan = None
                 self._leadership.took_over(self._own)
+            case "OthersSay":
+                self._leadership.others_say([Opening(Epoch(given.get("epoch", 0)), given.get("opener"))])
             case "Mended":
                 self._leadership.mended(_ranges(given))
             case "BrokeOff":

@@ -17,9 +17,16 @@ def own(stopped: Stopped, end: int = 900, lineage: Lineage = ONE) -> OwnLog:
     return OwnLog("a/0", stopped, PhysicalOffset(end), lineage)
 
 
-def asked(rules: LeadershipRules, own: OwnLog, now: float) -> Leadership:
-    """A start that a nameserver has told that nobody else leads."""
+def started(rules: LeadershipRules, own: OwnLog, now: float) -> Leadership:
+    """A start that has asked the replicas that nameservers list, which know of nothing."""
     leadership = Leadership(rules, own, now)
+    leadership.others_say(())
+    return leadership
+
+
+def asked(rules: LeadershipRules, own: OwnLog, now: float) -> Leadership:
+    """A start that a nameserver has told, too, that nobody else leads."""
+    leadership = started(rules, own, now)
     leadership.nameservers_say(NO_OPENING, settled=True, id_taken="")
     return leadership
 
@@ -101,7 +108,7 @@ def test_after_power_loss_the_longest_tail_of_the_newest_lineage_is_taken() -> N
 
 
 def test_power_loss_without_fsync_must_hear_enough_slaves_however_long_it_takes() -> None:
-    leadership = Leadership(replace(RULES, sync_flush=False), own(Stopped.POWER_LOSS), 0.0)
+    leadership = started(replace(RULES, sync_flush=False), own(Stopped.POWER_LOSS), 0.0)
     leadership.slave_heard(hello(1, 900))
 
     assert isinstance(leadership.decide(1e6), Wait)
@@ -147,7 +154,7 @@ def test_an_empty_master_among_full_slaves_copies_the_longest_first() -> None:
 
 
 def test_an_empty_master_that_confirmed_alone_copies_its_slaves_when_all_were_heard() -> None:
-    leadership = Leadership(replace(RULES, replicas_expected=1, in_sync_replicas=1), EMPTY, 0.0)
+    leadership = started(replace(RULES, replicas_expected=1, in_sync_replicas=1), EMPTY, 0.0)
     assert isinstance(leadership.decide(1e6), Wait)
 
     leadership.slave_heard(hello(1, 700))
@@ -249,7 +256,7 @@ def told(leadership: Leadership, newest: Opening = NO_OPENING, *, settled: bool 
 
 
 def test_a_whole_log_leads_only_when_a_settled_nameserver_or_all_slaves_deny_that_another_node_leads() -> None:
-    unheard = Leadership(RULES, own(Stopped.WHOLE), 0.0)
+    unheard = started(RULES, own(Stopped.WHOLE), 0.0)
     assert isinstance(unheard.decide(1_000.0), Wait)
     assert isinstance(told(unheard).decide(1_000.0), Wait)
     unheard.slave_heard(hello(1, 900))
@@ -259,11 +266,11 @@ def test_a_whole_log_leads_only_when_a_settled_nameserver_or_all_slaves_deny_tha
     unheard.slave_heard(hello(2, 900))
 
     assert isinstance(unheard.decide(1_000.0), Lead)
-    assert isinstance(told(Leadership(RULES, own(Stopped.WHOLE), 0.0), settled=True).decide(0.0), Lead)
+    assert isinstance(told(started(RULES, own(Stopped.WHOLE), 0.0), settled=True).decide(0.0), Lead)
 
 
 def test_an_operator_who_accepts_the_loss_ends_the_waiting_for_a_denial() -> None:
-    leadership = Leadership(RULES, own(Stopped.WHOLE), 0.0)
+    leadership = started(RULES, own(Stopped.WHOLE), 0.0)
     leadership.accept_loss()
 
     decision = leadership.decide(0.0)
@@ -273,11 +280,11 @@ def test_an_operator_who_accepts_the_loss_ends_the_waiting_for_a_denial() -> Non
 
 
 def test_an_epoch_of_another_node_that_is_newer_makes_this_one_its_slave_whoever_tells_of_it() -> None:
-    from_nameserver = told(Leadership(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), 1))
-    from_slave = Leadership(RULES, own(Stopped.POWER_LOSS), 0.0)
+    from_nameserver = told(started(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), 1))
+    from_slave = started(RULES, own(Stopped.POWER_LOSS), 0.0)
     from_slave.slave_heard(hello(2, 900, lineage=BY_A1))
-    empty = told(Leadership(RULES, EMPTY, 0.0), Opening(Epoch(5), 1))
-    accepting = told(Leadership(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), 1))
+    empty = told(started(RULES, EMPTY, 0.0), Opening(Epoch(5), 1))
+    accepting = told(started(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), 1))
     accepting.accept_loss()
 
     for leadership in (from_nameserver, from_slave, empty, accepting):
@@ -286,7 +293,7 @@ def test_an_epoch_of_another_node_that_is_newer_makes_this_one_its_slave_whoever
 
 def test_a_newer_epoch_of_this_very_node_or_of_nobody_known_makes_it_nobodys_slave() -> None:
     for opener in (0, None):
-        leadership = told(Leadership(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), opener), settled=True)
+        leadership = told(started(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), opener), settled=True)
 
         assert leadership.decide(0.0) == Lead(Epoch(6), "")
 
@@ -294,7 +301,7 @@ def test_a_newer_epoch_of_this_very_node_or_of_nobody_known_makes_it_nobodys_sla
 def test_a_node_that_was_just_promoted_opens_the_epoch_it_was_granted_without_asking() -> None:
     promoted = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(900), ONE, node_id=1, granted=Epoch(5))
     for log in (promoted, replace(promoted, stopped=Stopped.EMPTY, end=PhysicalOffset(0), lineage=())):
-        leadership = told(Leadership(RULES, log, 0.0), Opening(Epoch(2), 0))
+        leadership = told(started(RULES, log, 0.0), Opening(Epoch(2), 0))
 
         assert leadership.decide(0.0) == Lead(Epoch(5), "")
 
@@ -303,22 +310,22 @@ def test_a_promotion_that_another_one_has_overtaken_opens_nothing() -> None:
     promoted = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(900), ONE, node_id=1, granted=Epoch(5))
 
     for epoch in (5, 6):
-        assert told(Leadership(RULES, promoted, 0.0), Opening(Epoch(epoch), 2)).decide(0.0) == Follow(Epoch(epoch), 2)
+        assert told(started(RULES, promoted, 0.0), Opening(Epoch(epoch), 2)).decide(0.0) == Follow(Epoch(epoch), 2)
 
 
 def test_a_promoted_node_that_opened_its_epoch_asks_like_any_other_when_it_starts_again() -> None:
     again = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(950), BY_A1, node_id=1, granted=Epoch(5))
 
-    assert isinstance(Leadership(RULES, again, 0.0).decide(0.0), Wait)
-    assert told(Leadership(RULES, again, 0.0), Opening(Epoch(6), 2)).decide(0.0) == Follow(Epoch(6), 2)
+    assert isinstance(started(RULES, again, 0.0).decide(0.0), Wait)
+    assert told(started(RULES, again, 0.0), Opening(Epoch(6), 2)).decide(0.0) == Follow(Epoch(6), 2)
 
 
 def test_an_epoch_without_bytes_gives_way_to_one_of_the_same_number_that_another_node_opened() -> None:
     died_over_it = OwnLog("a/0", Stopped.EMPTY, PhysicalOffset(0), ONE)
     later = OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO)
 
-    assert told(Leadership(RULES, died_over_it, 0.0), Opening(Epoch(1), 1)).decide(0.0) == Follow(Epoch(1), 1)
-    assert told(Leadership(RULES, later, 0.0), Opening(Epoch(2), 1)).decide(0.0) == Follow(Epoch(2), 1)
+    assert told(started(RULES, died_over_it, 0.0), Opening(Epoch(1), 1)).decide(0.0) == Follow(Epoch(1), 1)
+    assert told(started(RULES, later, 0.0), Opening(Epoch(2), 1)).decide(0.0) == Follow(Epoch(2), 1)
 
 
 def test_an_epoch_that_holds_bytes_or_was_granted_gives_way_to_newer_ones_alone() -> None:
@@ -326,8 +333,8 @@ def test_an_epoch_that_holds_bytes_or_was_granted_gives_way_to_newer_ones_alone(
     granted = OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO, granted=Epoch(2))
 
     for log in (with_bytes, granted):
-        assert told(Leadership(RULES, log, 0.0), Opening(Epoch(2), 1), settled=True).decide(0.0) == Lead(Epoch(3), "")
-        assert told(Leadership(RULES, log, 0.0), Opening(Epoch(3), 1)).decide(0.0) == Follow(Epoch(3), 1)
+        assert told(started(RULES, log, 0.0), Opening(Epoch(2), 1), settled=True).decide(0.0) == Lead(Epoch(3), "")
+        assert told(started(RULES, log, 0.0), Opening(Epoch(3), 1)).decide(0.0) == Follow(Epoch(3), 1)
 
 
 def test_an_epoch_without_bytes_is_not_opened_again() -> None:
@@ -348,7 +355,7 @@ def granted(epoch: int, loss: str = "") -> OwnLog:
 
 def test_a_loss_that_was_accepted_with_the_grant_is_not_asked_for_again() -> None:
     knows_more = hello(1, end=900, lineage=TWO, confirmed=900)
-    refused, accepted = Leadership(RULES, granted(3), 0.0), Leadership(RULES, granted(3, "a/1 has more"), 0.0)
+    refused, accepted = started(RULES, granted(3), 0.0), started(RULES, granted(3, "a/1 has more"), 0.0)
 
     for leadership in (refused, accepted):
         leadership.slave_heard(knows_more)
@@ -368,7 +375,7 @@ def test_a_loss_that_was_accepted_with_an_older_grant_says_nothing_of_this_start
 
 
 def test_a_slave_that_heard_of_this_grant_from_a_nameserver_raises_no_epoch() -> None:
-    leadership = Leadership(RULES, granted(3), 0.0)
+    leadership = started(RULES, granted(3), 0.0)
 
     leadership.slave_heard(replace(hello(1, end=500), heard=Epoch(3)))
 
@@ -378,7 +385,7 @@ def test_a_slave_that_heard_of_this_grant_from_a_nameserver_raises_no_epoch() ->
 def test_a_granted_epoch_that_was_opened_and_lost_with_its_bytes_is_not_opened_again() -> None:
     lost = OwnLog("a/0", Stopped.POWER_LOSS, PhysicalOffset(500), ONE, granted=Epoch(3))
     opened = (*ONE, LineageEntry(Epoch(3), 0, 33, PhysicalOffset(500)))
-    leadership = Leadership(replace(RULES, replicas_expected=1), lost, 0.0)
+    leadership = started(replace(RULES, replicas_expected=1), lost, 0.0)
     leadership.slave_heard(hello(1, end=900, lineage=opened))
 
     decision = leadership.decide(0.0)
@@ -390,7 +397,7 @@ def test_a_granted_epoch_that_was_opened_and_lost_with_its_bytes_is_not_opened_a
 
 def test_a_slave_that_heard_of_a_newer_epoch_and_not_whose_it_is_denies_nothing() -> None:
     rules = replace(RULES, replicas_expected=1)
-    unknown, of_another, of_this = (Leadership(rules, own(Stopped.WHOLE), 0.0) for _ in range(3))
+    unknown, of_another, of_this = (started(rules, own(Stopped.WHOLE), 0.0) for _ in range(3))
 
     for leadership, opener in ((unknown, None), (of_another, 1), (of_this, 0)):
         leadership.slave_heard(replace(hello(1, end=900), heard=Epoch(2), heard_opener=opener))
