@@ -101,8 +101,8 @@ class DegradedRanges:
 
 async def write_down(
     ranges: DegradedRanges, confirm: Confirm, counted: int, now_ms: int, persist: Callable[[bytes], Awaitable[None]]
-) -> None:
-    """Begin or end the open range as the group is now, durably, and let Confirm go on in a range that was begun.
+) -> bool:
+    """Begin or end the open range as the group is now, durably; whether Confirm may go on because one was begun.
 
     `counted` messages of the term are confirmed now.
     """
@@ -113,8 +113,7 @@ async def write_down(
         ranges.end(confirmed, counted)
     await persist(ranges.document(confirmed, counted))
     ranges.tell()
-    if degrade is Degrade.RECORDING:  # what the group became meanwhile is not written down yet
-        confirm.range_recorded()
+    return degrade is Degrade.RECORDING  # what the group became meanwhile is not written down yet
 
 
 def add_degraded(storage: Storage, others: Degraded) -> None:

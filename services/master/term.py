@@ -131,7 +131,9 @@ class Term:
         while True:
             await self._must_record.wait()
             self._must_record.clear()
-            await write_down(self.degraded, self.confirm, self.messages.confirmed, self._clock.wall_ms(), persist)
+            began = await write_down(self.degraded, self.confirm, self.messages.confirmed, self._clock.wall_ms(), persist)
+            if began and not self.is_over:
+                self.confirm.range_recorded()
             self._moved()
 
     def _master_moved(self) -> None:

@@ -50,7 +50,8 @@ def keep(ranges: DegradedRanges, confirm: Confirm, while_it_is_written: Callable
     async def persist(_: bytes) -> None:
         while_it_is_written()
 
-    asyncio.run(write_down(ranges, confirm, 0, 7_000, persist))
+    if asyncio.run(write_down(ranges, confirm, 0, 7_000, persist)):
+        confirm.range_recorded()
 
 
 def test_confirmed_goes_on_when_the_range_is_written_down(group: Confirm) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.confirm_states import Degrade
 from dittomq.routes import Opening
 from services.master.degraded import DegradedRanges
 from services.master.term import Opened, Term
@@ -26,7 +27,10 @@ RULES = ConfirmRules(
 
 
 class NoQueues:
-    def readable_to(self, end: PhysicalOffset) -> None: ...
+    readable = PhysicalOffset(0)
+
+    def readable_to(self, end: PhysicalOffset) -> None:
+        self.readable = end
 
 
 class Degrading:
@@ -36,10 +40,14 @@ class Degrading:
         self.clock = clock
         self.confirm = Confirm(RULES, end=at(0), confirmed=at(0), members=["a/1"], now=clock.monotonic())
         opened = Opened(Epoch(1), at(0), (), DegradedRanges())
-        self.term = Term(opened, self.confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
+        self.queues = NoQueues()
+        self.disk = asyncio.Event()  # while it is clear, nothing gets written down
+        self.disk.set()
+        self.term = Term(opened, self.confirm, None, self.queues, clock)  # type: ignore[arg-type]  # nothing is written to a log here
         self.kept: list[dict[str, Any]] = []
 
     async def persist(self, document: bytes) -> None:
+        await self.disk.wait()
         self.kept.append(json.loads(document))
 
     def written(self, end: int, messages: int) -> None:
@@ -120,5 +128,22 @@ def test_a_term_that_is_over_confirms_nothing_more_and_remembers_the_newest_epoc
 
         assert (group.term.is_over, group.term.refuses_writes, group.term.newer) == (True, "epoch 3 was heard of", Opening(Epoch(3), 1))
         assert group.confirm.confirmed == 0
+
+    play(story)
+
+
+def test_a_term_that_ends_while_it_writes_down_that_it_degrades_confirms_nothing_more() -> None:
+    async def story(group: Degrading) -> None:
+        group.written(100, 1)
+        group.disk.clear()
+        group.slave_leaves()
+        await settled()
+        assert group.confirm.degrade is Degrade.RECORDING
+
+        group.term.end("epoch 2 was heard of", Opening(Epoch(2), 1))
+        group.disk.set()
+        await settled()
+
+        assert (group.confirm.confirmed, group.queues.readable) == (0, 0)
 
     play(story)
