@@ -10,9 +10,12 @@ from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, QueueFull, QueueNotFound, TopicNotFound
+from dittomq.lineage import epoch_at
 from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
 from dittomq.routes import PERMISSION_READ
+from dittomq.tokens import Token
 
 MAX_WAITING_PULLS = 10_000
 
@@ -107,7 +110,7 @@ class Reading:
 
     async def _look(self, order: PullOrder) -> PullAnswer:
         readable = self._rules.readable()
-        if order.at_least is not None and min(readable.end, self._dispatcher.applied) < order.at_least.end:
+        if order.at_least is not None and not self._holds(order.at_least, readable):
             low, high = await self._lane.call(lambda: self._store.queue_range(order.topic, order.queue))
             return PullAnswer(PullStatus.BEHIND, (), order.offset, low, high, readable.confirmed, None)
         try:
@@ -116,6 +119,11 @@ class Reading:
             self._rules.damaged(problem.position)
             raise
         return _answer(order, found, readable)
+
+    def _holds(self, token: Token, readable: Readable) -> bool:
+        """Whether its message can be read here: what lies in its place may have been written by another master."""
+        is_reached = min(readable.end, self._dispatcher.applied) >= token.end
+        return is_reached and epoch_at(self._store.lineage, PhysicalOffset(token.end - 1)) == token.epoch
 
     def _read(self, order: PullOrder, readable: Readable) -> QueueSlice:
         low, high = self._store.queue_range(order.topic, order.queue)

@@ -1,6 +1,7 @@
 """Pulls on a real store: what may be read, what may be undone, and where the next pull begins, with a tag and without one."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -9,8 +10,9 @@ from dittomq.broker.reading import Reading, ReadRules
 from dittomq.commitlog.store import Frame
 from dittomq.doors.clock import OsClock
 from dittomq.metadata.topics import TopicConfig
-from dittomq.offsets import PhysicalOffset, QueueOffset
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
+from dittomq.tokens import Token
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
 from tests.support.stores import Machine, draft, open_epoch
@@ -89,5 +91,20 @@ def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_first_me
         answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
 
         assert (len(answer.messages), answer.may_be_undone_from) == (2, 6)
+
+    run(story())
+
+
+def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_where_its_master_wrote_there() -> None:
+    async def story() -> None:
+        copy = Copy()
+        readable = Readable(copy.end, copy.confirmed)
+
+        statuses = []
+        for epoch, end in ((1, copy.end), (2, copy.end), (1, copy.end + 1)):
+            token = Token("a", Epoch(epoch), PhysicalOffset(end))
+            statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
+
+        assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.BEHIND]
 
     run(story())
