@@ -32,7 +32,7 @@ class Keeper:
         self._checkpoint_bytes = checkpoint_bytes
         self._lane = lane
         self._known = known
-        self._kept: Known | None = None
+        self._kept: tuple[Known, int] | None = None  # with the store's generation: the ends may be the same after a cut
 
     async def run(self) -> None:
         """Persist until cancelled; raises StoreFailed when the disk fails."""
@@ -48,7 +48,7 @@ class Keeper:
 
     async def keep(self) -> None:
         """Persist now what has changed."""
-        known = self._known()
-        if known != self._kept:
+        known, generation = self._known(), self._store.generation
+        if (known, generation) != self._kept:
             await self._lane.call(lambda: self._store.persist_watermark(known.flushed, known.confirmed, known.in_sync))
-            self._kept = known
+            self._kept = known, generation

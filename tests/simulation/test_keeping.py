@@ -4,6 +4,7 @@ import pytest
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.keeping import CHECKPOINT_PERIOD_S, CHECKPOINT_REST_S, Keeper, Known
+from dittomq.commitlog.state import watermark
 from dittomq.commitlog.store import Store
 from tests.simulation.world import World
 from tests.support.stores import SMALL, frame, open_epoch
@@ -38,3 +39,31 @@ def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_
     world.close()
     assert world.findings == []
     assert there == [False, True]
+
+
+def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
+    world = World(1)
+    marks: list[watermark.Watermark | None] = []
+
+    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
+        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
+        open_epoch(store)
+        start = store.append([frame(b"stays")], 1).end
+        keeper = Keeper(store, doors.workers.lane("files"), lambda: Known(store.flushed, store.end, ()))
+        for body in (b"ours", b"else"):
+            store.append([frame(body)], 1)
+            store.sync()
+            await keeper.keep()
+            marks.append(watermark.load(doors.storage))
+            assert marks[-1] is not None
+            assert (marks[-1].flushed, marks[-1].confirmed) == (store.end, store.end)
+            store.cut(start)
+
+    async def whole() -> None:
+        world.node("n", serve).start()
+        await asyncio.sleep(1)
+
+    world.run(whole())
+    world.close()
+    assert world.findings == []
+    assert len(marks) == 2
