@@ -156,10 +156,14 @@ class StepDownOrder:
 
 @dataclass(frozen=True, slots=True)
 class SteppedDown:
-    """The master never leads again unless it is promoted. Its log ends at `end`; `in_sync` names the slaves that were in sync."""
+    """The master never leads again unless it is promoted. Its log ends at `end`; `in_sync` names the slaves that were in sync.
+
+    `degraded` is all that it knows of ranges that fewer copies confirmed than asked: what it told last may not have come yet.
+    """
 
     end: PhysicalOffset
     in_sync: tuple[str, ...]
+    degraded: Degraded = ()
 
 
 PromotionDecision = AskToStepDown | Promote | RefusePromotion

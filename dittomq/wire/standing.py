@@ -86,12 +86,12 @@ def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
 
 def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:
     """As it is."""
-    return pb.StepDownResponse(end_offset=stepped.end, in_sync=stepped.in_sync)
+    return pb.StepDownResponse(end_offset=stepped.end, in_sync=stepped.in_sync, degraded=degraded_to_pb(stepped.degraded))
 
 
 def stepped_down(response: pb.StepDownResponse) -> SteppedDown:
-    """As it is."""
-    return SteppedDown(PhysicalOffset(response.end_offset), tuple(response.in_sync))
+    """Checked as degraded ranges are."""
+    return SteppedDown(PhysicalOffset(response.end_offset), tuple(response.in_sync), degraded_from_pb(response.degraded))
 
 
 def _rules_to_pb(rules: GroupRules) -> pb.GroupRules:

@@ -193,11 +193,11 @@ class Handover:
                     node.name, f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
                 ) from None
             raise
-        end, in_sync = term.written, term.confirm.in_sync
+        stepped_down = SteppedDown(term.written, term.confirm.in_sync, term.degraded.told)
         await self._become_slave(order.wire_id, term.opened.epoch, order.successor)
         node.gave_way_to = order.clients
         term.writer.resume(NotMaster(node.name, order.clients))
-        return SteppedDown(end, in_sync)
+        return stepped_down
 
     def _check(self, order: StepDownOrder) -> PhysicalOffset:
         """Raise unless the successor is the slave that it says it is, and holds the same topics; how far it is proven equal."""

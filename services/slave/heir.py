@@ -93,6 +93,7 @@ class Heir:
         in_sync: tuple[str, ...] | None = None
         if isinstance(decision, AskToStepDown):
             heard, in_sync = await self._ask_to_step_down(decision.node, heard, accept_loss=order.accept_loss)
+            await self._learn_degraded(heard[decision.node])
             decision = self._decide(heard, word)
         match decision:
             case Promote():
@@ -134,8 +135,10 @@ class Heir:
             stepped = await parts.replicas.step_down(self._address_of[master], order)
         except OutOfReach:
             return await self._look_for_step_down(master), (master,)
-        end = stepped.end
-        gone = replace(heard[master], stance=Stance.FOLLOWING, end=end, confirmed=end, stepped_down_at=end, successor=own.node)
+        end, degraded = stepped.end, stepped.degraded
+        gone = replace(
+            heard[master], stance=Stance.FOLLOWING, end=end, confirmed=end, stepped_down_at=end, degraded=degraded, successor=own.node
+        )
         return {**heard, master: gone}, (master, *(node for node in stepped.in_sync if node != own.node))
 
     async def _look_for_step_down(self, master: str) -> dict[str, Standing]:
@@ -153,6 +156,11 @@ class Heir:
             heard = await self._hear_all()
             if master in heard and heard[master].stance is not Stance.RECOVERING:
                 return heard
+
+    async def _learn_degraded(self, old: Standing) -> None:
+        """What it told last, on the stream that ends with its term, may not have come."""
+        if old.degraded and old.lineage:
+            await self._parts.follower.degraded.learn(old.degraded, old.lineage[-1].start)
 
     async def _take_place(self, promotion: Promote, *, planned: bool) -> RoleChange:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received."""

@@ -160,3 +160,24 @@ def test_a_receipt_that_is_asked_for_again_from_the_promoted_one_names_the_copie
             assert (whole.status, {copy.node for copy in whole.copies}) == (PutStatus.PUT_OK, {"a/0", "a/1", "a/2"})
 
     play(story, ALL_THREE)
+
+
+def test_what_is_confirmed_by_fewer_copies_while_a_master_hands_over_is_known_to_its_successor() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(on_weak="return") as orders:
+            await group.kill("a2")
+            await orders.publish("orders", b"waits for three in vain", queue=0)
+            publishing = asyncio.create_task(orders.publish("orders", b"on two", queue=0))
+            await asyncio.sleep(1)
+
+            await mq.admin.change_role("a/1")
+
+            assert (await publishing).epoch == 1
+        group.node("a2").start()
+        await group.in_sync(mq, "a/1")
+        leading, following = await mq.admin.ha_status("a1:10911"), await mq.admin.ha_status("a0:10911")
+        assert leading.degraded_bytes == following.degraded_bytes > 0
+
+    play(story, ALL_THREE)
