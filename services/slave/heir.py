@@ -84,8 +84,7 @@ class Heir:
             raise InvalidField("node", f'this is {self._parts.config.name}, not "{order.node}"')
         if not order.leads:
             return RoleChange(node.epoch, "")
-        if self._parts.follower.resync.replica is not None:
-            raise NotReady(self._parts.config.name, "it copies its master's whole log anew; wait until it follows")
+        self._check_store()
         await self._parts.files.call(lambda: life_as(BrokerService.MASTER))  # imported while nobody waits
         word = PromotionOrder(order.accept_loss, order.old_master_is_stopped)
         heard = await self._hear_all()
@@ -106,6 +105,11 @@ class Heir:
                 raise NotPermitted(f"refused: {decision.node} leads on; give the command again")
             case _:
                 assert_never(decision)
+
+    def _check_store(self) -> None:
+        """Raise NotReady while this node stands with a copy: it would lead with the old store. One may be begun at any await."""
+        if self._parts.follower.resync.replica is not None:
+            raise NotReady(self._parts.config.name, "it copies its master's whole log anew; wait until it follows")
 
     def _decide(self, heard: dict[str, Standing], word: PromotionOrder) -> PromotionDecision:
         return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word)
@@ -128,6 +132,7 @@ class Heir:
         lacking = self._lacking_tables()
         if lacking and not accept_loss:
             raise NotReady(parts.config.name, f"{lacking}; give the command again")
+        self._check_store()
         own = parts.node.standing()
         order = StepDownOrder(own.node, own.replica_uuid, own.wire_id, own.topics, _WRITES_WAIT_S, self._clients)
         log.info("asks_to_step_down", node=own.node, master=master)
@@ -165,6 +170,7 @@ class Heir:
     async def _take_place(self, promotion: Promote, *, planned: bool) -> RoleChange:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received."""
         parts = self._parts
+        self._check_store()
         await parts.follower.retire()
         if planned:
             parts.follower.all_is_confirmed()

@@ -1,11 +1,12 @@
 """A slave that its master cannot continue copies the log anew, beside its old store, whatever happens meanwhile."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from dittomq.client import Ack
-from dittomq.errors import NotReady
+from dittomq.errors import DittoError, NotReady
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.simulation.world import Power, World
@@ -268,6 +269,28 @@ def test_a_slave_that_copies_anew_stands_with_its_copy_and_is_not_promoted_with_
         await world.buried()
         world.nodes["a0"].start()
         await copied(group)
+
+    play(world, story)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.001, 0.002, 0.003])
+def test_a_slave_that_begins_to_copy_anew_while_it_is_promoted_never_leads_with_its_old_store(world: World, late_s: float) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        confirmed = (await group.status("a0")).confirmed
+        await asyncio.sleep(late_s)
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(DittoError):
+                    await group.mq.admin.change_role("a/1")
+                    break
+                await asyncio.sleep(0.001)
+        await group.equal()
+
+        leading = await group.status("a1")
+        assert leading.writable
+        assert leading.min_offset > 0
+        assert leading.end == confirmed
 
     play(world, story)
 
