@@ -39,6 +39,10 @@ class WriterLimits:
     group_bytes: int = 1024 * 1024
 
 
+def _nothing() -> None:
+    return
+
+
 WrittenFrame = Sequence[PlacedRun]
 """A frame that is in the log: where its messages lie, in their order, which is that of their places too."""
 
@@ -106,11 +110,11 @@ class Writer:
         self._refusal = refusal
         self._takes.set()
 
-    async def submit(self, frame: Frame, size: int) -> "asyncio.Future[WrittenFrame]":
+    async def submit(self, frame: Frame, size: int, check: Callable[[], object] = _nothing) -> "asyncio.Future[WrittenFrame]":
         """Hand the frame over; the future is done when it is written, not when it is flushed. Waits while the queue is full, or paused.
 
-        `size` is the bytes of its bodies and properties. The future's Refused means that nothing of it is in the log, its StoreFailed
-        that nobody knows.
+        `size` is the bytes of its bodies and properties. `check` refuses it by raising, when it has waited. The future's Refused means
+        that nothing of it is in the log, its StoreFailed that nobody knows.
         """
         size += _OVERHEAD_BYTES * len(frame.drafts)
         number = self._calls
@@ -118,6 +122,7 @@ class Writer:
         self._open[number] = None
         try:
             await self._admitted(size)
+            check()
         except BaseException:
             self._close([number])
             raise

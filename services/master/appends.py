@@ -48,7 +48,8 @@ class Appends:
     async def begin(self, order: PublishOrder) -> "Ticket":
         """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master hands its place over."""
         term = self._writable()
-        written = await term.writer.submit(Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since), order.size)
+        frame = Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
+        written = await term.writer.submit(frame, order.size, self._writable)  # copies may go, and terms end, while it waits
         return Ticket(order.ack, order.timeout_s, term, written)
 
     async def finish(self, ticket: "Ticket") -> StoredFrame:

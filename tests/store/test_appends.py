@@ -3,12 +3,16 @@
 import asyncio
 import random
 import weakref
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
+from dittomq.errors import TooFewCopies
 from dittomq.message import Ack, Draft, PutStatus
-from dittomq.offsets import Epoch
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
 from dittomq.wire.publishing import PublishOrder
 from services.master.appends import Appends, Group
@@ -38,10 +42,11 @@ class Drafts(list[Draft]):
 class Master:
     """Leads, with one slave in sync that says nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, min_in_sync_replicas: int = 1) -> None:
         store, clock = Machine(random.Random(1)).open(), LoopClock()
         open_epoch(store)
-        confirm = Confirm(RULES, end=store.end, confirmed=store.end, members=["a/1"], now=clock.monotonic())
+        rules = replace(RULES, min_in_sync_replicas=min_in_sync_replicas)
+        confirm = Confirm(rules, end=store.end, confirmed=store.end, members=["a/1"], now=clock.monotonic())
         writer = Writer(store, WriterLanes(InlineLane(), InlineLane()), clock, WriterLimits(), sync_each_group=True)
         opened = Opened(Epoch(1), store.end, store.lineage, DegradedRanges())
         self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock)
@@ -71,6 +76,28 @@ def test_messages_that_are_written_are_not_kept_while_their_level_is_waited_for(
             assert not answer.done()
             assert held() is None
             assert (await answer).status is PutStatus.FLUSH_SLAVE_TIMEOUT
+            writing.cancel()
+
+    run(story())
+
+
+def test_a_frame_whose_copies_go_while_it_waits_for_its_turn_is_refused_with_nothing_of_it_written() -> None:
+    async def story() -> None:
+        master = Master(min_in_sync_replicas=2)
+        term = master.term
+        term.writer.pause()
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(master.writing())
+            waiting = asyncio.create_task(master.appends.begin(order(Drafts([draft()]))))
+            await asyncio.sleep(0)
+            for since in (0.0, 3.0):
+                term.confirm.deadline_missed(PhysicalOffset(term.written + 1), since=since, now=since + 3.0)
+            term.writer.resume()
+
+            with pytest.raises(TooFewCopies):
+                await waiting
+            await term.writer.drained()
+            assert term.written == term.opened.start
             writing.cancel()
 
     run(story())
