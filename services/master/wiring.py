@@ -32,6 +32,7 @@ from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.verified import forget_verified
 from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog.store import StopKind, Store
+from dittomq.errors import OutOfReach, Refused
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import Registrar
@@ -188,7 +189,11 @@ class Master:
         replicas = RemoteReplicas(channels, cluster, broker)
 
         async def take_degraded(address: str) -> None:
-            await node.add_degraded((await replicas.standing(address)).degraded)
+            try:
+                standing = await replicas.standing(address)
+            except Refused as refused:
+                raise OutOfReach(address, str(refused)) from refused
+            await node.add_degraded(standing.degraded)
 
         peers = Peers(
             ranges=lambda address: RemoteRanges(channels, address, self._config),

@@ -12,7 +12,7 @@ from dittomq.broker.heard import load_heard, save_heard
 from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, StoreFailed
+from dittomq.errors import DittoError, NotReady, StoreFailed
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.events import Hello
@@ -73,6 +73,7 @@ class Follower:
         self._silence_s = parts.config.replication.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
         self._retired = False
+        self._has_taken_up = False
         self._between_streams = asyncio.Event()
         self._between_streams.set()
         self.alone: Callable[[], None] = _nobody  # called whenever there is no stream: somebody else may lead by now
@@ -128,6 +129,11 @@ class Follower:
         """What this node stands with among its peers: the store that its hello describes, whose acks count."""
         return self.resync.replica or self._own
 
+    def check_taken_up(self) -> None:
+        """Raise NotReady until it is known what this node stands with: a copy may have been begun before its start."""
+        if not self._has_taken_up:
+            raise NotReady(self._parts.config.name, "it starts, and opens what it holds")
+
     def stores(self) -> tuple[Store, ...]:
         """What this node holds; the store that its hello describes comes first."""
         copy = self.resync.replica
@@ -181,6 +187,7 @@ class Follower:
         self._heard = await self._own.parts.files.call(lambda: load_heard(self._own.parts.storage))
         async with self.resync, asyncio.TaskGroup() as tasks:
             await self.resync.take_up(tasks)
+            self._has_taken_up = True
             tasks.create_task(self._look_around(), name="look around")
             tasks.create_task(self._dial_forever(tasks), name="dial")
 

@@ -108,6 +108,7 @@ class Heir:
 
     def _check_store(self) -> None:
         """Raise NotReady while this node stands with a copy: it would lead with the old store. One may be begun at any await."""
+        self._parts.follower.check_taken_up()
         if self._parts.follower.resync.replica is not None:
             raise NotReady(self._parts.config.name, "it copies its master's whole log anew; wait until it follows")
 

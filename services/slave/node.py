@@ -141,7 +141,8 @@ class SlaveNode:
         return self.wire_id != self._registered_as
 
     def standing(self) -> Standing:
-        """Where this replica stands, for whoever is to be promoted."""
+        """Where this replica stands, for whoever is to be promoted. Raises NotReady while that is not known."""
+        self._follower.check_taken_up()
         parts, grant, newest = self._parts, self._parts.grant, self._follower.newest
         return Standing(
             node=self._config.name,

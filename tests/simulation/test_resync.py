@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from dittomq.client import Ack
-from dittomq.errors import DittoError, NotReady
+from dittomq.errors import DittoError, NotReady, OutOfReach
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.simulation.world import Power, World
@@ -307,5 +307,32 @@ def test_a_write_that_outlives_its_stream_tells_nobody_of_a_copy_that_is_gone(wo
         await asyncio.sleep(1)
 
         assert told(world, "copy_given_up")
+
+    play(world, story)
+
+
+def test_a_slave_that_starts_with_a_half_made_copy_says_nothing_of_its_old_store_before_it_has_opened_the_copy(world: World) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        copy = await half_made(group)
+        world.nodes["a0"].crash(Power.KILL)
+        world.nodes["a1"].crash(Power.KILL)
+        await world.buried()
+        world.nodes["a1"].faults.slowness = 100.0
+        world.nodes["a1"].start()
+
+        ends: list[int] = []
+        async with asyncio.timeout(60):
+            while len(ends) < 20:
+                with contextlib.suppress(OutOfReach, NotReady):
+                    ends.append((await group.replicas.standing("a1:10912")).end)
+                await asyncio.sleep(0.0001)
+        world.nodes["a1"].faults.slowness = 1.0
+        assert set(ends) == {copy.end}
+        with pytest.raises(NotReady, match="it copies its master's whole log anew"):
+            await group.mq.admin.change_role("a/1", accept_loss=True, old_master_is_stopped=True)
+
+        world.nodes["a0"].start()
+        await copied(group)
 
     play(world, story)
