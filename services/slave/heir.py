@@ -172,6 +172,7 @@ class Heir:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received."""
         parts = self._parts
         self._check_store()
+        parts.node.takes_epoch = promotion.epoch  # nobody else is to be granted it while this is made durable
         await parts.follower.retire()
         if planned:
             parts.follower.all_is_confirmed()

@@ -83,6 +83,7 @@ class SlaveNode:
         self._config = parts.loaded.value
         self._follower = follower
         self.in_sync: tuple[str, ...] = ()  # slaves that were in sync when this node was promoted
+        self.takes_epoch = Epoch(0)  # of the promotion that is under way, from its decision on
         self.granted: Opening | None = None  # the epoch that this node will open as its group's master
         self._addresses = addresses
         self._id_is_taken = False
@@ -153,7 +154,7 @@ class SlaveNode:
             lineage=newest.store.lineage,
             end=newest.copy.received,
             confirmed=newest.known_confirmed,
-            granted=max(self._follower.newest_heard, Epoch(0) if grant is None else grant.epoch),
+            granted=max(self._follower.newest_heard, self.takes_epoch, Epoch(0) if grant is None else grant.epoch),
             stepped_down_at=None if grant is None else grant.end,
             rules=self._config.replication.group_rules,
             topics=parts.metadata.table(TOPICS).version,

@@ -9,6 +9,7 @@ import pytest
 
 from dittomq.client import AsyncClient, PutStatus
 from dittomq.errors import DittoError, NotPermitted, OutOfReach
+from dittomq.routes import Role
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, bodies, play
@@ -32,6 +33,18 @@ def leads(mq: AsyncClient, address: str) -> Asked:
     async def ask() -> bool:
         try:
             return (await mq.admin.ha_status(address)).writable
+        except DittoError:
+            return False
+
+    return ask
+
+
+def follows(mq: AsyncClient, address: str) -> Asked:
+    """Whether the node there is a slave by now."""
+
+    async def ask() -> bool:
+        try:
+            return (await mq.admin.ha_status(address)).role == Role.SLAVE
         except DittoError:
             return False
 
@@ -218,3 +231,23 @@ def test_an_old_master_that_starts_again_does_not_lead_beside_one_whose_promotio
         assert (await mq.admin.ha_status("a1:10911")).epoch == 2
 
     play(story)
+
+
+def test_nobody_is_granted_the_epoch_that_another_slave_is_taking_though_the_old_master_has_made_room_already() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        promoting = asyncio.create_task(mq.admin.change_role("a/1"))
+        async with asyncio.timeout(60):
+            while not any("stepped_down node=a/0" in line for line in group.world.transcript.lines):  # noqa: ASYNC110  # nodes tell nobody
+                await asyncio.sleep(0.0001)
+        group.node("a1").faults.slowness = 1_000.0
+        await until(follows(mq, "a0:10911"))
+
+        with pytest.raises(NotPermitted, match="a/0 made room for a/1, which may have led since"):
+            await mq.admin.change_role("a/2")
+
+        group.node("a1").faults.slowness = 1.0
+        assert (await promoting).epoch == 2
+        await group.in_sync(mq, "a/1")
+        assert (await mq.admin.ha_status("a/1")).epoch == 2
+
+    play(story, TWO_SLAVES)
