@@ -1,26 +1,35 @@
 """RocketMQ's JSON: what fastjson reads and writes. It differs from JSON in integer keys, which stand without quotes."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, NoReturn
 
 from dittomq.metadata.rows import Json
 
 # A whole string, or a bare word and the colon that makes it a key. Possessive, so that a damaged file takes linear time.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|([-\w]++)(\s*+:)?+', re.DOTALL)
 
+# Half of a letter that takes two: as an escape, the only way in which UTF-8 holds one.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+_MOST_LEVELS = 100
+
 # Marks a bare key on its way through the JSON parser. No name of RocketMQ's holds a NUL.
 _BARE = "\\u0000"
 
 
 def loads(text: str) -> Json:
-    """Read one value; raises ValueError for anything else."""
+    """Read one value; raises ValueError for anything else, and for what `dumps` could not write so that it is read again."""
     try:
-        value: Json = json.loads(_TOKEN.sub(_quoted, text), object_pairs_hook=_object, parse_constant=_refuse)
+        value: Json = json.loads(_TOKEN.sub(_quoted, text), object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("is nested too deeply") from error
+    _refuse_depth(value)
+    if _HALF.search(text):
+        json.dumps(value, ensure_ascii=False).encode()
     return value
 
 
@@ -69,5 +78,19 @@ def _key(key: str) -> str | int:
     return int(bare) if bare.lstrip("-").isdecimal() else bare
 
 
-def _refuse(constant: str) -> Json:
+def _refuse_depth(value: Json) -> None:
+    level: list[Any] = [[value]]
+    for _ in range(_MOST_LEVELS):
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each) if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise ValueError("is nested too deeply")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no value of RocketMQ's files")

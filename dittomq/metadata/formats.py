@@ -1,5 +1,6 @@
 """The four tables as RocketMQ's files in `config/`: what is decoded and encoded again is equal, fields we do not know included."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,6 +14,9 @@ from dittomq.routes import DataVersion
 
 # Our own field of topics.json. RocketMQ reads past it and does not write it again; each node's store has its minimums too.
 _MINIMUMS_FIELD = "dittomqQueueMinimums"
+
+# No longer than Java's long; more leading zeros than fit are no number.
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 
 Fields = dict[str | int, Json]
 V = TypeVar("V")
@@ -204,7 +208,7 @@ def _take_attributes(fields: Fields) -> Mapping[str, str]:
 
 def _number(name: str | int, value: Json, bits: int) -> int:
     """A whole number that fits Java's int (32 bits) or long (64); integer keys may be quoted."""
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise DamagedFile(f"{name} is {value!r}, not a whole number of {bits} bits")

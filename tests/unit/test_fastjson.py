@@ -56,3 +56,17 @@ def test_keys_are_sorted_by_name_and_outer_objects_have_a_line_for_each() -> Non
 def test_what_is_damaged_is_refused_at_once(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # the sentence is the JSON parser's
         fastjson.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":1e999}', '{"a":[-1e999]}', '{"a":"\\ud800"}', '{"\\uDFFF":1}', "[" * 200 + "]" * 200, '{"a":' * 200 + "1" + "}" * 200],
+)
+def test_what_could_not_be_written_so_that_it_is_read_again_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # the sentence is the JSON parser's
+        fastjson.loads(text)
+
+
+def test_a_letter_that_takes_two_halves_is_read_and_written() -> None:
+    assert fastjson.loads('{"a":"\\ud83d\\ude00"}') == {"a": "\U0001f600"}
+    assert fastjson.dumps({"a": "\U0001f600"}) == '{"a":"\\ud83d\\ude00"}'

@@ -136,6 +136,12 @@ def test_a_file_of_wrong_shape_is_damaged_and_says_where(kind: TableKind[Any], t
         decode(kind, text.encode())
 
 
+@pytest.mark.parametrize("number", ['"--5"', '"-"', '"' + "9" * 5_000 + '"', "9" * 5_000])
+def test_what_looks_like_a_number_and_is_none_is_damage(number: str) -> None:
+    with pytest.raises(DamagedFile):
+        decode(DELAY_OFFSETS, f'{{"offsetTable":{{"2":{number}}}}}'.encode())
+
+
 def test_bytes_that_are_not_utf8_are_damage() -> None:
     with pytest.raises(DamagedFile):
         decode(TOPICS, b"\xff\xfe{}")
