@@ -86,6 +86,13 @@ def test_a_file_with_a_second_name_that_lost_its_own_says_so(tmp_path: Path) -> 
         assert not file.is_named()
 
 
+def test_a_pipe_with_the_name_of_a_file_is_an_error_and_nobody_waits_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with closing(OsStorage(tmp_path).open("pipe", readonly=True)) as file, pytest.raises(OSError, match="Illegal seek"):
+        file.pread(10, 0)
+
+
 def test_a_segment_counts_with_its_blocks_not_with_its_size(tmp_path: Path) -> None:
     """A second record of its size does not fit into a segment: the rest of each is a hole."""
     options = StoreOptions(segment_bytes=4 * MIB, queue_file_units=1_000, reserve_bytes=0)

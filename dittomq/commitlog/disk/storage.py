@@ -283,7 +283,8 @@ class OsStorage:
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         flags = os.O_RDONLY if readonly else os.O_RDWR | (os.O_CREAT if create else 0)
         name = self._at(path)
-        return OsFile(os.open(name, flags | os.O_CLOEXEC, 0o640), name, self.under_way)
+        flags |= os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that lies there has nobody wait for its other end
+        return OsFile(os.open(name, flags, 0o640), name, self.under_way)
 
     def exists(self, path: str) -> bool:
         try:
