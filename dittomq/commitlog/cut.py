@@ -16,7 +16,7 @@ from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, gives, speaks_of_bytes, zero_behind
 from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
-from dittomq.commitlog.queues.queue_index import folder_of, path_of
+from dittomq.commitlog.queues.queue_index import folder_of, next_file, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.state import damaged, identity, lineage_file, watermark
 from dittomq.lineage import cut_lineage
@@ -176,7 +176,7 @@ def _position_at(storage: Storage, held: checkpoint.Checkpoint, key: checkpoint.
         found: int | None = next((position for position, size, _ in whole if size > 0), None)
         if found is not None:
             return found
-        unit += count
+        unit = next_file(storage, folder, unit + count, high)
     return None
 
 

@@ -161,7 +161,7 @@ def _position_from(index: QueueIndex, queue: Queue, unit: int, stop: int) -> int
         if found is not None:
             return found
         none = _NOT_GIVEN[0] if _NOT_GIVEN in units else none
-        unit += len(units) or index.file_units - unit % index.file_units
+        unit = unit + len(units) if units else index.next_file(queue, unit + index.file_units - unit % index.file_units, stop)
     return none
 
 

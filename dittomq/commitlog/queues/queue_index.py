@@ -160,6 +160,10 @@ class QueueIndex:
             return []
         return list(UNIT.iter_unpack(data[: len(data) - len(data) % UNIT_BYTES]))
 
+    def next_file(self, queue: Queue, unit: int, stop: int) -> int:
+        """As `next_file` does."""
+        return next_file(self._storage, queue.folder, unit, stop)
+
     def sync(self) -> None:
         """Make all units written so far survive power loss, with their files' names, or raise StoreFailed."""
         paths, folders = list(self._unsynced), list(self._new_folders)
@@ -264,6 +268,14 @@ def keys_on_disk(storage: Storage) -> list[QueueKey]:
 def files_in(storage: Storage, folder: str) -> list[str]:
     """Names of a queue's files, in order; a stranger's file, as a copy that was broken off leaves one, is none of them."""
     return [name for name in storage.list_folder(folder) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()]
+
+
+def next_file(storage: Storage, folder: str, unit: int, stop: int) -> int:
+    """The first unit of the next of a queue's files that begins at or behind `unit`; `stop` when none begins before that.
+
+    A search goes from file to file: a number that rotted may be larger than anybody can count to.
+    """
+    return next((first for name in files_in(storage, folder) if unit <= (first := int(name) // UNIT_BYTES) < stop), stop)
 
 
 def remove_files(storage: Storage, folder: str) -> None:
