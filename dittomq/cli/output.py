@@ -66,10 +66,12 @@ def human_age(seconds: float) -> str:
 
 
 def clock_time(moment_ms: int, *, milliseconds: bool = False) -> str:
-    """Local time of day."""
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone().strftime("%H:%M:%S") + (
-        f".{moment_ms % 1000:03d}" if milliseconds else ""
-    )
+    """Local time of day; the number itself where no calendar has such a day."""
+    try:
+        shown = f"{datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone():%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return f"{moment_ms:,} ms"
+    return f"{shown}.{moment_ms % 1000:03d}" if milliseconds else shown
 
 
 def clock_date(moment_ms: int) -> str:

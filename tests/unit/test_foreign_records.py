@@ -76,13 +76,21 @@ def test_the_queue_of_a_delayed_message_says_when_it_is_due(level: str, delay_s:
     assert seen.tags_code == 5_000 + delay_s * 1_000
 
 
-@pytest.mark.parametrize("level", ["0", "-1", "soon", ""])
+@pytest.mark.parametrize("level", ["0", "-1", "soon", "", "9" * 5_000])
 def test_without_a_level_the_tag_decides(level: str) -> None:
     delayed = with_properties(f"TAGS\x01t\x02DELAY\x01{level}\x02", "SCHEDULE_TOPIC_XXXX")
 
     [seen] = scan(foreign_record(delayed, 0, 0), 0, SEGMENT).entries
 
     assert seen.tags_code == tags_code("t")
+
+
+def test_a_delayed_message_that_was_stored_at_the_end_of_time_is_due_then() -> None:
+    delayed = with_properties("DELAY\x0118\x02", "SCHEDULE_TOPIC_XXXX")
+
+    [seen] = scan(foreign_record(delayed, 0, 0, store_ms=(1 << 63) - 1), 0, SEGMENT).entries
+
+    assert seen.tags_code == (1 << 63) - 1
 
 
 @pytest.mark.parametrize(("system_flag", "queue"), [(0, 0), (0x8, 0), (0x4, -1), (0xC, -1)])

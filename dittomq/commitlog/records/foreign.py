@@ -47,6 +47,8 @@ INNER_BATCH = 0x80
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 _DELAY = "DELAY"
 _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
+_MOST_DIGITS = 10
+_MAX_LONG = 0x7FFF_FFFF_FFFF_FFFF
 _TRANSACTION = 0xC
 _PREPARED = 0x4
 _TAGS_NAME = b"TAGS\x01"
@@ -142,8 +144,8 @@ def in_queues(system_flag: int) -> bool:
 def code_of(topic: str, values: dict[str, str], store_ms: int) -> int:
     """What the consume queue keeps beside a record's place: its tag's hash, or when a delayed message is due, in ms."""
     level = values.get(_DELAY, "") if topic == SCHEDULE_TOPIC else ""
-    if level.isascii() and level.isdigit() and int(level) > 0:
-        return store_ms + _DELAYS_S[min(int(level), len(_DELAYS_S)) - 1] * 1_000
+    if level.isascii() and level.isdigit() and len(level) <= _MOST_DIGITS and int(level) > 0:
+        return min(store_ms + _DELAYS_S[min(int(level), len(_DELAYS_S)) - 1] * 1_000, _MAX_LONG)
     return tags_code(values.get(TAGS, ""))
 
 

@@ -44,6 +44,11 @@ def test_a_store_time_shows_its_milliseconds() -> None:
     assert clock_time(1_763_647_381_204, milliseconds=True).endswith(".204")
 
 
+@pytest.mark.parametrize("moment_ms", [(1 << 63) - 1, -(1 << 63)])
+def test_a_time_that_no_calendar_has_is_shown_as_a_number(moment_ms: int) -> None:
+    assert clock_time(moment_ms, milliseconds=True) == f"{moment_ms:,} ms"
+
+
 @pytest.mark.parametrize(("text", "expected"), [("500ms", 0.5), ("60s", 60.0), ("2m", 120.0), ("1h", 3600.0), ("1.5s", 1.5)])
 def test_durations_are_read_with_their_unit(text: str, expected: float) -> None:
     assert seconds(text) == expected
