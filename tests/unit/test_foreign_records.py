@@ -53,6 +53,15 @@ def test_a_record_whose_properties_end_in_zeros_is_torn() -> None:
     assert whole_end(torn, 0, SEGMENT) == (0, "its properties end in zeros: it is torn")
 
 
+@pytest.mark.parametrize("offset", [-1, -(1 << 63), (1 << 63) // 20, (1 << 63) - 1])
+def test_a_record_whose_offset_no_file_of_a_queue_can_hold_is_damaged(offset: int) -> None:
+    record = foreign_record(draft(), 0, 0)
+
+    seen = scan(record + foreign_record(draft(), offset, len(record)), 0, SEGMENT)
+
+    assert (seen.end, seen.problem) == (len(record), f"it names topic b'orders', queue 0, offset {offset:,}")
+
+
 def test_a_seal_that_rocketmq_copied_is_not_looked_at() -> None:
     sealed = encode_draft(draft(), 0, 0, 5, HOST)
 

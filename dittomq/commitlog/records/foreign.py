@@ -25,6 +25,7 @@ from dittomq.commitlog.records.format import (
     KEY_NAME,
     MAGIC_MARK,
     MARK_BYTES,
+    MAX_QUEUE_OFFSETS,
     ROLLED_BACK,
     START,
     Entry,
@@ -158,7 +159,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
         if problem or layout is None:
             return problem
     topic = safe_topic(record[layout.topic : layout.properties - 2])
-    if not topic or queue < 0:
+    if not topic or queue < 0 or not 0 <= queue_offset < MAX_QUEUE_OFFSETS:
         return queue_problem(record)
     properties = record[layout.properties :]
     if system_flag & INNER_BATCH:

@@ -33,6 +33,8 @@ MAGIC_MARK = 0xCBD43194
 FIXED_BYTES = 91
 MARK_BYTES = 8
 UNIT_BYTES = 20
+# Java counts the bytes of a queue in a long.
+MAX_QUEUE_OFFSETS = (1 << 63) // UNIT_BYTES
 CRC_BYTES = 20
 MAX_RECORD_BYTES = MAX_BODY_BYTES + 64 * 1024
 MAX_TOPIC_BYTES = 127
@@ -305,11 +307,14 @@ def body_problem(record: bytes, position: int) -> str:
 
 
 def queue_problem(record: bytes) -> str:
-    """Why no queue can be the one that the record names, whose lengths add up; empty when one can: a damaged record, for a node."""
+    """Why no queue can hold the record where it says, whose lengths add up; empty when one can: a damaged record, for a node."""
     layout = lay_out(record)
     assert layout is not None, "its lengths add up"
-    topic, queue = record[layout.topic : layout.properties - 2], _QUEUE.unpack_from(record, 12)[0]
-    return "" if safe_topic(topic) and queue >= 0 else f"it names topic {topic[:64]!r}, queue {queue}"
+    topic, (queue, offset) = record[layout.topic : layout.properties - 2], _QUEUE.unpack_from(record, 12)
+    named = f"it names topic {topic[:64]!r}, queue {queue}"
+    if not safe_topic(topic) or queue < 0:
+        return named
+    return "" if 0 <= offset < MAX_QUEUE_OFFSETS else f"{named}, offset {offset:,}"
 
 
 def store_ms_of(head: bytes) -> int:
