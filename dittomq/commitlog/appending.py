@@ -169,13 +169,14 @@ class Appender:
         topic, queue, _, _, body, properties, _ = draft
         if len(body) > MAX_BODY_BYTES:
             raise MessageTooLarge("the body", len(body), MAX_BODY_BYTES)
-        if len(properties) + (properties[-1:] != _SEPARATOR) + CRC_BYTES > MAX_PROPERTIES_BYTES:
-            raise MessageTooLarge("the properties with our checksum", len(properties) + CRC_BYTES, MAX_PROPERTIES_BYTES)
+        properties_bytes = len(properties) + (properties[-1:] not in {b"", _SEPARATOR})
+        if properties_bytes + CRC_BYTES > MAX_PROPERTIES_BYTES:
+            raise MessageTooLarge("the properties with our checksum", properties_bytes + CRC_BYTES, MAX_PROPERTIES_BYTES)
         if topic not in self._topics:
             self._learn(topic)
         if queue < 0:
             raise InvalidField("queue", f"{queue} is negative")
-        size = self._form.record_bytes(len(self._topics[topic]) - 1, len(body), len(properties))
+        size = self._form.record_bytes(len(self._topics[topic]) - 1, len(body), properties_bytes)
         if size + MARK_BYTES > self._log.segment_bytes:
             raise MessageTooLarge("the record", size, self._log.segment_bytes - MARK_BYTES)
 

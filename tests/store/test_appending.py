@@ -63,6 +63,15 @@ def test_a_record_that_does_not_fit_goes_into_the_next_segment_behind_a_mark(sto
     assert store.read_records(0, group.end, 1 << 20) == group.pieces[0][1]
 
 
+def test_the_separator_that_properties_lack_counts_where_a_record_fills_a_segment(store: Store) -> None:
+    bare = draft()._replace(properties=b"A\x01b", body=b"y" * (SMALL.segment_bytes - MARK_BYTES - 91 - len("orders") - 3 - 20))
+
+    answers = store.append([Frame([bare]), Frame([bare._replace(body=bare.body[:-1])])], 1).placed
+
+    assert isinstance(answers[0], MessageTooLarge)
+    assert [one.sizes for one in places(answers[1])] == [[SMALL.segment_bytes - MARK_BYTES]]
+
+
 def test_a_record_fills_a_segment_up_to_the_mark(store: Store) -> None:
     overhead = places(store.append([frame(b"")], 1).placed[0])[0].size
     body = SMALL.segment_bytes - MARK_BYTES - overhead
