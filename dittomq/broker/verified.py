@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from dittomq.commitlog.disk import side_file
-from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.offsets import PhysicalOffset
 
 _NAME = "verified-equal"
-_PATH = f"{side_file.FOLDER}/{_NAME}"
+_KIND = b"VEQU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,22 @@ class Verified:
 
 def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
     """What was written down, at most the log's `end`; nothing when that is not legible: then everything is compared anew."""
-    if not storage.exists(_PATH):
+    try:
+        payload = side_file.load(storage, _NAME, _KIND)
+    except side_file.DamagedSideFile:  # or of a version that did not seal it
         return Verified()
-    number, _, master = read_file(storage, _PATH).decode(errors="replace").partition(" ")
-    return Verified(PhysicalOffset(min(int(number), end)), master) if number.isdecimal() and master else Verified()
+    if payload is None:
+        return Verified()
+    number, _, master = payload.decode().partition(" ")
+    return Verified(PhysicalOffset(min(int(number), end)), master) if master else Verified()
 
 
 def save_verified(storage: Storage, verified: Verified) -> bool:
     """Write it down, durably. Whether there was room: on a full disk it is forgotten, what stood there may not be true any more."""
-    if storage.free_bytes() < side_file.ROOM_BYTES:
+    has_room = side_file.save_if_room(storage, _NAME, _KIND, f"{verified.end} {verified.master}".encode())
+    if not has_room:
         forget_verified(storage)
-        return False
-    replace_file(storage, _PATH, f"{verified.end} {verified.master}".encode())
-    return True
+    return has_room
 
 
 def forget_verified(storage: Storage) -> None:
