@@ -33,10 +33,11 @@ def load(storage: Storage) -> Written:
         kept = json.loads(read_file(storage, PATH))
         ranges = [_closed(*row) for row in kept["closed"]]
         if kept["open"] is not None:
-            ranges.append(DegradedRange(PhysicalOffset(int(kept["open"])), None, kept.get("since_ms"), kept.get("messages")))
+            since_ms, messages = _number_or_none(kept.get("since_ms")), _number_or_none(kept.get("messages"))
+            ranges.append(DegradedRange(PhysicalOffset(_number(kept["open"])), None, since_ms, messages))
         counted_to = kept.get("counted_to")
-        return Written(united((), ranges), None if counted_to is None else PhysicalOffset(int(counted_to)))
-    except (ValueError, KeyError, TypeError) as problem:
+        return Written(united((), ranges), None if counted_to is None else PhysicalOffset(_number(counted_to)))
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise UnreadableStore(
             PATH, f"the record of degraded ranges is damaged ({problem}); move the file away to go on without it"
         ) from problem
@@ -67,6 +68,16 @@ def save_if_room(storage: Storage, document: bytes) -> bool:
     return has_room
 
 
-def _closed(start: int, end: int, since_ms: int | None = None, messages: int | None = None) -> DegradedRange:
+def _closed(start: object, end: object, since_ms: object = None, messages: object = None) -> DegradedRange:
     """A range as it was written down; the first versions of this program wrote only where it lies."""
-    return DegradedRange(PhysicalOffset(int(start)), PhysicalOffset(int(end)), since_ms, messages)
+    return DegradedRange(PhysicalOffset(_number(start)), PhysicalOffset(_number(end)), _number_or_none(since_ms), _number_or_none(messages))
+
+
+def _number_or_none(value: object) -> int | None:
+    return None if value is None else _number(value)
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

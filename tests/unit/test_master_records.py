@@ -99,7 +99,18 @@ def test_a_record_of_ranges_as_first_written_is_read(tmp_path: Path) -> None:
     assert (loaded.since_ms, loaded.messages(1)) == (None, None)
 
 
-@pytest.mark.parametrize("text", [b"{", b'{"closed": [[1]], "open": null}', b'{"open": null}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b"[" * 100_000,
+        b'{"closed": [[1]], "open": null}',
+        b'{"open": null}',
+        b'{"closed": [[1, 1e999]], "open": null}',
+        b'{"closed": [], "open": 1e999}',
+        b'{"closed": [], "open": 5, "messages": "7"}',
+    ],
+)
 def test_a_damaged_record_of_ranges_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
     storage = OsStorage(tmp_path)
     replace_file(storage, PATH, text)
