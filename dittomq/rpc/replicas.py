@@ -2,6 +2,7 @@
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
+from dittomq.errors import OutOfReach
 from dittomq.replication.promotion import Standing, StepDownOrder, SteppedDown
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import standing as wire
@@ -19,10 +20,18 @@ class RemoteReplicas:
         self._broker = broker
 
     async def standing(self, address: str) -> Standing:
-        """Where it stands; OutOfReach without an answer within a second, or the typed error of the other side."""
+        """Where it stands; OutOfReach without an answer within a second, or the typed error of the other side.
+
+        Replicas are asked on the chance that they are there: whoever dials one next does not wait because it was not.
+        """
         request = pb.DescribeReplicaRequest(cluster=self._cluster, broker=self._broker)
         stub = self._channels.stub(ReplicationServiceStub, address)
-        response: pb.DescribeReplicaResponse = await call(stub.DescribeReplica, request, who=address, deadline_s=_DESCRIBE_S)
+        try:
+            response: pb.DescribeReplicaResponse = await call(stub.DescribeReplica, request, who=address, deadline_s=_DESCRIBE_S)
+        except OutOfReach:
+            if self._channels.backs_off(address):
+                await self._channels.forget(address)
+            raise
         return wire.standing(response)
 
     async def step_down(self, address: str, order: StepDownOrder) -> SteppedDown:
