@@ -237,10 +237,11 @@ class Store(Front, Mending):
             self._derived.dispatch.run(min(applied, to))
             return report
 
-    def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
-        """Durably remember these; recovery never ends the log below `flushed`."""
+    def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> bool:
+        """Durably remember these; recovery never ends the log below `flushed`. False where a cut took some: the rest is remembered."""
         with self._gate.filing, self._gate.guard("persist_watermark"):
             self._save_mark(min(flushed, self.flushed), min(confirmed, self.end), in_sync)
+            return (self._mark.flushed, self._mark.confirmed) == (flushed, confirmed)
 
     def checkpoint(self) -> None:
         """Durably remember queues and producers as they are, so that a restart reads the log from here only."""

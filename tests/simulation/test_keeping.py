@@ -67,3 +67,34 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
     world.close()
     assert world.findings == []
     assert len(marks) == 2
+
+
+def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_between() -> None:
+    """A slave's own numbers are those of before a cut until the cut has returned."""
+    world = World(1)
+    marks: list[tuple[int, int]] = []
+
+    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
+        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
+        open_epoch(store)
+        start = store.append([frame(b"stays")], 1).end
+        store.append([frame(b"ours")], 1)
+        known = Known(store.sync(), store.end, ())
+        keeper = Keeper(store, doors.workers.lane("files"), lambda: known)
+        store.cut(start)
+        await keeper.keep()
+        store.append([frame(b"else")], 1)
+        assert (store.sync(), store.end) == (known.flushed, known.confirmed)
+        await keeper.keep()
+        mark = watermark.load(doors.storage)
+        assert mark is not None
+        marks.append((mark.flushed - known.flushed, mark.confirmed - known.confirmed))
+
+    async def whole() -> None:
+        world.node("n", serve).start()
+        await asyncio.sleep(1)
+
+    world.run(whole())
+    world.close()
+    assert world.findings == []
+    assert marks == [(0, 0)]
