@@ -180,6 +180,8 @@ class Reader:
         except OSError as error:
             if not speaks_of_bytes(error):
                 raise
+            if start + length > self._log.end:  # cut meanwhile
+                raise OffsetOutOfRange("byte", start, self._log.min_offset, self._log.end) from error
             raise CorruptRecord(self._node, start, f"the disk does not give its bytes: {error.strerror}") from error
 
     def _message(self, queue: Queue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:

@@ -5,13 +5,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.disk.storage import File, OsStorage, Storage
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
-from dittomq.errors import StoreFailed
+from dittomq.errors import OffsetOutOfRange, Refused, StoreFailed
+from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
 
@@ -121,3 +123,58 @@ def test_an_error_that_the_disk_reports_once_is_never_taken_from_a_sync_by_mendi
             each.result(timeout=60)
 
     assert store.flushed == flushed
+
+
+class Cut(BadPages):
+    """Lets the `reader` read a segment only when a cut has made it shorter, and that cut go on only when it has read."""
+
+    reader: threading.Thread | None = None
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.reads, self.is_short = threading.Event(), threading.Event()
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        return cast("File", CutFile(super().open(path, create=create, readonly=readonly), path, self))
+
+
+class CutFile(PagedFile):
+    def pread(self, length: int, offset: int) -> bytes:
+        door = cast("Cut", self._door)
+        if self._path.startswith("commitlog/") and threading.current_thread() is door.reader:
+            door.reads.set()
+            door.is_short.wait(10)
+        return self._file.pread(length, offset)
+
+    def truncate(self, size: int) -> None:
+        door = cast("Cut", self._door)
+        self._file.truncate(size)
+        if self._path.startswith("commitlog/") and door.reads.is_set():
+            door.is_short.set()
+            assert door.reader is not None
+            door.reader.join(10)
+
+
+def test_who_reads_what_is_cut_just_then_is_told_that_it_is_not_there_and_of_no_damage() -> None:
+    machine = Machine(random.Random(1))
+    store = filled(machine)
+    store.dispatch(store.end)
+    store.close(clean=True)
+    door = Cut(machine)
+    store = Store.open(cast("Storage", door), SMALL, chance=machine.chance, wall_ms=9_000)
+    store.dispatch(store.end)
+    last = entries(whole_log(store))[-1][0]
+    said: list[Exception] = []
+
+    def read() -> None:
+        try:
+            store.read_queue("orders", 2, store.queue_range("orders", 2)[1] - 1, 1, 1)
+        except Refused as refused:
+            said.append(refused)
+
+    door.reader = reader = threading.Thread(target=read)
+    reader.start()
+    assert door.reads.wait(10)
+    store.cut(last)
+
+    assert [type(each) for each in said] == [OffsetOutOfRange]
