@@ -325,6 +325,19 @@ def test_a_file_that_is_cut_short_is_damaged_from_there_on_and_gets_its_rest_fro
     assert_whole(machine.open(), log)
 
 
+def test_the_file_that_is_written_has_its_full_size_again_when_what_it_lost_is_mended() -> None:
+    """A start of a master, and RocketMQ's, refuse a shorter one."""
+    machine, store, log, other = in_use()
+    machine.disk.names.files[path_of(2)].truncate(4_000, machine.chance)
+    store.verify(len(log) - 1, len(log))
+
+    mend(store, [Peer("a/2", serving(other))])
+    store.close(clean=True)
+
+    machine.options = SMALL
+    assert_whole(machine.open(), log)
+
+
 def test_a_cut_into_it_ends_no_later_start() -> None:
     machine, store, log, _ = in_use()
     to = store.append([frame(b"next")], 9_000).start

@@ -125,7 +125,8 @@ class Log:
         """Durably write over bytes below the end, within one segment; returns up to where that was done. Nobody writes meanwhile.
 
         A disk takes no part of a page whose other bytes it does not give. Where `data` begins inside such a page nothing is written, where
-        it ends inside one nothing of that page is; but behind the log's end are zeros, which are written with it.
+        it ends inside one nothing of that page is; but behind the log's end are zeros, which are written with it. A file that was cut short
+        has its full size then.
         """
         segment_start, segment_end = self.segment_of(start)
         end = start + len(data)
@@ -138,6 +139,8 @@ class Log:
             if not gives(file, high, page_end):
                 data = data + bytes(page_end - high) if end == self.end else data[: max(0, page_start - low)]
             if data:
+                if file.size() < self.segment_bytes:  # it was cut short
+                    file.truncate(self.segment_bytes)
                 file.pwrite(data, low)
                 file.fdatasync()
         return min(start + len(data), end)
