@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES
-from dittomq.commitlog.records.walk import Sort, Span, View, fields_of, next_start, problem_of, span_at, spans
+from dittomq.commitlog.records.walk import Sort, Span, View, fields_of, next_start, problem_for_node, span_at, spans
 from spark.audit.model import Bounds, Finding, Kind, Leaf, MessageName, Sample
 
 MIN_ZEROS = 8
@@ -242,7 +242,7 @@ class _Reading:
         return span if span is not None and span.start <= at < span.end else None
 
     def _problem(self, node: str, span: Span) -> str:
-        return problem_of(self._views[node], span, sealed=self._is_sealed(span.start))
+        return problem_for_node(self._views[node], span, sealed=self._is_sealed(span.start))
 
     def _problem_there(self, node: str, span: Span) -> str:
         """What is wrong on `node` where another copy holds the whole record or mark `span`."""

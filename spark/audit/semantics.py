@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, scan
-from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_of, spans
+from dittomq.commitlog.records.walk import HEADER_BYTES, Sort, Span, View, fields_of, next_start, problem_for_node, spans
 from spark.audit.model import Bounds, Damage, QueueRun, Records, Slice
 
 
@@ -79,7 +79,7 @@ def _check_damaged(node: str, view: View, part: Slice, bounds: Bounds) -> Checke
         ends_here = span.sort is Sort.MARK or (span.sort is Sort.RECORD and span.end <= view.end)
         end = span.end if ends_here else min(span.end, part.end)
         sealed = bounds.is_sealed(span.start)
-        problem = problem_of(view, span, sealed=sealed)
+        problem = problem_for_node(view, span, sealed=sealed)
         fields = fields_of(view, span) if sealed and not problem else None
         if problem:
             damaged.append(Damage(node, span.start, end, problem))

@@ -99,6 +99,17 @@ def test_two_copies_are_judged_by_the_record_checksum(log: SyntheticLog) -> None
     assert "its checksum does not match the body" in finding.blame
 
 
+def test_of_two_copies_the_one_whose_record_no_queue_can_hold_is_wrong_without_a_checksum_too(log: SyntheticLog) -> None:
+    record = log.records[4_000]
+    damaged = bytearray(log.data)
+    damaged[record.start + 20] ^= 0x80  # the sign of its queue offset
+
+    (finding,), _ = findings_of({"a/0": bytes(damaged), "a/1": bytes(log.data)}, sealed_from=NEVER)
+
+    assert (finding.node, finding.whole_on) == ("a/0", ("a/1",))
+    assert "it names topic" in finding.blame
+
+
 def test_without_checksum_and_majority_no_copy_is_blamed(log: SyntheticLog) -> None:
     record = log.records[4_000]
     damaged = bytearray(log.data)

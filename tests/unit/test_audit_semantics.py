@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from dittomq.commitlog.records.walk import HEADER_BYTES, View
 from spark.audit.model import Bounds, Records, Slice
 from spark.audit.semantics import Joined, check, join, missing_tail
+from tests.support.foreign_records import foreign_record
+from tests.support.stores import draft
 from tests.support.synthetic_log import SyntheticLog
 
 SEGMENT = 256 * 1024
@@ -19,8 +21,8 @@ def log() -> SyntheticLog:
     return SyntheticLog(SEGMENT).fill(random.Random(5), 2_000)
 
 
-def read_in_slices(data: bytes, slice_bytes: int) -> Joined:
-    bounds = Bounds(0, len(data), 0)
+def read_in_slices(data: bytes, slice_bytes: int, sealed_from: int = 0) -> Joined:
+    bounds = Bounds(0, len(data), sealed_from)
     parts = []
     for start in range(0, len(data), slice_bytes):
         segment = start - start % SEGMENT
@@ -150,3 +152,15 @@ def test_a_last_record_that_is_cut_off_is_damage() -> None:
     found = read_in_slices(bytes(log.data[:-5]), SEGMENT).damaged
 
     assert [each.start for each in found] == [log.records[-1].start]
+
+
+@pytest.mark.parametrize(("topic", "queue", "offset"), [("a/b", 0, 1), ("orders", -1, 1), ("orders", 0, -1)])
+def test_a_record_that_no_queue_can_hold_is_damage_as_for_a_node(topic: str, queue: int, offset: int) -> None:
+    first = foreign_record(draft(), 0, 0)
+    nowhere = foreign_record(draft(topic, queue), offset, len(first))
+    last = foreign_record(draft(), 2, len(first) + len(nowhere))
+
+    (found,) = read_in_slices(first + nowhere + last, SEGMENT, sealed_from=SEGMENT).damaged
+
+    assert (found.start, found.end) == (len(first), len(first) + len(nowhere))
+    assert found.problem.startswith(f"it names topic {topic.encode()!r}, queue {queue}")

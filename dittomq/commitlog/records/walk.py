@@ -21,6 +21,7 @@ from dittomq.commitlog.records.format import (
     any_set,
     decode_properties,
     lay_out,
+    queue_problem,
 )
 from dittomq.commitlog.records.format import problem_of as record_problem
 from dittomq.properties import KEY_SEPARATOR, KEYS
@@ -140,6 +141,12 @@ def problem_of(view: View, span: Span, *, sealed: bool) -> str:
     if span.end > view.end:
         return "it is cut off"
     return record_problem(_bytes(view, span), span.start, sealed=sealed)
+
+
+def problem_for_node(view: View, span: Span, *, sealed: bool) -> str:
+    """The same for a node, for which a record that no queue can hold is damaged too."""
+    problem = problem_of(view, span, sealed=sealed)
+    return queue_problem(_bytes(view, span)) if span.sort is Sort.RECORD and not problem else problem
 
 
 def fields_of(view: View, span: Span) -> Fields | None:
