@@ -176,7 +176,7 @@ class Mending(ABC):
             if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
                 raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
             with self._gate.looking(), reading(self._options.node):
-                if not log.has_file(log.segment_of(start)[0]):
+                if not self._has_file(log.segment_of(start)[0]):
                     return PhysicalOffset(start)
                 self._check_room_to_mend(start, end)
             with self._gate.syncing, self._gate.writing("mend"):  # a disk reports an error once: a sync beside this one would not hear it
@@ -331,19 +331,25 @@ class Mending(ABC):
         Where none has, it is made, and CorruptRecord raised. Not the one that is written: what was appended there since is lost, and the
         next sync says so.
         """
-        with reading(self._options.node):
-            if self._log.has_file(start):  # so nobody need wait, as nearly always
-                return
+        if self._has_file(start):  # so nobody need wait, as nearly always
+            return
         with self._gate.filing, self._gate.syncing, self._gate.writing("make_again"):
+            if self._has_file(start) or not self._log.min_offset < end <= self.flushed:
+                return
             with reading(self._options.node):
-                if self._log.has_file(start) or not self._log.min_offset < end <= self.flushed:
-                    return
                 is_there = self._log.take_file(start)
             if not is_there:
                 self._note_now([(start, end)])
                 self._log.make_again(start)
                 raise CorruptRecord(self._options.node, start, "the file of its segment was removed; all that was in it is fetched again")
         self.verify(start, end)
+
+    def _has_file(self, start: int) -> bool:
+        """As `Log.has_file`. Raises NotReady where that cannot be known, whatever the disk says: it says nothing of the bytes."""
+        try:
+            return self._log.has_file(start)
+        except OSError as error:
+            raise NotReady(self._options.node, f"it cannot look for a file of its store now: {error}") from error
 
     def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> Damage:
         damage = self._damage

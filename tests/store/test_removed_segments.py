@@ -130,9 +130,9 @@ def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() ->
 
 
 class Blind(BadPages):
-    """A disk whose names cannot be looked up while it `is_blind`."""
+    """A disk whose names cannot be looked up while there is a `problem`."""
 
-    is_blind = False
+    problem = 0
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
         return cast("File", BlindFile(super().open(path, create=create, readonly=readonly), path, self))
@@ -140,12 +140,13 @@ class Blind(BadPages):
 
 class BlindFile(PagedFile):
     def is_named(self) -> bool:
-        if cast("Blind", self._door).is_blind:
-            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), self._path)
+        if problem := cast("Blind", self._door).problem:
+            raise OSError(problem, os.strerror(problem), self._path)
         return self._file.is_named()
 
 
-def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed() -> None:
+@pytest.mark.parametrize("problem", [errno.ENOMEM, errno.EIO])
+def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed(problem: int) -> None:
     machine, store, log, _ = in_use()
     machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
     store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
@@ -153,14 +154,14 @@ def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed() -> Non
     door = Blind(machine)
     store = Store.open(cast("Storage", door), OPTIONS, chance=machine.chance, wall_ms=9_000)
     [(start, end)] = before = store.damaged
-    door.is_blind = True
+    door.problem = problem
 
-    with pytest.raises(NotReady, match="Cannot allocate memory"):
+    with pytest.raises(NotReady, match=os.strerror(problem)):
         store.heal(start)
-    with pytest.raises(NotReady, match="Cannot allocate memory"):
+    with pytest.raises(NotReady, match=os.strerror(problem)):
         store.mend(start, log[start:end])
 
-    door.is_blind = False
+    door.problem = 0
     assert (store.damaged, store.heal(start)) == (before, False)
     store.mend(start, log[start:end])
     assert_whole(store, log)
