@@ -309,6 +309,24 @@ def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_used_and_what_is_no
     assert_whole(machine.open(), log)
 
 
+def test_a_file_that_is_put_in_the_place_of_a_damaged_one_is_durable_when_it_counts_as_mended() -> None:
+    machine, store, log, _ = in_use()
+    storage = machine.beside()
+    with closing(storage.open(path_of(1))) as file:
+        file.pwrite(bytes(10), 5_000)
+        file.fdatasync()
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    storage.unlink(path_of(1))
+    with closing(storage.open(path_of(1), create=True)) as file:
+        file.pwrite(log[SEGMENT : 2 * SEGMENT], 0)
+
+    [outcome] = mend(store, [])
+    machine.lose_power(all_unsynced=True)
+
+    assert outcome.source == "a/1"
+    assert_whole(machine.open(), log)
+
+
 def test_a_file_that_is_cut_short_is_damaged_from_there_on_and_gets_its_rest_from_another_copy() -> None:
     machine, store, log, other = in_use()
     machine.disk.names.files[path_of(1)].truncate(5_000, machine.chance)

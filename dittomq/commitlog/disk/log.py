@@ -100,10 +100,16 @@ class Log:
             return False
 
     def take_file(self, start: int) -> bool:
-        """Use the file that has the name of the segment that begins at `start` now, not one that had it before; whether one has."""
-        if not self._maker.has(start):
+        """Use the file that has the name of the segment that begins at `start` now, not one that had it before; whether one has.
+
+        Somebody put it there, and need not have made it durable: it is then. Nobody writes meanwhile.
+        """
+        if not self._maker.take(start):
             return False
         self._files.forget(path_of(start))
+        with self._files.borrow(path_of(start)) as file:
+            file.fdatasync()
+        self.sync_names()
         return True
 
     def make_again(self, start: int) -> None:

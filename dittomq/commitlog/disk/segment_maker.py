@@ -86,9 +86,11 @@ class SegmentMaker:
             self._spare = _Spare.MISSING
             return self._zeroed
 
-    def has(self, start: int) -> bool:
-        """Whether the segment that begins at `start` has its name."""
-        return self._storage.exists(path_of(start))
+    def take(self, start: int) -> bool:
+        """Whether the segment that begins at `start` is there, made by somebody else. Its name is not durable yet."""
+        is_there = self._storage.exists(path_of(start))
+        self._made += is_there
+        return is_there
 
     def sync_names(self) -> None:
         """Make the names of all segments durable, or raise StoreFailed."""
