@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError
 from dittomq.naming.route_cache import RouteCache
 from dittomq.replication.promotion import Standing
 from dittomq.rpc.replicas import RemoteReplicas
@@ -20,9 +20,12 @@ class Others:
     routes: RouteCache
 
     async def hear(self, own_uuid: str, known: Iterable[str] = ()) -> dict[str, Standing]:
-        """Each that answers within a second, by the address of its replication port; at the `known` ones too. `own_uuid` is left out."""
+        """Each that answers within a second, by the address of its replication port; at the `known` ones too. `own_uuid` is left out.
+
+        A nameserver that is silent is waited for, 3 s at most.
+        """
         addresses = set(known)
-        with contextlib.suppress(OutOfReach):
+        with contextlib.suppress(DittoError):
             addresses |= {node.replication_address for node in await self.routes.brokers() if node.broker == self.broker}
         heard: dict[str, Standing] = {}
 

@@ -15,9 +15,9 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
 than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard):
-then this node is that one's slave. Only all slaves, or a nameserver that has heard all living brokers, can deny it, and the replicas
-that nameservers list are asked as well: one may have been promoted and not have reached any nameserver. A node that was just granted its
-epoch by a role change need not hear it denied.
+then this node is that one's slave. Only all slaves can deny it, or a nameserver that has heard all living brokers; with that one, the
+replicas that nameservers list are asked as well: one may have been promoted and not have reached any nameserver. A node that was just
+granted its epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
 
@@ -286,9 +286,11 @@ class Leadership:
         slaves = self._rules.replicas_expected
         if slaves == 0 or self._own.is_freshly_granted:
             return ""
+        if len(self._answered) >= slaves:
+            return ""
         if not self._others_asked:
             return "the replicas that nameservers list: one of them may lead"
-        if self._nameserver_settled or len(self._answered) >= slaves:
+        if self._nameserver_settled:
             return ""
         missing = slaves - len(self._answered)
         return f"an answer whether another node leads: from {missing} more of {slaves} slaves, or a nameserver up for its broker_expiry_ms"

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import structlog
 
@@ -30,8 +29,6 @@ from services.master.replication import Replication
 from services.master.term import Term
 
 log = structlog.get_logger()
-
-_OTHERS_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +73,10 @@ class Handover:
         return self._parts.node.standing()
 
     async def others(self) -> list[Standing]:
-        """Where the other replicas of the group stand that nameservers list, and that answer at once."""
+        """Where the other replicas of the group stand that nameservers list, and that answer within a second."""
         parts = self._parts
         others = Others(parts.node.broker, parts.replicas, parts.routes)
-        try:
-            async with asyncio.timeout(_OTHERS_S):
-                return list((await others.hear(self.standing().replica_uuid)).values())
-        except TimeoutError:
-            return []
+        return list((await others.hear(self.standing().replica_uuid)).values())
 
     async def follow(self, decision: Follow) -> None:
         """Another node has opened a newer epoch: come back as its slave."""

@@ -1,0 +1,61 @@
+"""A starting master asks the replicas that nameservers list whether one of them leads."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from dittomq.client import AsyncClient
+from dittomq.errors import OutOfReach
+from services.nameserver.registry import MAX_PAGE
+from tests.simulation.group import SYNC, Group, play
+from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
+from tests.simulation.test_promotions import leads, until
+
+NAMESERVER_SETTLES_S = 40.0
+
+
+async def begin(mq: AsyncClient) -> None:
+    """A message, and nameservers that have been up for long."""
+    await mq.admin.create_topic("orders", 1)
+    async with mq.producer() as producer:
+        await producer.publish("orders", b"before", queue=0)
+    await asyncio.sleep(NAMESERVER_SETTLES_S)
+
+
+@pytest.mark.parametrize("silent", [NAMESERVER, SECOND_NAMESERVER])
+def test_a_nameserver_that_is_silent_does_not_keep_a_master_from_asking_those_that_another_one_lists(silent: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        for name in ("ns", "ns2"):
+            group.world.network.cut("a1", name)
+        await group.kill("a0")
+        with contextlib.suppress(OutOfReach):  # it leaves at once, and its answer may be lost by that
+            await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+        await until(leads(mq, "a1:10911"))
+        name = silent.partition(":")[0]
+        group.world.network.silence("a0", name)
+        group.world.network.silence(name, "a0")
+
+        group.node("a0").start()
+
+        for _ in range(150):
+            await asyncio.sleep(0.1)
+            assert not await leads(mq, "a0:10911")()
+
+    play(story, replace(SYNC, nameservers=(NAMESERVER, SECOND_NAMESERVER)))
+
+
+def test_a_nameserver_that_refuses_to_list_nodes_does_not_end_a_master() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dittomq.naming.route_cache._LIST_PAGE", MAX_PAGE + 1)  # refused, as a long list that changes with each page is
+            await group.kill("a0")
+            group.node("a0").start()
+            await asyncio.sleep(10.0)
+            assert group.node("a0").running
+        await group.in_sync(mq)
+
+    play(story)
