@@ -71,6 +71,7 @@ class Recovery:
         self._bell = asyncio.Event()
         self._word: asyncio.Future[str] | None = None  # the operator's, until it is known whether it goes past all that is missing
         self._confirmed_of: dict[str, PhysicalOffset] = {}
+        self._is_over = False
         self.waiting_for = "its log to be read"
         self.confirmed = PhysicalOffset(0)  # of what was taken over
 
@@ -96,8 +97,8 @@ class Recovery:
         self._bell.set()
 
     async def ask(self, others: Callable[[], Awaitable[list[Standing]]]) -> None:
-        """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until this node may lead."""
-        while self.waiting_for:
+        """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until it is decided."""
+        while not self._is_over:
             self._leadership.others_say([standing.claim for standing in await others()])
             self._bell.set()
             await asyncio.sleep(_ASK_S)
@@ -119,10 +120,12 @@ class Recovery:
                     if self._own.stopped.lacks_most or self._own.tables_restored:
                         await self._take_tables(peers)
                     self.waiting_for = ""
+                    self._is_over = True
                     self._weigh_word("")
                     return decision
                 case Follow():
                     self.waiting_for = f"its end: node {decision.opener_id} of its group has opened epoch {decision.epoch}"
+                    self._is_over = True
                     return decision
                 case TakeOver():
                     await self._take_over(decision, peers)

@@ -9,8 +9,11 @@ import pytest
 from dittomq.client import AsyncClient
 from dittomq.errors import OutOfReach
 from services.nameserver.registry import MAX_PAGE
+from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import SYNC, Group, play
+from tests.simulation.network import Socket
 from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
+from tests.simulation.streams import Opened
 from tests.simulation.test_promotions import leads, until
 
 NAMESERVER_SETTLES_S = 40.0
@@ -57,5 +60,32 @@ def test_a_nameserver_that_refuses_to_list_nodes_does_not_end_a_master() -> None
             await asyncio.sleep(10.0)
             assert group.node("a0").running
         await group.in_sync(mq)
+
+    play(story)
+
+
+def test_a_master_that_leads_asks_no_more_though_its_disk_was_full_when_it_opened_its_epoch() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        asked: list[float] = []
+
+        def delivered(sender: Socket, payload: object) -> None:
+            match payload:
+                case (int(), Opened(method)) if method.endswith("/DescribeReplica") and sender.host == "a0":
+                    asked.append(group.now)
+
+        disk = group.node("a0").disk
+        await group.node("a0").stop()
+        disk.capacity_bytes = disk.used_bytes() + 700 * 1024
+        group.node("a0").start()
+        await asyncio.sleep(10.0)
+        disk.capacity_bytes = BOUNDLESS
+        await group.in_sync(mq)
+        await asyncio.sleep(3.0)
+        group.world.network.tap = delivered
+
+        await asyncio.sleep(20.0)
+
+        assert asked == []
 
     play(story)
