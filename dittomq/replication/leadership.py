@@ -207,10 +207,17 @@ class Leadership:
         self._nameserver_settled = self._nameserver_settled or settled
         self._id_taken = id_taken
 
-    def others_say(self, newest: Iterable[Opening]) -> None:
-        """The replicas that nameservers list were asked; these are the newest epochs that those who answered know of."""
+    def others_say(self, newest: Iterable[Opening], waiting: Iterable[Opening] = ()) -> None:
+        """The replicas that nameservers list were asked; these are the newest epochs that those who answered know of.
+
+        `waiting`: those of masters that do not lead yet either. Was this node granted the same epoch, it does not give way to their word:
+        they hear its own, and each would follow the other. Nameservers take in one of them.
+        """
         for opening in newest:
             self._learn(opening)
+        for opening in waiting:
+            if not (self._own.is_freshly_granted and opening.epoch == self._own.granted):
+                self._learn(opening)
         self._others_asked = True
 
     def accept_loss(self, *, accepted: bool = True) -> None:

@@ -21,7 +21,7 @@ from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
 from dittomq.replication.leadership import Follow, Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
-from dittomq.replication.promotion import Standing
+from dittomq.replication.promotion import Stance, Standing
 
 R = TypeVar("R")
 
@@ -99,7 +99,9 @@ class Recovery:
     async def ask(self, others: Callable[[], Awaitable[list[Standing]]]) -> None:
         """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until it is decided."""
         while not self._is_over:
-            self._leadership.others_say([standing.claim for standing in await others()])
+            heard = await others()
+            waiting = [each.claim for each in heard if each.stance is Stance.RECOVERING]
+            self._leadership.others_say([each.claim for each in heard if each.stance is not Stance.RECOVERING], waiting)
             self._bell.set()
             await asyncio.sleep(_ASK_S)
 

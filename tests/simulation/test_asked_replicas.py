@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from dittomq.broker.role import BrokerService, Grant
 from dittomq.client import AsyncClient
 from dittomq.errors import OutOfReach
+from dittomq.offsets import Epoch, PhysicalOffset
 from services.nameserver.registry import MAX_PAGE
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import SYNC, Group, play
 from tests.simulation.network import Socket
 from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
 from tests.simulation.streams import Opened
-from tests.simulation.test_promotions import leads, until
+from tests.simulation.test_promotions import TWO_SLAVES, leads, until
+from tests.simulation.test_roles import decide
+from tests.simulation.world import Power
 
 NAMESERVER_SETTLES_S = 40.0
 
@@ -25,6 +29,28 @@ async def begin(mq: AsyncClient) -> None:
     async with mq.producer() as producer:
         await producer.publish("orders", b"before", queue=0)
     await asyncio.sleep(NAMESERVER_SETTLES_S)
+
+
+def test_of_two_that_were_granted_the_same_epoch_and_wait_for_slaves_not_each_follows_the_other() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        for machine in ("a0", "a1", "a2"):
+            group.node(machine).crash(Power.LOSS)
+        await group.world.buried()
+        for number, machine in ((1, "a1"), (2, "a2")):
+            await decide(group.node(machine), Grant(BrokerService.MASTER, number, Epoch(2), "a/0", PhysicalOffset(0)))
+
+        for machine in ("a1", "a2"):
+            group.node(machine).start(BrokerService.MASTER)
+
+        async with asyncio.timeout(60):
+            while not (await leads(mq, "a1:10911")() or await leads(mq, "a2:10911")()):  # noqa: ASYNC110  # nodes tell nobody
+                await asyncio.sleep(0.1)
+        group.node("a0").start()
+        await asyncio.sleep(60.0)
+        assert [await leads(mq, f"{machine}:10911")() for machine in ("a0", "a1", "a2")].count(True) == 1
+
+    play(story, TWO_SLAVES)
 
 
 @pytest.mark.parametrize("silent", [NAMESERVER, SECOND_NAMESERVER])

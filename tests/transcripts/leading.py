@@ -7,7 +7,8 @@
     > TookOver                                          the tail that the last answer named is here, durably
     > BrokeOff                                          its slave could not be read to the end
     > Mended unread=550-600                             what is left of the damaged bytes whose numbers are not known
-    > OthersSay epoch=7 opener=1                       those that nameservers list were asked, and know of this epoch
+    > OthersSay epoch=7 opener=1                        those that nameservers list were asked, and know of this epoch
+    > OthersSay epoch=7 opener=1 waits=yes              it is told of by a master that does not lead yet
     > Asked
 
 It is asked after each event, but not while a tail is being fetched; an answer that is the one before is not repeated.
@@ -64,7 +65,8 @@ class Start:
                 self._plan = None
                 self._leadership.took_over(self._own)
             case "OthersSay":
-                self._leadership.others_say([Opening(Epoch(given.get("epoch", 0)), given.get("opener"))])
+                told_of = [Opening(Epoch(given.get("epoch", 0)), given.get("opener"))]
+                self._leadership.others_say(*(((), told_of) if given.get("waits") else (told_of,)))
             case "Mended":
                 self._leadership.mended(_ranges(given))
             case "BrokeOff":
