@@ -142,7 +142,10 @@ class SlaveNode:
         return self.wire_id != self._registered_as
 
     def standing(self) -> Standing:
-        """Where this replica stands, for whoever is to be promoted. Raises NotReady while that is not known."""
+        """Where this replica stands, for whoever is to be promoted. Raises NotReady while that is not known.
+
+        With a grant it is the master that it comes back as: an old one that starts meanwhile must hear whose the epoch is.
+        """
         self._follower.check_taken_up()
         parts, grant, newest = self._parts, self._parts.grant, self._follower.newest
         return Standing(
@@ -150,7 +153,7 @@ class SlaveNode:
             node_id=self._config.node.broker_id,
             wire_id=self._config.node.broker_id if grant is None else grant.wire_id,  # to be given up: never a spare one
             replica_uuid=parts.store.replica_uuid,
-            stance=Stance.FOLLOWING,
+            stance=Stance.FOLLOWING if self.granted is None else Stance.RECOVERING,
             lineage=newest.store.lineage,
             end=newest.copy.received,
             confirmed=newest.known_confirmed,

@@ -115,3 +115,25 @@ def test_a_master_that_leads_asks_no_more_though_its_disk_was_full_when_it_opene
         assert asked == []
 
     play(story)
+
+
+def test_a_slave_that_has_its_grant_and_tells_nameservers_leads_though_the_old_master_starts_just_then() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        group.world.network.silence("a1", "ns")
+        await group.kill("a0")
+        promoting = asyncio.create_task(mq.admin.change_role("a1:10911", old_master_is_stopped=True))
+        async with asyncio.timeout(60):
+            while "dittomq/role" not in group.node("a1").disk.names.files:  # noqa: ASYNC110  # nodes tell nobody
+                await asyncio.sleep(0.001)
+
+        group.node("a0").start()
+
+        with contextlib.suppress(OutOfReach):  # it leaves at once, and its answer may be lost by that
+            await promoting
+        group.world.network.heal("a1", "ns")
+        await group.in_sync(mq, "a/1")
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+        assert (await mq.admin.ha_status("a/1")).epoch == 2
+
+    play(story)
