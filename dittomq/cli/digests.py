@@ -17,6 +17,23 @@ def read_digest(path: Path) -> StoreDigest:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
 
 
+def digest_place(output: Path, store: Path) -> Path:
+    """Where a digest of the store goes that is to be found at `output`, links followed; ConfigError where none may be put.
+
+    It takes the place of a file only: renamed over a device, as root may do, it would take that away from everybody. RocketMQ refuses
+    a store with a foreign file in it.
+    """
+    try:
+        place, inside = output.resolve(), store.resolve()
+        if place.exists() and not place.is_file():
+            raise ConfigError(str(output), "is no file; name one that may be replaced")
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise ConfigError(str(output), f"cannot be written: {error}") from error
+    if inside in place.parents:
+        raise ConfigError(str(output), "lies in the store, in which nothing is written; name a place outside it")
+    return place
+
+
 def write_digest(path: Path, digest: StoreDigest) -> None:
     """Write one beside its final name and rename it: half a file is never found."""
     draft = path.with_name(f".{path.name}.part")

@@ -103,14 +103,14 @@ def digest(
     json: JsonFlag = False,
 ) -> None:
     """Write digests of a store into a small file, to be compared with another's: dittomq audit compare."""
-    from dittomq.cli.digests import digest_line, write_digest
+    from dittomq.cli.digests import digest_line, digest_place, write_digest
     from dittomq.commitlog.offline.digest_file import digest_store
 
     asked = None if only is None else _range(only)
-    storage = _storage(store)
+    storage, place = _storage(store), digest_place(output, store)
     with progress("digest", None) as advance:
         made = digest_store(storage, str(store), asked, _steps(advance))
-    write_digest(output, made)
+    write_digest(place, made)
     if json:
         say_json({"store": str(store), "kind": made.kind, "segments": len(made.segments), "low_offset": made.low, "end_offset": made.end})
     else:

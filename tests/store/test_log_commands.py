@@ -88,6 +88,35 @@ def test_a_store_in_use_is_read_without_a_lock_and_nothing_in_it_is_written(comm
     store.close(clean=True)
 
 
+@pytest.mark.parametrize("place", ["commitlog/x.dmd", "x.dmd", "link/x.dmd"])
+def test_a_digest_is_never_written_into_the_store(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "store"
+    filled(folder, 100_000, b"x" * 1_000, MIB).close(clean=True)
+    before = files(folder)
+    (tmp_path / "link").symlink_to(folder / "commitlog")
+    output = (tmp_path if place.startswith("link") else folder) / place
+
+    assert run(["log", "digest", str(folder), "-o", str(output)]) == 64
+
+    assert files(folder) == before
+    assert "lies in the store" in capsys.readouterr().err
+
+
+def test_a_digest_takes_the_place_of_a_file_and_of_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, target, link, pipe = (tmp_path / name for name in ("store", "target", "link", "pipe"))
+    filled(folder, 100_000, b"x" * 1_000, MIB).close(clean=True)
+    target.write_text("of last night")
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+
+    assert [run(["log", "digest", str(folder), "-o", str(output)]) for output in (link, pipe, tmp_path, "")] == [0, 64, 64, 64]
+
+    assert link.is_symlink()
+    assert target.read_bytes() != b"of last night"
+    assert pipe.is_fifo()
+    assert [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["is no file; name one that may be replaced"] * 3
+
+
 @pytest.mark.parametrize("deed", ["Store.open(OsStorage(folder), StoreOptions(), chance=None, wall_ms=0)", "(folder / 'new').touch()"])
 def test_the_watch_on_writes_and_locks_sees_them(deed: str, tmp_path: Path) -> None:
     imports = "from pathlib import Path\nfrom dittomq.commitlog.disk.storage import OsStorage\n"
