@@ -20,18 +20,24 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="For programs: JSON with 
 
 def nameserver_address(asked: str | None) -> str:
     """The nameserver to ask: the one given, otherwise that of the current context; ConfigError when there is neither."""
-    from dittomq.client.async_client import nameservers_of
     from dittomq.client.context import current_context
 
     if asked:
-        try:
-            return ",".join(nameservers_of(asked))
-        except InvalidField as error:
-            raise ConfigError("--nameserver", error.problem) from error
+        return checked_nameserver("--nameserver", asked)
     context = current_context()
     if context is None:
         raise ConfigError(
             "no cluster is chosen",
             "start one here with dittomq local up, or name one with --nameserver HOST:PORT, DITTOMQ_NAMESERVER or dittomq context add",
         )
-    return context.nameserver
+    return checked_nameserver(f'context "{context.name}"', context.nameserver)
+
+
+def checked_nameserver(said_by: str, text: str) -> str:
+    """The addresses in the text, separated by commas; ConfigError, which names who said it, when it is none."""
+    from dittomq.client.async_client import nameservers_of
+
+    try:
+        return ",".join(nameservers_of(text))
+    except InvalidField as error:
+        raise ConfigError(said_by, error.problem) from error

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from dittomq.cli.connect import JsonFlag
+from dittomq.cli.connect import JsonFlag, checked_nameserver
 from dittomq.cli.examples import example
-from dittomq.cli.output import hint, say, say_json, table
+from dittomq.cli.output import hint, printable, say, say_json, table
 from dittomq.errors import ConfigError
 
 app = typer.Typer(name="context", help="Clusters by name; commands talk to the current one.", no_args_is_help=True)
@@ -24,9 +24,8 @@ def list_all(json: JsonFlag = False) -> None:
         rows = [{"name": one.name, "nameserver": one.nameserver, "current": one.name == contexts.current} for one in contexts.all]
         say_json({"contexts": rows})
         return
-    for line in table(
-        [("", "NAME", "NAMESERVER"), *(("*" if one.name == contexts.current else "", one.name, one.nameserver) for one in contexts.all)]
-    ):
+    marked = (("*" if one.name == contexts.current else "", printable(one.name), printable(one.nameserver)) for one in contexts.all)
+    for line in table([("", "NAME", "NAMESERVER"), *marked]):
         say(line)
 
 
@@ -35,7 +34,7 @@ def add(name: Name, nameserver: Annotated[str, typer.Argument(metavar="HOST:PORT
     """Remember a cluster under a name; one of that name is replaced."""
     from dittomq.client.context import save_context
 
-    save_context(name, nameserver)
+    save_context(name, checked_nameserver("HOST:PORT", nameserver))
     hint(f"use it: dittomq context use {name}")
 
 
@@ -58,4 +57,4 @@ def show(json: JsonFlag = False) -> None:
     if json:
         say_json({"name": current.name, "nameserver": current.nameserver})
     else:
-        say(f"{current.name}  {current.nameserver}")
+        say(printable(f"{current.name}  {current.nameserver}"))

@@ -28,7 +28,7 @@ def digest_place(output: Path, store: Path) -> Path:
         if place.exists() and not place.is_file():
             raise ConfigError(str(output), "is no file; name one that may be replaced")
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-        raise ConfigError(str(output), f"cannot be written: {error}") from error
+        raise ConfigError(str(output), f"cannot be written: {error.strerror if isinstance(error, OSError) else error}") from error
     if inside in place.parents:
         raise ConfigError(str(output), "lies in the store, in which nothing is written; name a place outside it")
     return place

@@ -92,13 +92,19 @@ def _write(contexts: Contexts) -> None:
     lines = [f"current = {_quoted(contexts.current)}"] if contexts.current is not None else []
     lines += ["[contexts]", *(f"{_quoted(one.name)} = {_quoted(one.nameserver)}" for one in contexts.all)]
     path = contexts_file()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be written: {error.strerror}") from error
+        text = ("\n".join(lines) + "\n").encode()
+        place = path.resolve()
+        if place.exists() and not place.is_file():  # a device that is renamed over is gone for everybody
+            raise ConfigError(str(path), "is no file; let DITTOMQ_CONFIG name one")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        beside.write_bytes(text)
+        beside.replace(place)
+    except UnicodeEncodeError as error:
+        raise ConfigError("context", "its name and nameserver must be UTF-8 text") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise ConfigError(str(path), f"cannot be written: {error.strerror if isinstance(error, OSError) else error}") from error
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,8 @@
 """Tokens, contexts, addresses, waiting bytes, queues: the small parts of the client."""
 
 import asyncio
+import os
+import threading
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,6 +81,31 @@ def test_a_contexts_file_that_is_not_ours_is_named_and_kept(contexts: Path, text
     assert contexts.read_text() == text
 
 
+def test_contexts_take_the_place_of_a_file_and_of_nothing_else(contexts: Path) -> None:
+    contexts.parent.mkdir()
+    kept = contexts.with_name("kept.toml")
+    contexts.symlink_to(kept)
+    save_context("local", "localhost:9876")
+    assert contexts.is_symlink()
+    assert "localhost:9876" in kept.read_text()
+    contexts.unlink()
+    os.mkfifo(contexts)
+    nothing = threading.Thread(target=lambda: contexts.open("w").close(), daemon=True)  # what a device without end would give to read
+    nothing.start()
+
+    with pytest.raises(ConfigError, match="is no file"):
+        save_context("local", "localhost:9876")
+    assert contexts.is_fifo()
+
+
+@pytest.mark.parametrize(("name", "nameserver"), [("half \udcff", "a:1"), ("a", "half \udcff:1")])
+def test_a_context_that_no_file_can_hold_is_refused_and_leaves_nothing_behind(contexts: Path, name: str, nameserver: str) -> None:
+    with pytest.raises(ConfigError):
+        save_context(name, nameserver)
+
+    assert not contexts.parent.exists()
+
+
 def test_a_client_from_no_context_says_what_to_do(contexts: Path) -> None:
     with pytest.raises(ConfigError, match="dittomq context use"):
         AsyncClient.from_context()
@@ -98,7 +125,8 @@ def test_properties_near_the_limit_are_measured_in_bytes() -> None:
 
 def test_nameservers_are_read_from_text_or_list() -> None:
     assert nameservers_of("a:1, b:2") == nameservers_of(["a:1", "b:2"]) == ["a:1", "b:2"]
-    for bad in ("", "localhost", "localhost:", ":9876", "localhost:0", "localhost:65536", "localhost:x"):
+    words = ("", "localhost", "localhost:", ":9876", "localhost:0", "localhost:65536", "localhost:x")
+    for bad in (*words, "http://localhost:9876", "a:1 b:2", "half \udcff:1", "half\udcff:1"):
         with pytest.raises(InvalidField):
             nameservers_of(bad)
 
