@@ -3,6 +3,7 @@
 Command modules import what they need when they run, so that `dittomq --help` and completion answer at once.
 """
 
+import io
 import os
 import sys
 import traceback
@@ -29,6 +30,7 @@ from dittomq.cli import (
     version,
 )
 from dittomq.cli.exits import Exit, exit_of
+from dittomq.cli.output import OutputFailed, flush, hint
 from dittomq.errors import DittoError
 from dittomq.rpc.polling import wait_with_fewer_threads
 
@@ -48,6 +50,10 @@ for _command in (demo, cluster, route, ha_status, publish, consume, repair, comp
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # as stderr does: messages hold any text, not every terminal has characters for it
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the C core's own lines on stderr; it looks when gRPC is loaded
     wait_with_fewer_threads(os.environ)
     sys.exit(run(sys.argv[1:]))
@@ -57,15 +63,23 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; whatever happens, return its exit code and leave at most one sentence on stderr."""
     try:
         result = typer.main.get_command(app).main(list(arguments), prog_name="dittomq", standalone_mode=False)
+        flush()
     except typer.TyperException as error:
-        return _complain(error.format_message(), Exit.USAGE)
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer hands on the whole help
+            print(error.format_message(), file=sys.stderr)
+            return Exit.USAGE
+        return _complain(error.format_message().replace("\n\t", " "), Exit.USAGE)  # it lists choices one a line
     except DittoError as error:
+        if isinstance(error, OutputFailed):
+            _print_no_more()
         return _complain(str(error), exit_of(error))
+    except UnicodeEncodeError as error:
+        return _complain(f"an argument: {error.object[error.start : error.end]!r} is not UTF-8 text; write it in UTF-8", Exit.USAGE)
     except SystemExit as ended:
         return _reader_has_gone() if ended.code else Exit.DONE  # 0: completion has answered the shell
     except Exception as error:  # noqa: BLE001  # the last resort: a sentence and 128 instead of a traceback
-        if isinstance(error, ExceptionGroup) and error.split(BrokenPipeError)[1] is None:  # a task group's, which typer does not look into
-            return _reader_has_gone()
+        if isinstance(error, BrokenPipeError) or (isinstance(error, ExceptionGroup) and error.split(BrokenPipeError)[1] is None):
+            return _reader_has_gone()  # typer looks for it neither in the group of a task group nor behind the command
         return _complain(
             f"internal error: {type(error).__name__}: {error}; run it again with DITTOMQ_DEBUG=1 and report what it prints", Exit.INTERNAL
         )
@@ -75,11 +89,16 @@ def run(arguments: Sequence[str]) -> int:
 def _complain(sentence: str, code: Exit) -> int:
     if os.environ.get("DITTOMQ_DEBUG") == "1":
         traceback.print_exc()
-    print(sentence, file=sys.stderr)
+    hint(sentence)
     return code
 
 
 def _reader_has_gone() -> int:
-    # typer ends with 1 when stdout's pipe is closed, as `| head` does: who read has what it wanted. Nothing is flushed into it again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # typer ends with 1 when stdout's pipe is closed, as `| head` does: who read has what it wanted.
+    _print_no_more()
     return Exit.DONE
+
+
+def _print_no_more() -> None:
+    """What is left to be flushed at the end goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,6 @@
 """`dittomq consume`, without a consumer group: nothing is remembered between two runs."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -11,7 +10,7 @@ import typer
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
-from dittomq.cli.output import hint, say, say_json
+from dittomq.cli.output import flush, hint, say, say_json
 from dittomq.cli.stored_message import message_document, message_line
 from dittomq.cli.trail import Trail
 from dittomq.errors import (
@@ -111,7 +110,7 @@ class Printer:
                 say(message_line(queue.broker, message))
             if self._left is not None:
                 self._left -= 1
-        sys.stdout.flush()
+        flush()
         if page.may_be_undone_from is not None and not self._warned:
             self._warned = True
             hint(f"read from {page.node} without its master: what was not confirmed before may be undone by a new master")

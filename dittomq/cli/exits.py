@@ -2,6 +2,7 @@
 
 from enum import IntEnum
 
+from dittomq.cli.output import OutputFailed
 from dittomq.errors import (
     ConfigError,
     DittoError,
@@ -35,6 +36,7 @@ _EXIT_OF: tuple[tuple[type[DittoError], Exit], ...] = (
     (OutOfReach, Exit.OUT_OF_REACH),
     (ConfigError, Exit.USAGE),
     (StartError, Exit.REFUSED),
+    (OutputFailed, Exit.PARTLY),
 )
 
 

@@ -15,7 +15,7 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.last_audit import last_audit
-from dittomq.cli.output import hint, say, say_json
+from dittomq.cli.output import flush, hint, say, say_json
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
 
@@ -118,7 +118,7 @@ async def _watch(nameserver: str, json: bool) -> None:
             if sys.stdout.isatty():
                 sys.stdout.write(_CLEAR_SCREEN)
             _show(report, json)
-        sys.stdout.flush()
+        flush()
         if problem is not None:
             hint(f"nodes as they were listed last: {problem}")
         return False

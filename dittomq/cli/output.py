@@ -4,25 +4,55 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from dittomq.errors import DittoError
 
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))} | {9: "\t", 10: "\\n", 13: "\\r"}
 _SHOWN_BYTES = 16
 
 
+@dataclass(eq=False)
+class OutputFailed(DittoError):
+    """The result cannot be printed; what the command did is done."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"what was to be printed cannot be written: {self.problem}"
+
+
 def say(line: str = "") -> None:
     """One line of the result."""
-    print(line)
+    try:
+        print(line)
+    except BrokenPipeError:
+        raise  # its reader has enough
+    except OSError as error:
+        raise OutputFailed(error.strerror or str(error)) from error
+
+
+def flush() -> None:
+    """What was said is printed when this returns."""
+    try:
+        if sys.stdout is not None:  # closed by whoever started this
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailed(error.strerror or str(error)) from error
 
 
 def hint(line: str) -> None:
     """One line for the person at the terminal, not part of the result."""
-    print(line, file=sys.stderr)
+    print(printable(line), file=sys.stderr)
 
 
 def say_json(document: Mapping[str, object], *, schema: int = 1, stream: bool = False) -> None:
     """A whole document, or one line of a stream, with the version of its schema."""
-    print(json.dumps({"schema": schema} | dict(document), indent=None if stream else 2, ensure_ascii=False))
+    has_all_characters = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
+    say(json.dumps({"schema": schema} | dict(document), indent=None if stream else 2, ensure_ascii=not has_all_characters))
 
 
 def table(rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:

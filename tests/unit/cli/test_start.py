@@ -103,3 +103,50 @@ def test_a_defect_shows_its_traceback_when_asked_to(monkeypatch: pytest.MonkeyPa
     assert run(["version"]) == 128
 
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["new\nline", "\x1b[31mred", "\x07bell"])
+def test_what_a_sentence_quotes_reaches_the_terminal_as_one_printable_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DITTOMQ_CONFIG", str(tmp_path / "contexts.toml"))
+
+    assert run(["context", "use", name]) == 64
+
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert sentence.isprintable()
+
+
+def test_a_missing_argument_is_one_sentence_that_lists_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion"]) == 64
+
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert "bash, zsh, fish" in sentence
+
+
+def test_an_argument_that_is_no_text_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DITTOMQ_NAMESERVER", "localhost:1")
+
+    assert run(["route", "half \udcff"]) == 64
+
+    assert capsys.readouterr().err == "an argument: '\\udcff' is not UTF-8 text; write it in UTF-8\n"
+
+
+@pytest.mark.parametrize("command", ["version", "version --json"])
+def test_a_full_disk_behind_stdout_is_named_and_no_defect(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "dittomq.cli", *command.split()], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert (ran.returncode, ran.stderr) == (3, "what was to be printed cannot be written: No space left on device\n")
+
+
+def test_what_the_terminal_has_no_characters_for_is_shown_escaped() -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    said = "output.say('1 · é'), output.say_json({'a': '·'}, stream=True)"
+    code = f"from dittomq.cli import app, output; app.run = lambda _: ({said})[0]; app.main()"
+
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert (ran.stdout, ran.returncode) == ('1 \\xb7 \\xe9\n{"schema": 1, "a": "\\u00b7"}\n', 0)
