@@ -19,7 +19,7 @@ from dittomq.cli.json_path import parse_path
 from dittomq.cli.output import hint, progress, say, say_json
 from dittomq.cli.records import Recipe, Records
 from dittomq.cli.tally import Tally
-from dittomq.errors import ConfigError, Refused
+from dittomq.errors import ConfigError, DittoError, InvalidField, Refused
 from dittomq.message import Ack, Message
 
 _PIECE_BYTES = 1024 * 1024
@@ -35,6 +35,13 @@ class _Order:
     recipe: Recipe
     ack: Ack | None
     timeout_s: float
+
+
+class _Interrupted(DittoError):
+    """Somebody pressed Ctrl-C."""
+
+    def __str__(self) -> str:
+        return "interrupted; what counts as unknown may be stored or not: read the topic before you send it again"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -66,7 +73,7 @@ def publish(  # noqa: PLR0913, PLR0917  # flags
         total = _check(recipe, lines)
         advance = stack.enter_context(progress(f"publish {topic}", total))
         began = time.monotonic()
-        stopped = asyncio.run(_send(order, lines, tally, advance))
+        stopped = _send_all(order, lines, tally, advance)
         took = time.monotonic() - began
     for problem in filter(None, (tally.first_error, stopped)):
         hint(str(problem))
@@ -74,9 +81,22 @@ def publish(  # noqa: PLR0913, PLR0917  # flags
         say_json(tally.document() | {"seconds": round(took, 3)})
     else:
         say(tally.summary(took))
+    if isinstance(stopped, _Interrupted) and not tally.unknown:
+        raise KeyboardInterrupt  # all is known: it ends as every command does then
     if stopped is not None and tally.exit() is Exit.DONE:
         return Exit.PARTLY if tally.stored else Exit.REFUSED
     return tally.exit()
+
+
+def _send_all(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[[int], None]) -> DittoError | None:
+    """Send and count; return what stopped it, None at the end. What stops it before anything was handed over is raised."""
+    try:
+        return asyncio.run(_send(order, lines, tally, advance))
+    except (KeyboardInterrupt, DittoError) as broken:
+        if not tally.handed:
+            raise
+        tally.break_off()
+        return broken if isinstance(broken, DittoError) else _Interrupted()
 
 
 async def _send(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[[int], None]) -> Refused | None:
@@ -88,6 +108,7 @@ async def _send(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[
     def checked(messages: Iterator[Message]) -> Iterator[Message]:
         try:
             for message in messages:
+                tally.handed += 1
                 yield message
                 advance(1)
         except Refused as refused:
@@ -115,13 +136,22 @@ async def _batches(records: Records, lines: BinaryIO) -> AsyncIterator[Iterator[
 
 
 def _whole_file(records: Records, lines: BinaryIO) -> Iterator[Message]:
-    while piece := lines.read(_PIECE_BYTES):
+    while piece := _read(lines):
         yield from records.feed(piece)
     yield from records.finish()
 
 
+def _read(lines: BinaryIO) -> bytes:
+    try:
+        return lines.read(_PIECE_BYTES)
+    except OSError as error:
+        raise InvalidField(str(lines.name), f"cannot be read: {error.strerror}") from error
+
+
 def _open(file: Path | None, stack: ExitStack) -> BinaryIO:
     if file is None or str(file) == "-":
+        if sys.stdin is None:
+            raise ConfigError("standard input", "is closed; name a file, or pipe something in")
         return sys.stdin.buffer
     try:
         return stack.enter_context(file.open("rb"))

@@ -59,7 +59,7 @@ class Records:
 
         try:
             return json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             problem = "is not JSON, and --order-key and --keys look into JSON; nothing from this line on is sent"
             raise InvalidField(f"line {self._number:,}", problem) from error
 

@@ -22,10 +22,12 @@ Outcome = Receipt | DittoError
 class Tally:
     """Counts outcomes; `first_error` is the first reason why something is not as asked.
 
+    `handed`: messages that were given to the client, whether it was heard what became of them or not.
     `asked`: the level that holds for every message that reached its own; before the first, the one asked for, None for the groups' own.
     """
 
     asked: Ack | None = None
+    handed: int = 0
     reached: int = 0
     weaker: int = 0
     not_stored: int = 0
@@ -56,6 +58,10 @@ class Tally:
         """Count many."""
         for outcome in outcomes:
             self.add(outcome)
+
+    def break_off(self) -> None:
+        """Nobody will hear any more what became of the others that were handed over: they are unknown."""
+        self.unknown = self.handed - self.stored - self.not_stored
 
     def summary(self, seconds: float) -> str:
         """The line that is printed when all is done."""

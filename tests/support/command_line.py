@@ -61,13 +61,13 @@ class CommandLine:
         )
         return Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
         """Start a command that is to be interrupted."""
         return subprocess.Popen(
             [sys.executable, "-m", "dittomq.cli", *arguments],
             cwd=self.folder,
             env=self._environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -77,3 +77,8 @@ def test_the_lines_before_a_bad_one_are_given_out() -> None:
     given = Records(Recipe("orders", keys=parse_path(".id"))).feed(b'{"id": 1}\nnot json\n')
 
     assert next(given).keys == ("1",)
+
+
+def test_a_line_that_nests_deeper_than_can_be_read_is_named() -> None:
+    with pytest.raises(InvalidField, match="line 2"):
+        read(Recipe("orders", keys=parse_path(".id")), b'{"id": 1}\n' + b"[" * 200_000 + b"\n")

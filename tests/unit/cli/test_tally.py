@@ -123,3 +123,12 @@ def test_a_message_for_programs_has_text_or_base64_never_both() -> None:
     assert message_document("a", MESSAGE)["body"] == "AP8Qqwc="
     assert "text" not in message_document("a", MESSAGE)
     assert message_document("a", replace(MESSAGE, body=b"paid"))["text"] == "paid"
+
+
+def test_what_was_handed_over_and_not_heard_of_is_unknown_when_a_publish_is_broken_off() -> None:
+    counted = tally(STORED, WEAKER, REFUSED)
+    counted.handed = 5
+
+    counted.break_off()
+
+    assert (counted.stored, counted.not_stored, counted.unknown, counted.exit()) == (2, 1, 2, Exit.UNKNOWN)
