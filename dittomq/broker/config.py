@@ -70,6 +70,14 @@ class ListenTable:
     replication: Annotated[str, Meta(description="replicas only")] = "0.0.0.0:10912"
     ops: Annotated[str, Meta(description="plain HTTP: /metrics /startupz /readyz /livez")] = "0.0.0.0:10914"
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Each address on which nobody can listen."""
+        for name, address in (("clients", self.clients), ("replication", self.replication), ("ops", self.ops)):
+            try:
+                check_address("address", DEFAULT_NETWORK, address)
+            except InvalidField as refused:
+                yield f"listen.{name}", refused.problem
+
 
 @dataclass(frozen=True, slots=True)
 class StoreTable:
@@ -296,6 +304,7 @@ class BrokerConfig:
         if replication.silence_ms < 2 * replication.heartbeat_ms:
             yield "replication.silence_ms", "must be at least twice heartbeat_ms, or living slaves are dropped"
         yield from self.retention.problems()
+        yield from self.listen.problems()
         yield from _address_problems("advertise", self.advertise)
         yield from _address_problems("advertise_replication", self.advertise_replication)
 

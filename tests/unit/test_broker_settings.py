@@ -59,6 +59,12 @@ def test_an_address_that_no_nameserver_takes_is_refused(table: str, setting: str
     assert refusal(f"{table}.{setting}") == f"--set: {table}.{setting.partition('=')[0]}: {problem}"
 
 
+@pytest.mark.parametrize("setting", ["listen.clients", "listen.replication", "listen.ops"])
+@pytest.mark.parametrize("address", ["5", "10911", "nowhere", "a b:1", ":10911"])
+def test_an_address_on_which_nobody_can_listen_is_refused(setting: str, address: str) -> None:
+    assert refusal(f"{setting}={address}") == f'--set: {setting}: "{address}" is not "host:port"'
+
+
 def test_more_networks_than_a_nameserver_takes_are_refused() -> None:
     networks = [f"advertise.n{number}=a-0:10911" for number in range(16)]
 
