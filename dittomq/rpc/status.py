@@ -65,6 +65,8 @@ _GRPC_SAYS = (
     ("lookup failed", "its host name is not known; check the address"),
     ("resolution failed", "its host name is not known; check the address"),
     ("Received http2 header with status", "something else than dittomq listens there; check the address"),
+    ("Failed parsing HTTP/2", "something else than dittomq listens there; check the address"),
+    ("Method not found", "it does not know this call; check whether the address is a nameserver's or a broker's"),
     ("Deadline Exceeded", "no answer in time"),
     ("Cancelling all calls", "it was stopped"),
     ("Socket closed", "the connection broke"),

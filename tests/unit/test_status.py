@@ -164,6 +164,12 @@ def test_who_cannot_be_connected_to_is_named_once() -> None:
             "its host name is not known; check the address",
         ),
         ("UNIMPLEMENTED", "Received http2 header with status: 404", "something else than dittomq listens there; check the address"),
+        ("UNIMPLEMENTED", "Method not found!", "it does not know this call; check whether the address is a nameserver's or a broker's"),
+        (
+            "UNAVAILABLE",
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:1: Failed parsing HTTP/2 (Expected SETTINGS …)",
+            "something else than dittomq listens there; check the address",
+        ),
         ("DEADLINE_EXCEEDED", "Deadline Exceeded", "no answer in time"),
         ("UNAVAILABLE", "Socket closed", "the connection broke"),
         ("UNAVAILABLE", "recvmsg:Connection reset by peer", "the connection broke"),
