@@ -11,7 +11,7 @@ import typer
 from dittomq.cli.connect import JsonFlag
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
-from dittomq.cli.output import hint, say, say_json, table
+from dittomq.cli.output import flush, hint, say, say_json, table
 from dittomq.testing import LocalCluster, LocalNode, Shape
 
 FOLDER = Path(".dittomq")
@@ -77,7 +77,7 @@ def status(
 @app.command(epilog=example("local logs a/0 --lines 20"))
 def logs(
     node: Annotated[str, typer.Argument(help="nameserver, a/0, a/1, …")] = "a/0",
-    lines: Annotated[int, typer.Option("--lines", min=0, help="How many of the last lines.")] = 50,
+    lines: Annotated[int, typer.Option("--lines", min=0, max=10_000_000, help="How many of the last lines.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with new lines, until interrupted.")] = False,
 ) -> None:
     """Print what a node has logged."""
@@ -122,4 +122,5 @@ def _tail(path: Path, lines: int, *, follow: bool) -> Iterator[str]:
             if line:
                 yield line.rstrip("\n")
             else:
+                flush()  # whoever reads a pipe sees what there is
                 time.sleep(0.2)
