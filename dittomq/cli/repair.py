@@ -70,8 +70,8 @@ def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the comma
     with Client(nameserver_address(nameserver)) as mq:
         nodes = [each for each in mq.admin.list_brokers() if node == each.name or broker == each.broker]
         if not nodes:
-            unknown = f'"{node or broker}" is not registered with any nameserver; list them: dittomq cluster'
-            raise typer.BadParameter(unknown, param_hint="--broker") if broker else InvalidField("node", unknown)
+            field, name = ("broker", broker) if node is None else ("node", node)
+            raise InvalidField(field, f'"{name}" is not registered with any nameserver; list them: dittomq cluster')
         spans = {each.name: [asked] if run is None else wrong_spans(each.cluster, each.name, run) for each in nodes}
         repairs = [_repair(mq, NodeRepair(name, wanted), may_be_gone=run is not None) for name, wanted in spans.items()]
     if len(repairs) == 1 and repairs[0].error is not None and not repairs[0].verified_bytes:

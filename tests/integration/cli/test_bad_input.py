@@ -179,11 +179,16 @@ def test_a_repair_that_has_nothing_to_look_at_says_so_and_one_of_an_unknown_node
     run = {"run": "2026-11-20T02-00-00.000Z", "cluster": bench.cluster.settled().cluster, "verdict": "PASS", "exit_status": 0}
     history.keep(bench.command.folder / HISTORY.parent, {**run, **times, "groups": [group]})
 
-    known, unknown = (bench.command.run("repair", node, "--run", "last") for node in ("a/1", "nonsense/7"))
+    named = (("a/1",), ("nonsense/7",), ("--broker", "nonsense"), ("",))
+    known, *unknown = (bench.command.run("repair", *name, "--run", "last") for name in named)
 
     assert (known.code, known.out) == (0, "a/1  nothing was verified: that audit found nothing wrong on it\n")
-    assert unknown.code == 1
-    assert '"nonsense/7" is not registered' in unknown.one_sentence()
+    assert [ran.code for ran in unknown] == [1, 1, 1]
+    assert [ran.one_sentence().partition(" is not registered")[0] for ran in unknown] == [
+        'node: "nonsense/7"',
+        'broker: "nonsense"',
+        'node: ""',
+    ]
 
 
 @pytest.mark.parametrize(
