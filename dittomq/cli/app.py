@@ -73,8 +73,6 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(error, OutputFailed):
             _print_no_more()
         return _complain(str(error), exit_of(error))
-    except UnicodeEncodeError as error:
-        return _complain(f"an argument: {error.object[error.start : error.end]!r} is not UTF-8 text; write it in UTF-8", Exit.USAGE)
     except SystemExit as ended:
         return _reader_has_gone() if ended.code else Exit.DONE  # 0: completion has answered the shell
     except Exception as error:  # noqa: BLE001  # the last resort: a sentence and 128 instead of a traceback

@@ -13,11 +13,12 @@ import grpc.aio
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
 from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicServiceStub
+from dittomq.client.checks import check_number, is_address
 from dittomq.client.routing import Surroundings
 from dittomq.copies import RepairOrder, RepairReport
 from dittomq.errors import DittoError, InvalidField, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
-from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic
+from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
 from dittomq.routes import Node, Role
 from dittomq.rpc.channel import breaking, call
@@ -118,6 +119,7 @@ class Admin:
 
     async def delete_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[None]]:
         """Delete the topic in every group, or in one. A group without it answers TopicNotFound."""
+        check_topic_name(name)
 
         async def delete(node: Node) -> None:
             await self._topics(node, "DeleteTopic", pb.DeleteTopicRequest(name=name))
@@ -130,6 +132,7 @@ class Admin:
 
     async def describe_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[TopicDescription]]:
         """The topic in every group that has it; raises TopicNotFound when none has it."""
+        check_topic_name(name)
 
         async def describe(node: Node) -> TopicDescription:
             try:
@@ -202,6 +205,9 @@ class Admin:
 
         Go on from the report's end until it is done.
         """
+        for field, place in (("start", start), ("end", end)):
+            if place is not None:
+                check_number(field, place, 64)
         order = RepairOrder(node, None if start is None else PhysicalOffset(start), None if end is None else PhysicalOffset(end))
         response: pb.RepairResponse = await self._on_node(node, "Repair", wire.repair_request(order), _REPAIR_DEADLINE_S)
         return wire.repair_report(response)
@@ -257,11 +263,14 @@ class Admin:
         channels = self._around.channels
         stub: Any = channels.stub(BrokerServiceStub, address)
         patient = channels.backs_off(address)
+        if patient and deadline_s > _DEADLINE_S:  # for a node that was away nobody waits longer than the shortest call does
+            await call(stub.GetBroker, pb.GetBrokerRequest(), who=node, deadline_s=_DEADLINE_S, patient=True, node=known)
+            patient = False
         return await call(getattr(stub, method), request, who=node, deadline_s=deadline_s, patient=patient, node=known)
 
     async def _find(self, node: str) -> tuple[str, Node | None]:
         """Its address, and what nameservers say of it; None of one that is called by its address."""
-        if "/" not in node:
+        if is_address(node):
             return node, None
         nodes = await self.list_brokers()
         for known in nodes:

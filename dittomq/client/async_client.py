@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from dittomq.client.admin import Admin
-from dittomq.client.checks import encoded
+from dittomq.client.checks import is_address
 from dittomq.client.context import current_context, load_contexts
 from dittomq.client.ha_watch import ClusterWatch
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
@@ -123,10 +123,7 @@ def nameservers_of(text: str | Sequence[str]) -> list[str]:
     parts = text.split(",") if isinstance(text, str) else list(text)
     addresses = [part.strip() for part in parts if part.strip()]
     for address in addresses:
-        encoded("nameserver", address)
-        host, colon, port = address.rpartition(":")
-        is_host = host and "/" not in host and not any(map(str.isspace, host))
-        if not (is_host and colon and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
+        if not is_address(address):
             raise InvalidField("nameserver", f'"{address}" is not host:port, for instance localhost:9876')
     if not addresses:
         raise InvalidField("nameserver", "is empty; give host:port, for instance localhost:9876")

@@ -29,10 +29,10 @@ def checked_size(message: Message) -> int:
         encoded("topic", message.topic)
         encoded("order_key", message.order_key)
     if message.queue is not None:
-        _check_number("queue", message.queue, _QUEUE_BITS)
+        check_number("queue", message.queue, _QUEUE_BITS)
     if message.flag or message.born_ms:
-        _check_number("flag", message.flag, _FLAG_BITS)
-        _check_number("born_ms", message.born_ms, _TIME_BITS)
+        check_number("flag", message.flag, _FLAG_BITS)
+        check_number("born_ms", message.born_ms, _TIME_BITS)
     if message.keys or message.tag or message.properties:
         size += _properties_size(message)
     return size + len(message.order_key) + MESSAGE_OVERHEAD_BYTES
@@ -46,7 +46,15 @@ def encoded(field: str, text: str) -> bytes:
         raise InvalidField(field, f"{text[error.start : error.end]!r} is half of a surrogate pair and cannot be sent") from error
 
 
-def _check_number(field: str, number: int, bits: int) -> None:
+def is_address(text: str) -> bool:
+    """Whether it is "host:port"."""
+    host, _, port = text.rpartition(":")
+    is_host = host and "/" not in host and not any(map(str.isspace, host)) and not any("\ud800" <= each <= "\udfff" for each in host)
+    return bool(is_host) and port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
+
+
+def check_number(field: str, number: int, bits: int) -> None:
+    """Raise InvalidField unless it is a signed number of so many bits, which is what the wire carries."""
     try:
         fits = -(1 << bits - 1) <= index(number) < 1 << bits - 1
     except TypeError as error:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, Literal, Self, cast, get_args, overload
 
 import grpc.aio
 from tenacity import AsyncRetrying, retry_if_exception_type
@@ -55,6 +55,7 @@ from dittomq.wire import messaging as wire
 
 _ANSWER_GRACE_S = 2.0
 _CLOSED_AGE_S = 1.0
+_MAX_TIMEOUT_S = 3_600
 
 _AboutSent = pb.PublishRequest | pb.GetOutcomeRequest
 OnWeak = Literal["raise", "return"]
@@ -78,6 +79,23 @@ class ProducerOptions:
     on_full: OnFull = "wait"
     max_waiting_bytes: int = 32 * 1024 * 1024
     linger_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidField for what no publish could be tried with."""
+        if self.ack is not None and self.ack not in tuple(Ack):
+            raise InvalidField("ack", f"{self.ack!r} is no level; use one of {', '.join(Ack)}")
+        if not 0 <= self.timeout_s <= _MAX_TIMEOUT_S:
+            raise InvalidField("timeout_s", f"{self.timeout_s:g} s is outside 0 to {_MAX_TIMEOUT_S:,} s")
+        for field, value, least in (
+            ("retry_s", self.retry_s, 0),
+            ("linger_s", self.linger_s, 0),
+            ("max_waiting_bytes", self.max_waiting_bytes, 1),
+        ):
+            if not value >= least:
+                raise InvalidField(field, f"{value} is less than {least}")
+        for field, word, words in (("on_weak", self.on_weak, get_args(OnWeak)), ("on_full", self.on_full, get_args(OnFull))):
+            if word not in words:
+                raise InvalidField(field, f"{word!r} is not one of {', '.join(words)}")
 
 
 class Producer:

@@ -9,6 +9,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
+from dittomq.client.checks import check_number, encoded
 from dittomq.client.routing import Surroundings, backoff_s
 from dittomq.errors import CorruptRecord, DittoError, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, QueueFull
 from dittomq.message import StoredMessage
@@ -21,6 +22,7 @@ from dittomq.tokens import decode_token
 from dittomq.wire import messaging as wire
 
 _ANSWER_DEADLINE_S = 3.0  # beyond the wait that was asked for
+_MOST_WAIT_S = 1e9  # beyond what any broker takes
 _AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind the others, and one that did not answer last
 _ROUNDS = 3
 _TRY_ANOTHER = (OutOfReach, NotReady, QueueFull, CorruptRecord)
@@ -67,6 +69,7 @@ class Reader:
         self._queue = queue
         self._around = around
         self._options = options
+        encoded("tag", options.tag)
         self._tags = wire.tags_of(options.tag)
         self._avoided: dict[str, tuple[float, bool]] = {}  # node → until when it is asked behind the others, and whether it answers
         self._lots: dict[str, float] = {}  # node → its place among slaves: readers spread over them
@@ -78,6 +81,7 @@ class Reader:
         All waits together are no longer than `wait_s`; a silent node costs 3 s more.
         Raises OffsetOutOfRange, TopicNotFound, OutOfReach when no copy answers, NotReady when none holds what the token names.
         """
+        self._check(offset, wait_s)
         order = PullOrder(
             topic=self._topic,
             queue=self._queue,
@@ -92,6 +96,15 @@ class Reader:
         if isinstance(found, NotReady):
             raise found
         return found
+
+    def _check(self, offset: int, wait_s: float) -> None:
+        """What brokers refuse is theirs to say; this is what the wire cannot carry."""
+        check_number("queue", self._queue, 32)
+        check_number("offset", offset, 64)
+        check_number("max_messages", self._options.max_messages, 32)
+        check_number("max_bytes", self._options.max_bytes, 32)
+        if not abs(wait_s) < _MOST_WAIT_S:
+            raise InvalidField("wait_s", f"{wait_s:g} s is outside 0 to 60 s")
 
     async def messages(self, from_offset: int = 0, *, until_end: bool = False, wait_s: float = 15.0) -> AsyncIterator[StoredMessage]:
         """Every message from an offset on, for ever, or up to what was the end when the reading began to find nothing."""
@@ -149,7 +162,7 @@ class Reader:
                     self._remember(node, answer, order.offset)
                     return _page(answer, node, epoch)
         if not behind:
-            raise problem or OutOfReach(self._who(), "no nameserver knows one of its nodes now")
+            raise problem or OutOfReach(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
         rest = self._rest_of(order, until)
         if looks_first and rest.wait_s > 0:
             answer, epoch = await self._ask(behind[0], rest)

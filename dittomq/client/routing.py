@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dittomq.doors.clock import Clock
 from dittomq.errors import OutOfReach, TopicNotFound
+from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
 from dittomq.routes import Node, Route
 from dittomq.rpc.channel import Channels
@@ -38,9 +39,11 @@ class Routing:
     async def route(self, topic: str, *, fresh: bool = False, max_age_s: float = MAX_AGE_S) -> Route:
         """The topic's route; asked for anew when `fresh`, or older than `max_age_s`.
 
-        Raises TopicNotFound or OutOfReach for a topic never seen.
+        Raises TopicNotFound or OutOfReach for a topic never seen, InvalidField for what cannot be one.
         """
         known = self._known.get(topic)
+        if known is None:
+            check_topic_name(topic)
         if known is not None and not fresh and self._clock.monotonic() < self._silent_until:
             return known
         try:

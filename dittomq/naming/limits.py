@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from dittomq.errors import InvalidField
+from dittomq.metadata.topics import check_topic_name
 from dittomq.routes import DEFAULT_NETWORK, Beat, Opening, Registration, TopicQueues
 from dittomq.wire.naming import MAX_TOPICS
 
@@ -14,7 +15,6 @@ MAX_EPOCH = 2**62
 MAX_ADDRESS_CHARACTERS = 255
 ALL_PERMISSIONS = 7
 
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
 _UUID = re.compile(r"[0-9a-f]{32}")
 _NETWORK = re.compile(r"[a-z0-9_-]{1,63}")
@@ -54,11 +54,6 @@ def registrable(topics: Iterable[TopicQueues]) -> tuple[tuple[TopicQueues, ...],
         except InvalidField as problem:
             left_out.append(f"{queues.topic[:MAX_TOPIC_CHARACTERS]}: {problem}")
     return tuple(taken), tuple(left_out)
-
-
-def check_topic_name(topic: str) -> None:
-    """Raise InvalidField unless `topic` is a legal name."""
-    _match("topic", _TOPIC, topic, "1 to 127 characters of [%|a-zA-Z0-9_-]")
 
 
 def check_network(network: str) -> None:

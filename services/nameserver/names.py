@@ -9,7 +9,8 @@ import structlog
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.errors import NodeIdTaken
-from dittomq.naming.limits import check_network, check_topic_name
+from dittomq.metadata.topics import check_topic_name
+from dittomq.naming.limits import check_network
 from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, Membership, NodePage, Registration, Route
 from services.nameserver.config import NameserverConfig
 from services.nameserver.registry import Now, Registry

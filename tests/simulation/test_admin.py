@@ -45,6 +45,38 @@ def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_than_i
     ClientTown().play(story)
 
 
+def test_a_repair_waits_no_longer_for_a_node_that_was_away_than_any_other_call() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.kill("a-0")
+        for _ in range(2):
+            began = town.now
+            with pytest.raises(OutOfReach):
+                await mq.admin.repair("a/0")
+
+            assert town.now - began < 6
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("name", ["", "a", "half \udcff:1", "a b"])
+def test_who_is_no_node_and_no_address_is_refused_with_the_nodes_that_there_are(name: str) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        with pytest.raises(InvalidField, match="registered: a/0, a/1"):
+            await mq.admin.ha_status(name)
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "half \udcff"])
+def test_what_cannot_be_a_topic_is_refused_before_anybody_is_asked(name: str) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        for asked in (mq.route, mq.admin.describe_topic, mq.admin.delete_topic):
+            with pytest.raises(InvalidField, match="topic name"):
+                await asked(name)
+
+    ClientTown().play(story)
+
+
 def test_while_its_master_backs_off_a_group_is_read_from_its_slave_without_waiting() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", 4)

@@ -299,3 +299,34 @@ def test_damage_at_one_copy_is_not_hidden_by_another_that_has_not_got_as_far_nor
         assert not any(asked.wait.ToSeconds() for asked in slave.pulls)
 
     ClientTown().play(story)
+
+
+@pytest.mark.parametrize(
+    ("queue", "offset", "wait_s", "limit", "field"),
+    [
+        (2**31, 0, 0.0, 1, "queue"),
+        (0, 2**63, 0.0, 1, "offset"),
+        (0, 0, float("inf"), 1, "wait_s"),
+        (0, 0, float("nan"), 1, "wait_s"),
+        (0, 0, 1e30, 1, "wait_s"),
+        (0, 0, 0.0, 2**31, "max_messages"),
+    ],
+)
+def test_a_number_that_the_wire_cannot_carry_is_refused_by_field(queue: int, offset: int, wait_s: float, limit: int, field: str) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        with pytest.raises(InvalidField) as refused:
+            await mq.reader("orders", queue, max_messages=limit).pull(offset, wait_s=wait_s)
+
+        assert refused.value.field == field
+
+    ClientTown().play(story)
+
+
+def test_a_node_that_nobody_knows_is_named_with_what_to_do() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        with pytest.raises(OutOfReach) as silent:
+            await mq.reader("orders", 0, node="a/7").pull(0)
+
+        assert str(silent.value) == "a/7 does not answer: no nameserver knows it now; list those it knows: dittomq cluster"
+
+    ClientTown().play(story)

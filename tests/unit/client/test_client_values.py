@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from dittomq.client.async_client import AsyncClient, nameservers_of
 from dittomq.client.checks import checked_size
 from dittomq.client.context import contexts_file, current_context, load_contexts, save_context, use_context
+from dittomq.client.producer import ProducerOptions
 from dittomq.client.queues import QueueChooser
 from dittomq.client.waiting_bytes import WaitingBytes
 from dittomq.errors import ConfigError, InvalidField, MessageTooLarge, NotPermitted, QueueNotFound
@@ -220,3 +222,25 @@ def test_a_queue_that_does_not_exist_and_a_topic_that_takes_no_writes_are_refuse
         chooser.target(route(permission=4), Message("t", b""))
     assert chooser.elsewhere(route(masters="a"), "a") is None
     assert chooser.elsewhere(route(permission=4), "a") is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"timeout_s": -1.0},
+        {"timeout_s": 1e30},
+        {"timeout_s": float("nan")},
+        {"retry_s": -5.0},
+        {"retry_s": float("nan")},
+        {"linger_s": -1.0},
+        {"max_waiting_bytes": 0},
+        {"ack": "REPLICA_FLUSHD"},
+        {"on_weak": "rise"},
+        {"on_full": "drop"},
+    ],
+)
+def test_a_producer_that_could_not_publish_is_refused_by_field(changed: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField) as refused:
+        ProducerOptions(**changed)
+
+    assert refused.value.field in changed
