@@ -6,9 +6,10 @@ The exit status is a bit mask: 1 differs, 2 damaged, 16 incomplete; 0 a pass; 64
 import argparse
 import contextlib
 import json
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +17,7 @@ from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
-from dittomq.errors import DittoError, OutOfReach, StartError
+from dittomq.errors import ConfigError, DittoError, OutOfReach, StartError
 from spark.audit import history
 from spark.audit.conclude import account
 from spark.audit.model import Exit
@@ -31,8 +32,7 @@ DEFAULT_HISTORY = Path(".dittomq/audit/history")
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(Exit.USAGE, f"{self.prog}: {message}\n")
+        self.exit(Exit.USAGE, f"{self.prog}: {message}; see --help\n")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,31 +57,51 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace) -> int:
     from spark.audit.session import SparkRunner, spark_context  # noqa: PLC0415  # `show` needs no Spark
 
+    with _files():  # before anything is read
+        for folder in (options.out, options.history):
+            folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(nameserver=options.nameserver, broker=options.broker, pause_s=options.pause)
     with contextlib.closing(ThreadWorkers()) as workers, spark_context(options.master) as context:
         result = audit(settings, World(GrpcTransport(), OsClock(), os_chance(), workers), SparkRunner(context))
-    earlier = history.rows(options.history)
+    with _files():
+        earlier = history.rows(options.history)
     known = history.known_groups(earlier, result.cluster)
     result = account(result, known, only=options.broker is not None, forget=options.forget)
     found = document(result, show_bytes=options.show_bytes)
     broker = f" --broker {options.broker}" if options.broker else ""
     again = f"python -m spark.audit run --nameserver {options.nameserver}{broker}"
-    history.write_private(options.out / "audit.json", json.dumps(found, indent=1))
-    history.write_private(options.out / "audit.html", page(found, earlier, again))
-    history.keep(options.history, found)
+    with _files():
+        history.write_private(options.out / "audit.json", json.dumps(found, indent=1))
+        history.write_private(options.out / "audit.html", page(found, earlier, again))
+        history.keep(options.history, found)
     _print(found, as_json=options.json)
     print(f"report: {options.out / 'audit.html'}   history: {options.history}", file=sys.stderr)
     return int(found["exit_status"])
 
 
 def _show(options: argparse.Namespace) -> int:
-    found = history.load(options.history, options.run)
+    with _files():
+        found = history.load(options.history, options.run)
     _print(found, as_json=options.json)
     return int(found["exit_status"])
 
 
+@contextlib.contextmanager
+def _files() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            "--out and --history", f"{error.filename or 'a file'} cannot be used: {error.strerror}; name other folders"
+        ) from error
+
+
 def _print(found: Document, *, as_json: bool) -> None:
-    print(json.dumps(found) if as_json else text(found))
+    """Print it; a reader that has seen enough changes nothing of the verdict."""
+    try:
+        print(json.dumps(found) if as_json else text(found), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from spark.audit.page import page
 from spark.audit.report import document
 from spark.audit.words import advice, headline, text
 from tests.support.synthetic_log import address
+from tests.support.tree import ROOT
 
 END = 2_000
 
@@ -227,3 +230,36 @@ def test_a_wrong_flag_is_usage_and_never_a_verdict() -> None:
         main(["run", "--no-such-flag"])
 
     assert ended.value.code == 64
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", "--nameserver", "localhost:1", "--out", "FILE"), ("run", "--nameserver", "localhost:1", "--history", "FILE/x")]
+)
+def test_folders_that_cannot_hold_the_report_are_named_before_anything_is_read(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").touch()
+
+    assert main(list(arguments)) == 64
+
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert "FILE" in sentence
+    assert "--out" in sentence
+
+
+def test_an_unknown_flag_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--nameserver", "localhost:1", "--no-such-flag"])
+
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert sentence.endswith("unrecognized arguments: --no-such-flag; see --help")
+
+
+def test_a_reader_that_has_seen_enough_of_a_report_leaves_its_verdict(tmp_path: Path) -> None:
+    history.keep(tmp_path, document(run(group(findings=(finding(),))), show_bytes=False))
+    command = f'"{sys.executable}" -m spark.audit show --history "{tmp_path}" --json | true; exit "${{PIPESTATUS[0]}}"'
+
+    ran = subprocess.run(["/bin/bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, ran.stderr) == (1, "")
