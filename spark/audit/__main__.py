@@ -29,6 +29,8 @@ from spark.audit.words import text
 DEFAULT_OUT = Path(".dittomq/audit")
 DEFAULT_HISTORY = Path(".dittomq/audit/history")
 
+_INTERRUPTED = 130
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -49,6 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     except DittoError as error:
         print(error, file=sys.stderr)
         return int(Exit.CRASH)
+    except KeyboardInterrupt:
+        print("interrupted; no verdict", file=sys.stderr)
+        return _INTERRUPTED
     except Exception:  # noqa: BLE001  # Python's own status 1 would read as "differs"
         traceback.print_exc()
         return int(Exit.CRASH)

@@ -263,3 +263,16 @@ def test_a_reader_that_has_seen_enough_of_a_report_leaves_its_verdict(tmp_path: 
     ran = subprocess.run(["/bin/bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert (ran.returncode, ran.stderr) == (1, "")
+
+
+def test_an_interrupted_audit_gives_no_verdict_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    history.keep(tmp_path, document(run(group()), show_bytes=False))
+    monkeypatch.setattr("json.loads", interrupted)
+
+    assert main(["show", "--history", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted; no verdict\n"
