@@ -99,7 +99,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        69,
+        402,
         _SLOW_PROMOTIONS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
