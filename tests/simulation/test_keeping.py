@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -12,9 +13,21 @@ from tests.support.stores import SMALL, frame, open_epoch
 MUCH = 1_000
 
 
+def play(serve: Callable[[BrokerDoors, asyncio.Event], Awaitable[None]]) -> None:
+    """Let a node of its own live through it."""
+    world = World(1)
+
+    async def whole() -> None:
+        world.node("n", serve).start()
+        await asyncio.sleep(2 * CHECKPOINT_PERIOD_S)
+
+    world.run(whole())
+    world.close()
+    assert world.findings == []
+
+
 @pytest.mark.parametrize(("body_bytes", "due_s"), [(MUCH, CHECKPOINT_REST_S), (MUCH // 2, CHECKPOINT_PERIOD_S)])
 def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_where_not(body_bytes: int, due_s: float) -> None:
-    world = World(1)
     there: list[bool] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
@@ -31,18 +44,11 @@ def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_
                 there.append(doors.storage.exists("dittomq/checkpoint"))
             keeping.cancel()
 
-    async def whole() -> None:
-        world.node("n", serve).start()
-        await asyncio.sleep(2 * CHECKPOINT_PERIOD_S)
-
-    world.run(whole())
-    world.close()
-    assert world.findings == []
+    play(serve)
     assert there == [False, True]
 
 
 def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
-    world = World(1)
     marks: list[watermark.Watermark | None] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
@@ -59,19 +65,12 @@ def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
             assert (marks[-1].flushed, marks[-1].confirmed) == (store.end, store.end)
             store.cut(start)
 
-    async def whole() -> None:
-        world.node("n", serve).start()
-        await asyncio.sleep(1)
-
-    world.run(whole())
-    world.close()
-    assert world.findings == []
+    play(serve)
     assert len(marks) == 2
 
 
 def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_between() -> None:
     """A slave's own numbers are those of before a cut until the cut has returned."""
-    world = World(1)
     marks: list[tuple[int, int]] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
@@ -90,11 +89,5 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
         assert mark is not None
         marks.append((mark.flushed - known.flushed, mark.confirmed - known.confirmed))
 
-    async def whole() -> None:
-        world.node("n", serve).start()
-        await asyncio.sleep(1)
-
-    world.run(whole())
-    world.close()
-    assert world.findings == []
+    play(serve)
     assert marks == [(0, 0)]
