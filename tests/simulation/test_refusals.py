@@ -166,7 +166,7 @@ async def outcome(orders: Producer, body: bytes) -> Receipt | Exception:
         (Message("orders", b"", tag="x" * 40_000), MessageTooLarge),
         (Message("orders", b"", queue=4), QueueNotFound),
         (Message("order", b""), TopicNotFound),
-        (Message("../etc", b""), TopicNotFound),
+        (Message("../etc", b""), InvalidField),
         (Message(HALF, b""), InvalidField),
         (Message("orders", b"", order_key=HALF), InvalidField),
         (Message("orders", b"", queue=0, order_key=HALF), InvalidField),
