@@ -51,9 +51,8 @@ for _command in (demo, cluster, route, ha_status, publish, consume, repair, comp
 def main() -> None:
     """Run the command line of this process and exit."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # as stderr does: messages hold any text, not every terminal has characters for it
+        # As stderr does: messages hold any text, and not every terminal has characters for it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the C core's own lines on stderr; it looks when gRPC is loaded
     wait_with_fewer_threads(os.environ)
     sys.exit(run(sys.argv[1:]))

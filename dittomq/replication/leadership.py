@@ -291,9 +291,7 @@ class Leadership:
     def _asks(self) -> str:
         """Who is still to deny that another node leads; empty when nobody is."""
         slaves = self._rules.replicas_expected
-        if slaves == 0 or self._own.is_freshly_granted:
-            return ""
-        if len(self._answered) >= slaves:
+        if self._own.is_freshly_granted or len(self._answered) >= slaves:
             return ""
         if not self._others_asked:
             return "the replicas that nameservers list: one of them may lead"

@@ -50,6 +50,7 @@ class Handover:
 
     def __init__(self, parts: HandoverParts) -> None:
         self._parts = parts
+        self._others = Others(parts.node.broker, parts.replicas, parts.routes)
         self._master_address = ""  # replication address of the master that nameservers name
         self._news: NameserverNews | None = None  # what they said last
         self.step_down: Errand[StepDownOrder, SteppedDown] = Errand(parts.node.name, self._step_down)
@@ -74,9 +75,7 @@ class Handover:
 
     async def others(self) -> list[Standing]:
         """Where the other replicas of the group stand that nameservers list, and that answer within a second."""
-        parts = self._parts
-        others = Others(parts.node.broker, parts.replicas, parts.routes)
-        return list((await others.hear(self.standing().replica_uuid)).values())
+        return list((await self._others.hear(self.standing().replica_uuid)).values())
 
     async def follow(self, decision: Follow) -> None:
         """Another node has opened a newer epoch: come back as its slave."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 
@@ -29,6 +29,7 @@ from tests.store.test_mending import SEGMENT, assert_whole
 from tests.support.lanes import InlineLane
 from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
 
+Door = TypeVar("Door", bound=BadPages)
 Loss = Callable[[Machine, int], None]
 OPTIONS = replace(SMALL, open_files=1, refills=True)
 
@@ -129,6 +130,16 @@ def test_wherever_the_node_dies_meanwhile_the_next_start_knows_what_is_gone() ->
     assert operations > 5
 
 
+def damaged_on(kind: type[Door]) -> tuple[Door, Store, bytes]:
+    """The store in use on such a disk, with a damaged message in its second segment; and its log as it was."""
+    machine, store, log, _ = in_use()
+    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
+    store.close(clean=True)
+    door = kind(machine)
+    return door, Store.open(cast("Storage", door), OPTIONS, chance=machine.chance, wall_ms=9_000), log
+
+
 class Blind(BadPages):
     """A disk whose names cannot be looked up while there is a `problem`."""
 
@@ -147,12 +158,7 @@ class BlindFile(PagedFile):
 
 @pytest.mark.parametrize("problem", [errno.ENOMEM, errno.EIO])
 def test_a_file_whose_name_cannot_be_looked_up_is_not_taken_for_removed(problem: int) -> None:
-    machine, store, log, _ = in_use()
-    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
-    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
-    store.close(clean=True)
-    door = Blind(machine)
-    store = Store.open(cast("Storage", door), OPTIONS, chance=machine.chance, wall_ms=9_000)
+    door, store, log = damaged_on(Blind)
     [(start, end)] = before = store.damaged
     door.problem = problem
 
@@ -186,12 +192,7 @@ class InterruptedFile(PagedFile):
 
 
 def test_whoever_finds_that_damage_is_still_there_waits_for_no_sync() -> None:
-    machine, store, _, _ = in_use()
-    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
-    store.verify(SEGMENT + 5_000, SEGMENT + 5_001)
-    store.close(clean=True)
-    door = Interrupted(machine)
-    store = Store.open(cast("Storage", door), OPTIONS, chance=machine.chance, wall_ms=9_000)
+    door, store, _ = damaged_on(Interrupted)
     open_epoch(store)
     store.append([frame(b"next")], 9_000)
     looks = threading.Thread(target=store.heal, args=(store.damaged[0].start,))
