@@ -80,7 +80,10 @@ class ThinDisk:
         with small_tmpfs(self._behind, self._size_bytes + 1024 * 1024):
             self._image.write_bytes(bytes(self._size_bytes))
             with loop_device(self._image) as device:
-                subprocess.run(["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "nodiscard", device], check=True)
+                options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
+                subprocess.run(["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", options, device], check=True)
+            # All of it takes room, also what the kernel or mkfs zeroed by making a hole: inodes are not to be lost, only what is in files.
+            self._image.write_bytes(self._image.read_bytes())
             yield
 
     @contextmanager
