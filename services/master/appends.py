@@ -28,12 +28,11 @@ class Group:
 class Appends:
     """Takes frames while the master leads."""
 
-    def __init__(self, group: Group, term: Callable[[], Term | None], to_write_in: Callable[[], Term], why_not: Callable[[], str]) -> None:
-        """`term` is the current one; without one, `why_not` says what the master waits for, and `to_write_in` refuses."""
+    def __init__(self, group: Group, term: Callable[[], Term], to_write_in: Callable[[], Term]) -> None:
+        """`term` is the one in which the master answers, `to_write_in` the one in which it writes; each refuses while there is none."""
         self._group = group
         self._term = term
         self._to_write_in = to_write_in
-        self._why_not = why_not
 
     def check_leads(self) -> None:
         """Refuse callers while this master does not lead: the epoch that it names to them is not the one in which it will write."""
@@ -41,9 +40,11 @@ class Appends:
 
     async def caught_up(self) -> None:
         """Return when every frame that `begin` was given before is written or refused."""
-        term = self._term()
-        if term is not None:
-            await term.writer.caught_up()
+        try:
+            term = self._term()
+        except NotReady:
+            return
+        await term.writer.caught_up()
 
     async def begin(self, order: PublishOrder) -> "Ticket":
         """Hand the frame to the writer, in the order of the calls; waits while its queue is full, or the master hands its place over."""
@@ -61,10 +62,7 @@ class Appends:
 
     async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""
-        term = self._term()
-        if term is None:
-            raise NotReady(self._group.node, self._why_not())
-        return await self._answer(term, order, placed)
+        return await self._answer(self._term(), order, placed)
 
     async def _answer(self, term: Term, order: "Ticket | OutcomeOrder | ResentOrder", placed: Sequence[PlacedRun]) -> StoredFrame:
         asked = order.ack or self._group.replication.default_ack
@@ -80,8 +78,6 @@ class Appends:
         for it: whoever wants the message in the log can send it again.
         """
         term = self._term()
-        if term is None:
-            raise NotReady(self._group.node, self._why_not())
         joined = 1 + len(term.confirm.copies(term.opened.start))
         asked = self._group.replication.asked_copies
         if joined < asked:

@@ -164,8 +164,6 @@ class Handover:
         """
         node = self._parts.node
         term = node.leading_term()
-        if term is None:
-            raise NotReady(node.name, node.why_not_leading())
         proven = self._check(order)
         await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
         await self._parts.files.call(lambda: save_verified(self._parts.storage, Verified(proven, order.replica_uuid)))

@@ -149,9 +149,7 @@ class MasterNode:
 
     def leading_epoch(self) -> Epoch:
         """The epoch in which tables may be changed; NotReady while this master does not lead."""
-        if self.leading_term() is None:
-            raise NotReady(self._config.name, self.why_not_leading())
-        return self.epoch
+        return self.leading_term().opened.epoch
 
     def why_not_leading(self) -> str:
         """What this master waits for; empty while it leads."""
@@ -163,9 +161,11 @@ class MasterNode:
             return f"its epoch is over: {self.term.refuses_writes}"
         return "" if self.term is not None else f"recovering, waits for {self._parts.recovery.waiting_for}"
 
-    def leading_term(self) -> Term | None:
-        """The term, unless the node is shutting down, gives its place up, or has heard of a newer one."""
-        return None if self.term is None or self.why_not_leading() else self.term
+    def leading_term(self) -> Term:
+        """The term; NotReady before it, and while the node is shutting down, gives its place up, or has heard of a newer one."""
+        if self.term is None or self.why_not_leading():
+            raise NotReady(self.name, self.why_not_leading())
+        return self.term
 
     def term_to_write_in(self) -> Term:
         """The term whose writer takes frames, or lets them wait while it is not decided whether this master gives its place up.
@@ -372,7 +372,7 @@ class MasterNode:
     def registration(self, identity: Identity) -> Registration:
         """What nameservers are told."""
         table = self._parts.metadata.table(TOPICS)
-        state = NodeState.SERVING if self.leading_term() is not None else NodeState.RECOVERING
+        state = NodeState.RECOVERING if self.why_not_leading() else NodeState.SERVING
         return registration(identity, self._opening(), state, table)
 
     def _opening(self) -> Opening:

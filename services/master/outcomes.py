@@ -8,22 +8,23 @@ from dittomq.errors import NotReady, ProducerExpired
 from dittomq.places import PlacedRun, joined
 from dittomq.wire.publishing import Outcome, OutcomeOrder, ResentOrder, StoredFrame
 from services.master.appends import Appends
+from services.master.term import Term
 
 
 class Outcomes:
     """Looks in the log's own memory of producers, in turn with the writer: a frame that still waits for its turn is not seen."""
 
-    def __init__(self, node: str, store: Store, writer_lane: Lane, appends: Appends, why_not: Callable[[], str]) -> None:
+    def __init__(self, node: str, store: Store, writer_lane: Lane, appends: Appends, leading_term: Callable[[], Term]) -> None:
+        """`leading_term` raises NotReady while the master does not lead."""
         self._node = node
         self._store = store
         self._lane = writer_lane
         self._appends = appends
-        self._why_not = why_not
+        self._leading_term = leading_term
 
     async def look(self, order: OutcomeOrder) -> tuple[Outcome, StoredFrame | None]:
         """Stored with its receipt, not stored, or no longer known; NotReady while another copy may have it and come to lead."""
-        if self._why_not():
-            raise NotReady(self._node, self._why_not())
+        self._leading_term()
         try:
             found = await self._lane.call(lambda: self._store.find_sequence(order.producer_id, order.sequence, order.sent_since))
         except ProducerExpired:
@@ -38,8 +39,7 @@ class Outcomes:
         """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers."""
         if not order.producer_id:
             return None
-        if self._why_not():
-            raise NotReady(self._node, self._why_not())
+        self._leading_term()
         try:
             placed = await self._lane.call(lambda: self._places(order))
         except ProducerExpired:

@@ -253,8 +253,8 @@ class Master:
         lanes, mender, handover = bound.lanes, bound.mender, bound.handover
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         group = Group(config.name, config.node.broker, config.replication)
-        appends = Appends(group, node.leading_term, node.term_to_write_in, node.why_not_leading)
-        outcomes = Outcomes(config.name, store, lanes.store, appends, node.why_not_leading)
+        appends = Appends(group, node.leading_term, node.term_to_write_in)
+        outcomes = Outcomes(config.name, store, lanes.store, appends, node.leading_term)
         rules = ReadRules(
             config.node.broker,
             node.readable,

@@ -51,7 +51,7 @@ class Master:
         opened = Opened(Epoch(1), store.end, store.lineage, DegradedRanges())
         self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock)
         group = Group("a/0", "a", ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
-        self.appends = Appends(group, lambda: self.term, lambda: self.term, str)
+        self.appends = Appends(group, lambda: self.term, lambda: self.term)
 
     async def writing(self) -> None:
         await self.term.writer.run(WriterEvents(self.term.on_written, self.term.on_flushed))
