@@ -12,25 +12,16 @@ from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import PlacedRun, parted
 from dittomq.wire.publishing import OutcomeOrder, PublishOrder, ResentOrder, StoredFrame
-from services.master.config import ReplicationTable
+from services.master.config import MasterConfig
 from services.master.term import Term
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Names and settings that receipts and refusals carry."""
-
-    node: str
-    broker: str
-    replication: ReplicationTable
 
 
 class Appends:
     """Takes frames while the master leads."""
 
-    def __init__(self, group: Group, term: Callable[[], Term], to_write_in: Callable[[], Term]) -> None:
+    def __init__(self, config: MasterConfig, term: Callable[[], Term], to_write_in: Callable[[], Term]) -> None:
         """`term` is the one in which the master answers, `to_write_in` the one in which it writes; each refuses while there is none."""
-        self._group = group
+        self._config = config
         self._term = term
         self._to_write_in = to_write_in
 
@@ -65,8 +56,8 @@ class Appends:
         return await self._answer(self._term(), order, placed)
 
     async def _answer(self, term: Term, order: "Ticket | OutcomeOrder | ResentOrder", placed: Sequence[PlacedRun]) -> StoredFrame:
-        asked = order.ack or self._group.replication.default_ack
-        timeout_s = self._group.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
+        asked = order.ack or self._config.replication.default_ack
+        timeout_s = self._config.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
         end = max(run.end for run in placed)
         status = await term.acks.wait(end, asked, timeout_s)
         return self._stored(term, placed, _Reached(end, status, asked))
@@ -79,16 +70,16 @@ class Appends:
         """
         term = self._term()
         joined = 1 + len(term.confirm.copies(term.opened.start))
-        asked = self._group.replication.asked_copies
+        asked = self._config.replication.asked_copies
         if joined < asked:
-            raise NotReady(self._group.node, f"{joined} of {asked} copies have joined its epoch; what it lacks may be on another")
+            raise NotReady(self._config.name, f"{joined} of {asked} copies have joined its epoch; what it lacks may be on another")
 
     def _writable(self) -> Term:
         term = self._to_write_in()
         if term.refuses_writes:
-            raise NeedsOperator(self._group.node, term.refuses_writes)
+            raise NeedsOperator(self._config.name, term.refuses_writes)
         if not term.confirm.has_room_for_writes():
-            raise TooFewCopies(self._group.node, term.confirm.copies_in_sync, self._group.replication.min_in_sync_replicas)
+            raise TooFewCopies(self._config.name, term.confirm.copies_in_sync, self._config.replication.min_in_sync_replicas)
         return term
 
     def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
@@ -103,9 +94,9 @@ class Appends:
             status=reached.status,
             asked=reached.asked,
             levels_reached=tuple(level for level in Ack if term.confirm.level_end(level) >= end),
-            copies=(Copy(self._group.node, own), *slaves),
+            copies=(Copy(self._config.name, own), *slaves),
             epochs=epochs,
-            broker=self._group.broker,
+            broker=self._config.node.broker,
             placed=placed,
             duplicate=all(run.duplicate for run in placed),
         )

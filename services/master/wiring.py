@@ -49,7 +49,7 @@ from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
 from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
-from services.master.appends import Appends, Group
+from services.master.appends import Appends
 from services.master.config import FlushMode, MasterConfig, leadership_rules
 from services.master.handover import Handover, HandoverParts
 from services.master.holds import SlaveHolds
@@ -252,8 +252,7 @@ class Master:
     async def _bind(self, node: MasterNode, parts: NodeParts, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
         lanes, mender, handover = bound.lanes, bound.mender, bound.handover
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
-        group = Group(config.name, config.node.broker, config.replication)
-        appends = Appends(group, node.leading_term, node.term_to_write_in)
+        appends = Appends(config, node.leading_term, node.term_to_write_in)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.leading_term)
         rules = ReadRules(
             config.node.broker,

@@ -15,8 +15,8 @@ from dittomq.message import Ack, Draft, PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
 from dittomq.wire.publishing import PublishOrder
-from services.master.appends import Appends, Group
-from services.master.config import Mode, ReplicationTable
+from services.master.appends import Appends
+from services.master.config import MasterConfig, Mode, ReplicationTable
 from services.master.degraded import DegradedRanges
 from services.master.term import Opened, Term
 from tests.support.lanes import InlineLane
@@ -50,8 +50,8 @@ class Master:
         writer = Writer(store, WriterLanes(InlineLane(), InlineLane()), clock, WriterLimits(), sync_each_group=True)
         opened = Opened(Epoch(1), store.end, store.lineage, DegradedRanges())
         self.term = Term(opened, confirm, writer, Dispatcher(store, InlineLane()), clock)
-        group = Group("a/0", "a", ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
-        self.appends = Appends(group, lambda: self.term, lambda: self.term)
+        config = MasterConfig(replication=ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
+        self.appends = Appends(config, lambda: self.term, lambda: self.term)
 
     async def writing(self) -> None:
         await self.term.writer.run(WriterEvents(self.term.on_written, self.term.on_flushed))
