@@ -117,7 +117,7 @@ class Frame:
         return [messages[at] for at in at_place], [queues[at] for at in at_place]
 
 
-class Line:
+class BatchQueue:
     """Batches that wait, the oldest deadline first. The producer bounds their bytes."""
 
     def __init__(self) -> None:

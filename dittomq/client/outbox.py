@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from dittomq.client.frames import Batch, Frame, FrameState, Line, make_frame
+from dittomq.client.frames import Batch, BatchQueue, Frame, FrameState, make_frame
 from dittomq.client.outbox_events import (
     Abandoned,
     Command,
@@ -98,7 +98,7 @@ class Outbox:
         self._session = _Session(base_id)
         self._stream = _Stream.CLOSED
         self._log_end = 0  # the log of the stream's master has at least this end
-        self._waiting = Line()
+        self._waiting = BatchQueue()
         self._frames: list[Frame] = []  # in the order of their sequences; those in doubt first
         self._frame_count = 0
         self._spoiled: DittoError | None = None  # why the session must end once the stream is drained

@@ -61,9 +61,11 @@ class _Held:
 class SlaveStream:
     """Drives one session from its hello until either side ends it."""
 
-    def __init__(self, parts: StreamParts, core: MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]) -> None:
+    def __init__(
+        self, parts: StreamParts, session: MasterSession, record: SlaveRecord, send: Callable[[MasterSays], Awaitable[None]]
+    ) -> None:
         self._parts = parts
-        self._session = core
+        self._session = session
         self._record = record
         self._send = send
         self._inbox = Inbox()

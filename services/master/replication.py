@@ -137,8 +137,8 @@ class Replication:
             speaks=lambda: self._seats.speaks(seat),
             pace=self.outflow.to(hello.node),
         )
-        core = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
-        await SlaveStream(parts, core, record, send).run(hello, said)
+        session = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
+        await SlaveStream(parts, session, record, send).run(hello, said)
         stream.ends.set()
 
     async def _wait_to_lead(self, hello: Hello, send: Callable[[MasterSays], Awaitable[None]]) -> Term:

@@ -269,13 +269,13 @@ class Follower:
         hello = await describe()
         stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset)
         held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
-        core = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
+        session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
             *(describe, replica.cut, replica.begin, self._hear, self.degraded.learn),
             doubted=replica.take_doubted,
         )
-        self._following = MasterStream(parts, core, line)
+        self._following = MasterStream(parts, session, line)
         if self._told.epoch > hello.heard:
             self._following.told_of(self._told)
         try:

@@ -100,9 +100,9 @@ class StreamParts:
 class MasterStream:
     """Drives one session until either side ends it; always ends by raising."""
 
-    def __init__(self, parts: StreamParts, core: SlaveSession, line: Line) -> None:
+    def __init__(self, parts: StreamParts, session: SlaveSession, line: Line) -> None:
         self._parts = parts
-        self._session = core
+        self._session = session
         self._line = line
         self._stored = asyncio.Event()
         self._writing = asyncio.Lock()
