@@ -22,12 +22,10 @@ def make_mender(config: BrokerConfig, doors: BrokerDoors, store: Store, lanes: L
 
     def of(known: Known) -> Mender:
         peers = GroupPeers(
-            cluster=config.node.cluster,
-            broker=config.node.broker,
             replica_uuid=store.replica_uuid,
             ranges=lambda address: RemoteRanges(channels, address, config),
             known=known,
-            brokers=routes.brokers,
+            nodes=lambda: routes.nodes_of(config.node.broker),
         )
         return Mender(MenderParts(config.name, store, lanes.store, lanes.files, lanes.audit, doors.chance), peers.find)
 

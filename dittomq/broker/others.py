@@ -26,7 +26,7 @@ class Others:
         """
         addresses = set(known)
         with contextlib.suppress(DittoError):
-            addresses |= {node.replication_address for node in await self.routes.brokers() if node.broker == self.broker}
+            addresses |= {node.replication_address for node in await self.routes.nodes_of(self.broker)}
         heard: dict[str, Standing] = {}
 
         async def hear(address: str) -> None:

@@ -1,4 +1,4 @@
-"""The other copies of a node's log: those that it talks to anyway, and those that the nameservers know."""
+"""From whom a node may fetch its log's bytes: copies that it talks to anyway, and those that the nameservers know."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,19 @@ from dittomq.routes import Node, Role
 
 @dataclass(frozen=True, slots=True)
 class GroupPeers:
-    """Finds them. `known` gives names and replication addresses, `brokers` all nodes of the cluster; both leave this node itself in."""
+    """Finds them. `known` gives names and replication addresses, `nodes` the group as it is listed; both leave this node itself in."""
 
-    cluster: str
-    broker: str
     replica_uuid: str
     ranges: Callable[[str], RangeSource]
     known: Callable[[], Sequence[tuple[str, str]]]
-    brokers: Callable[[], Awaitable[list[Node]]]
+    nodes: Callable[[], Awaitable[list[Node]]]
 
     async def find(self) -> list[Peer]:
         """Those known first, then the master, then slaves; only the known ones while no nameserver answers."""
         try:
-            nodes = await self.brokers()
+            ours = await self.nodes()
         except DittoError:
-            nodes = []
-        ours = [node for node in nodes if (node.cluster, node.broker) == (self.cluster, self.broker)]
+            ours = []
         here = {node.replication_address for node in ours if node.replica_uuid == self.replica_uuid}
         listed = [(node.name, node.replication_address) for node in sorted(ours, key=lambda node: node.role is Role.SLAVE)]
         names = {address: name for name, address in listed}

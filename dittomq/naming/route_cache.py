@@ -95,6 +95,10 @@ class RouteCache:
             else:
                 return _merged_lists(lists)
 
+    async def nodes_of(self, broker: str) -> list[Node]:
+        """The nodes of one group that any nameserver knows."""
+        return [node for node in await self.brokers() if node.broker == broker]
+
     def _entry(self, topic: str) -> _Entry:
         entry = self._entries.get(topic)
         if entry is None:

@@ -141,9 +141,9 @@ class Handover:
             return leader
         nodes: list[Node] = []
         with contextlib.suppress(DittoError):
-            nodes = await self._parts.routes.brokers()
+            nodes = await self._parts.routes.nodes_of(self._parts.node.broker)
         for node in nodes:
-            if node.broker == self._parts.node.broker and node.broker_id == 0:
+            if node.broker_id == 0:
                 return await self._leader_at(node.replication_address)
         return None
 
