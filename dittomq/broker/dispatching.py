@@ -1,4 +1,4 @@
-"""Keeps the consume queues built up to the readable end, and tells readers when there is more to read."""
+"""⑧ Keeps the consume queues built up to the readable end, and tells readers when there is more to read."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A producer's stream to the master of one broker group: opens it, obeys the outbox, closes it, opens the next one after a pause."""
+"""① A producer's stream to the master of one broker group: opens it, obeys the outbox, closes it, opens the next one after a pause."""
 
 import asyncio
 from collections import deque

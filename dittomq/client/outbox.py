@@ -1,4 +1,4 @@
-"""What one producer has in hand for one broker group, and what to do next. Pure: the driver owns the stream and the clock.
+"""① What one producer has in hand for one broker group, and what to do next. Pure: the driver owns the stream and the clock.
 
 A producer numbers its messages: sequences are dense, in the order of sending, under one producer id per session. A broker stores
 what is next, answers what it has already with the original receipt, and refuses whatever skips a number. From that follows:

@@ -1,4 +1,4 @@
-"""② One replica's store: the commit log, its queues, and what is known of both, under one lock on its data directory.
+"""③ One replica's store: the commit log, its queues, and what is known of both, under one lock on its data directory.
 
 Every call blocks. Writers (append, write_chunk, cut, adopt_lineage …) wait for each other; `sync`, `dispatch` and the side files may
 run beside them, each one at a time; reads run beside everything. Positions are published as plain numbers after their bytes

@@ -1,5 +1,5 @@
 # methods are named by the .proto files
-"""A master's doors: decode, call, encode. What masters and slaves answer alike is in `dittomq.broker.servicers`."""
+"""② A master's doors: decode, call, encode. What masters and slaves answer alike is in `dittomq.broker.servicers`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

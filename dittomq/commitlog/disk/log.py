@@ -1,4 +1,4 @@
-"""② The log's bytes: segments in order, written at the end, read anywhere. Knows nothing of records.
+"""③ The log's bytes: segments in order, written at the end, read anywhere. Knows nothing of records.
 
 One thread writes and one syncs; any number read beside them. `end` is published after its bytes are there. A segment has its
 full size, durably, before its first byte is written; its name becomes durable with the first sync behind that.

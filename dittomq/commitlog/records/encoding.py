@@ -1,4 +1,4 @@
-"""② Records as bytes, of every kind that RocketMQ reads: the inverse of `dittomq.commitlog.records.decoding`. Pure.
+"""Records as bytes, of every kind that RocketMQ reads: the inverse of `dittomq.commitlog.records.decoding`. Pure.
 
 The plain way, one record and all of its fields. `dittomq.commitlog.appending` and `dittomq.commitlog.records.bulk` make the one kind that a
 master appends, for whole groups; they are held against this.

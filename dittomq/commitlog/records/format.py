@@ -1,4 +1,4 @@
-"""② Records of the commit log as bytes. Pure: no disk, no clock.
+"""③ Records of the commit log as bytes. Pure: no disk, no clock.
 
 A record (version 1, IPv4 hosts; all integers big-endian; RocketMQ's layout):
 
