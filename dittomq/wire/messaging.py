@@ -28,20 +28,20 @@ from dittomq.reads import (
 from dittomq.receipts import FrameReceipt, ReceiptRun, record_ends
 from dittomq.tokens import decode_token, encode_token
 
-_ACK_FROM_PB = {
+ACK_FROM_PB = {
     pb.ACK_LEVEL_MASTER_RECEIVED: Ack.MASTER_RECEIVED,
     pb.ACK_LEVEL_MASTER_FLUSHED: Ack.MASTER_FLUSHED,
     pb.ACK_LEVEL_REPLICA_RECEIVED: Ack.REPLICA_RECEIVED,
     pb.ACK_LEVEL_REPLICA_FLUSHED: Ack.REPLICA_FLUSHED,
 }
-_ACK_TO_PB: Mapping[Ack | None, pb.AckLevel] = {None: pb.ACK_LEVEL_UNSPECIFIED, **{level: number for number, level in _ACK_FROM_PB.items()}}
-_STATUS_FROM_PB = {
+ACK_TO_PB: Mapping[Ack | None, pb.AckLevel] = {None: pb.ACK_LEVEL_UNSPECIFIED, **{level: number for number, level in ACK_FROM_PB.items()}}
+PUT_STATUS_FROM_PB = {
     pb.PUT_STATUS_OK: PutStatus.PUT_OK,
     pb.PUT_STATUS_FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,
     pb.PUT_STATUS_FLUSH_SLAVE_TIMEOUT: PutStatus.FLUSH_SLAVE_TIMEOUT,
     pb.PUT_STATUS_SLAVE_NOT_AVAILABLE: PutStatus.SLAVE_NOT_AVAILABLE,
 }
-_COPY_FROM_PB = {pb.COPY_STATE_RECEIVED: CopyState.RECEIVED, pb.COPY_STATE_FLUSHED: CopyState.FLUSHED}
+COPY_FROM_PB = {pb.COPY_STATE_RECEIVED: CopyState.RECEIVED, pb.COPY_STATE_FLUSHED: CopyState.FLUSHED}
 _PULL_FROM_PB = {
     pb.PULL_STATUS_FOUND: PullStatus.FOUND,
     pb.PULL_STATUS_NO_NEW_MESSAGE: PullStatus.NO_NEW_MESSAGE,
@@ -92,7 +92,7 @@ class Outcome(NamedTuple):
 def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
     """Encode a frame. Attributes are set one by one: it takes half the time of keyword arguments."""
     request = pb.PublishStreamRequest(
-        ack=_ACK_TO_PB[frame.ack],
+        ack=ACK_TO_PB[frame.ack],
         timeout=_duration(frame.timeout_s),
         producer_id=frame.producer_id,
         first_sequence=frame.first_sequence,
@@ -184,14 +184,14 @@ def _run(run: pb.ReceiptRun, stored: pb.FrameStored) -> ReceiptRun:
 
 def publish_request(handle: OutcomeHandle, message: Message, ack: Ack | None, timeout_s: float) -> pb.PublishRequest:
     """Encode one message that keeps the identity and the queue of `handle`; since when it was sent before is for the caller to say."""
-    request = pb.PublishRequest(ack=_ACK_TO_PB[ack], timeout=_duration(timeout_s), producer_id=handle.producer_id, sequence=handle.sequence)
+    request = pb.PublishRequest(ack=ACK_TO_PB[ack], timeout=_duration(timeout_s), producer_id=handle.producer_id, sequence=handle.sequence)
     _fill(request.message, message, handle.queue)
     return request
 
 
 def outcome_request(handle: OutcomeHandle, ack: Ack | None, timeout_s: float) -> pb.GetOutcomeRequest:
     """Encode the question what became of a message; since when it was sent is for the caller to say."""
-    return pb.GetOutcomeRequest(producer_id=handle.producer_id, sequence=handle.sequence, timeout=_duration(timeout_s), ack=_ACK_TO_PB[ack])
+    return pb.GetOutcomeRequest(producer_id=handle.producer_id, sequence=handle.sequence, timeout=_duration(timeout_s), ack=ACK_TO_PB[ack])
 
 
 def outcome(response: pb.GetOutcomeResponse) -> Outcome:
@@ -354,14 +354,14 @@ def _text(body: bytes) -> str | None:
 
 
 def _put_status(number: pb.PutStatus) -> PutStatus:
-    status = _STATUS_FROM_PB.get(number)
+    status = PUT_STATUS_FROM_PB.get(number)
     if status is None:
         raise InvalidField("status", f"{number} is not a PutStatus of this version")
     return status
 
 
 def _asked(number: pb.AckLevel) -> Ack:
-    level = _ACK_FROM_PB.get(number)
+    level = ACK_FROM_PB.get(number)
     if level is None:
         raise InvalidField("asked", f"{number} is not an AckLevel of this version")
     return level
@@ -372,7 +372,7 @@ def _levels(numbers: Sequence[pb.AckLevel]) -> frozenset[Ack]:
 
 
 def _copies(copies: Sequence[pb.Copy]) -> tuple[Copy, ...]:
-    return tuple(Copy(copy.node, _COPY_FROM_PB.get(copy.state, CopyState.RECEIVED)) for copy in copies)
+    return tuple(Copy(copy.node, COPY_FROM_PB.get(copy.state, CopyState.RECEIVED)) for copy in copies)
 
 
 def _limit(name: str, value: int, default: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""The publishing side of a broker: frames of messages in, receipts out."""
+"""ditto.messaging.v1 ↔ values: a broker's side of publishing. Frames of messages in, receipts out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,26 +8,15 @@ from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.message import MAX_FRAME_MESSAGES, Ack, Copy, CopyState, Draft, PutStatus
+from dittomq.message import MAX_FRAME_MESSAGES, Ack, Copy, Draft, PutStatus
 from dittomq.offsets import Epoch
 from dittomq.places import PlacedRun
 from dittomq.tokens import encode_token
 from dittomq.wire.drafts import Topics, drafts_of, drafts_of_runs
+from dittomq.wire.messaging import ACK_FROM_PB, ACK_TO_PB, COPY_FROM_PB, PUT_STATUS_FROM_PB
 
-_ACK_FROM_PB = {
-    pb.ACK_LEVEL_MASTER_RECEIVED: Ack.MASTER_RECEIVED,
-    pb.ACK_LEVEL_MASTER_FLUSHED: Ack.MASTER_FLUSHED,
-    pb.ACK_LEVEL_REPLICA_RECEIVED: Ack.REPLICA_RECEIVED,
-    pb.ACK_LEVEL_REPLICA_FLUSHED: Ack.REPLICA_FLUSHED,
-}
-_ACK_TO_PB = {level: number for number, level in _ACK_FROM_PB.items()}
-_STATUS_TO_PB = {
-    PutStatus.PUT_OK: pb.PUT_STATUS_OK,
-    PutStatus.FLUSH_DISK_TIMEOUT: pb.PUT_STATUS_FLUSH_DISK_TIMEOUT,
-    PutStatus.FLUSH_SLAVE_TIMEOUT: pb.PUT_STATUS_FLUSH_SLAVE_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE: pb.PUT_STATUS_SLAVE_NOT_AVAILABLE,
-}
-_COPY_TO_PB = {CopyState.RECEIVED: pb.COPY_STATE_RECEIVED, CopyState.FLUSHED: pb.COPY_STATE_FLUSHED}
+_STATUS_TO_PB = {status: number for number, status in PUT_STATUS_FROM_PB.items()}
+_COPY_TO_PB = {state: number for number, state in COPY_FROM_PB.items()}
 MAX_PRODUCER_ID = 64
 _PRODUCER_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -95,7 +84,7 @@ def ack_from_pb(level: int) -> Ack | None:
     """None for the broker's default; InvalidField for a level this version does not know."""
     if level == pb.ACK_LEVEL_UNSPECIFIED:
         return None
-    for number, ack in _ACK_FROM_PB.items():
+    for number, ack in ACK_FROM_PB.items():
         if number == level:
             return ack
     raise InvalidField("ack", f"{level} is not an AckLevel of this version")
@@ -195,8 +184,8 @@ def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamRes
         frame_id=frame_id,
         stored=pb.FrameStored(
             status=_STATUS_TO_PB[frame.status],
-            asked=_ACK_TO_PB[frame.asked],
-            levels_reached=[_ACK_TO_PB[level] for level in frame.levels_reached],
+            asked=ACK_TO_PB[frame.asked],
+            levels_reached=[ACK_TO_PB[level] for level in frame.levels_reached],
             copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
             epoch=frame.epochs[-1],
             broker=frame.broker,
@@ -246,8 +235,8 @@ def _receipt(frame: StoredFrame) -> pb.Receipt:
     message, epoch = frame.placed[0], frame.epochs[0]
     receipt = pb.Receipt(
         status=_STATUS_TO_PB[frame.status],
-        asked=_ACK_TO_PB[frame.asked],
-        levels_reached=[_ACK_TO_PB[level] for level in frame.levels_reached],
+        asked=ACK_TO_PB[frame.asked],
+        levels_reached=[ACK_TO_PB[level] for level in frame.levels_reached],
         copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
         epoch=epoch,
         topic=message.topic,
