@@ -25,7 +25,7 @@ FIRST_ROUND_S = 3.0
 ROUND_S = 10.0
 SHORTEST_ROUND_S = 1.0
 PAGE_DEADLINE_S = 30.0
-ATTEMPTS = 3
+_ATTEMPTS = 3  # a table that moves on between its pages, or a call that broke, is tried so often in a round
 _TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
 _PATIENCE_S = 2.0
 
@@ -162,7 +162,7 @@ class MetadataPuller:
         """The master's table; ours where that is the same version; None where the master's is older."""
         until = self._clock.monotonic() + _TRIES_S
         retrying = AsyncRetrying(
-            stop=lambda state: state.attempt_number >= ATTEMPTS or self._clock.monotonic() >= until,
+            stop=lambda state: state.attempt_number >= _ATTEMPTS or self._clock.monotonic() >= until,
             wait=wait_exponential(multiplier=0.1),
             retry=retry_if_exception_type((OutOfReach, VersionChanged)),
             sleep=asyncio.sleep,
