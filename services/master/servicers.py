@@ -8,18 +8,14 @@ from typing import Any
 import grpc.aio
 import structlog
 
-from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
-from dittomq.broker.mending import Mender
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
-from dittomq.broker.watching import WatchOrder
 from dittomq.errors import DittoError, EpochOver, StoreFailed
 from dittomq.rpc.status import facts
-from dittomq.wire import admin as wire_admin
 from dittomq.wire import messaging as wire_messaging
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
@@ -27,7 +23,6 @@ from dittomq.wire import standing as wire_standing
 from dittomq.wire.drafts import MessageRefused, Topics
 from services.master.appends import Appends, Ticket
 from services.master.handover import Handover
-from services.master.node import MasterNode
 from services.master.outcomes import Outcomes
 from services.master.replication import Replication
 
@@ -164,28 +159,3 @@ class ReplicationServicer(RangeServicer):
             wire_replication.slave_events(request_iterator),
             lambda message: context.write(wire_replication.master_frame(message, self._wall_ms())),
         )
-
-
-class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
-    """What this master is and how its group stands."""
-
-    def __init__(self, node: MasterNode, handover: Handover, mender: Mender) -> None:
-        self._node = node
-        self._handover = handover
-        self._mender = mender
-
-    async def GetBroker(self, request: admin_pb2.GetBrokerRequest, context: Context) -> admin_pb2.GetBrokerResponse:
-        return wire_admin.get_broker_response(self._node.description())
-
-    async def GetHaStatus(self, request: admin_pb2.GetHaStatusRequest, context: Context) -> admin_pb2.GetHaStatusResponse:
-        return wire_admin.get_ha_status_response(self._node.status())
-
-    async def WatchHaStatus(self, request: admin_pb2.WatchHaStatusRequest, context: Context) -> None:
-        order = WatchOrder(*wire_admin.watch_limits(request))
-        await self._node.watches.watch(order, lambda status: context.write(wire_admin.watch_response(status)))
-
-    async def ChangeRole(self, request: admin_pb2.ChangeRoleRequest, context: Context) -> admin_pb2.ChangeRoleResponse:
-        return wire_admin.change_role_response(await self._handover.change_role.ask(wire_admin.role_order(request)))
-
-    async def Repair(self, request: admin_pb2.RepairRequest, context: Context) -> admin_pb2.RepairResponse:
-        return wire_admin.repair_response(await self._mender.repair(wire_admin.repair_order(request)))

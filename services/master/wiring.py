@@ -26,6 +26,7 @@ from dittomq.broker.retaining import Retaining, RetainingParts
 from dittomq.broker.role import BrokerService, Grant
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
+from dittomq.broker.servicers.brokers import BrokerServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
@@ -57,7 +58,7 @@ from services.master.node import MasterNode, NodeParts
 from services.master.outcomes import Outcomes
 from services.master.recovery import Peers, Recovery, RecoveryParts
 from services.master.replication import Replication
-from services.master.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
+from services.master.servicers import MessagingServicer, ReplicationServicer
 from services.master.term import Term
 from services.master.turns import Turns
 from services.mending import make_mender
@@ -274,7 +275,7 @@ class Master:
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(topic_reads, topic_changes)),
-            names.broker(BrokerServicer(node, handover, mender)),
+            names.broker(BrokerServicer(node.description, node.status, node.watches, handover.change_role.ask, mender)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [

@@ -25,6 +25,7 @@ from dittomq.broker.retaining import Retaining, RetainingParts
 from dittomq.broker.role import BrokerService, Grant
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
+from dittomq.broker.servicers.brokers import BrokerServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import SlaveTopics, TopicReads
@@ -52,7 +53,7 @@ from services.slave.heir import Heir, HeirParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
 from services.slave.replica import Replica, ReplicaParts
 from services.slave.resync import ResyncParts
-from services.slave.servicers import BrokerServicer, MessagingServicer, ReplicationServicer
+from services.slave.servicers import MessagingServicer, ReplicationServicer
 
 log = structlog.get_logger()
 
@@ -212,7 +213,7 @@ class Slave:
             names.messaging(MessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master))),
-            names.broker(BrokerServicer(node, heir.errand.ask, bound.mender)),
+            names.broker(BrokerServicer(node.description, node.status, node.watches, heir.errand.ask, bound.mender)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
