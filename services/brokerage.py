@@ -1,4 +1,4 @@
-"""What a broker process of either role does around its work: lanes, the store's life, and news for the nameservers."""
+"""What a broker process of either role does around its work: lanes, the store's life, news for nameservers, errands, and its end."""
 
 import asyncio
 import contextlib
