@@ -1,4 +1,4 @@
-"""② A master's appends: gives every message its offsets and its store time, encodes a whole group, writes each stretch at once.
+"""③ A master's appends: gives every message its offsets and its store time, encodes a whole group, writes each stretch at once.
 
 The hot path. A message costs one header, two checksums and a few lookups; the bytes are joined once for each piece. Large frames
 are encoded by columns, see `dittomq.commitlog.records.bulk`; what this module does for one message and that one for many is the same.

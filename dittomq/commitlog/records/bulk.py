@@ -1,4 +1,4 @@
-"""② Many messages encoded at once: steps of numpy over columns instead of a round of Python for each message. Pure.
+"""③ Many messages encoded at once: steps of numpy over columns instead of a round of Python for each message. Pure.
 
 A frame of hundreds costs less than half of what its messages cost one by one; one of a few costs more. The bytes are those of
 `dittomq.commitlog.records.encoding`. What needs a closer look (a topic seen for the first time, a limit, a checksum that a producer
