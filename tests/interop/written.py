@@ -59,7 +59,8 @@ def write(folder: Path) -> Written:
         for topic in (DELETED, AGAIN):
             group.mq.admin.delete_topic(topic)
         group.mq.admin.create_topic(AGAIN, 1)
-        first = _publish(group, _messages())
+        again = _publish(group, (Message(AGAIN, b"made again, %d" % number, born_ms=number) for number in range(1, 11)))
+        first = again + _publish(group, _messages())
         group.cluster.kill(MASTER)
         killed = copy(group.cluster.data_dir(MASTER), folder / "killed")
         group.cluster.start_node(MASTER)
@@ -110,7 +111,6 @@ def _publish(group: RealGroup, messages: Iterator[Message]) -> tuple[Seen, ...]:
 
 
 def _messages() -> Iterator[Message]:
-    yield from (Message(AGAIN, b"made again, %d" % number, born_ms=number) for number in range(1, 11))
     yield Message(TOPIC, b"", queue=0, born_ms=11)
     yield Message(TOPIC, b"\0", queue=0, born_ms=12, flag=-1)
     yield Message(TOPIC, bytes(range(256)) * 4_000, queue=1, keys=("big", "one"), tag="TagA", flag=0x7FFFFFFF, born_ms=13)
