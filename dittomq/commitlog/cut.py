@@ -16,7 +16,7 @@ from dittomq.commitlog.disk.segment import FOLDER
 from dittomq.commitlog.disk.segment import path_of as segment_path
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, gives, speaks_of_bytes, zero_behind
 from dittomq.commitlog.queues import checkpoint, key_index, producers, surplus
-from dittomq.commitlog.queues.queue_index import folder_of, next_file, path_of
+from dittomq.commitlog.queues.queue_index import folder_of, lacks_files, next_file, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.state import damaged, identity, lineage_file, watermark
 from dittomq.lineage import cut_lineage
@@ -141,6 +141,8 @@ def _ends_below(storage: Storage, held: checkpoint.Checkpoint, to: int) -> dict[
         if minimum.anew and minimum.end >= to:
             return None
         first = max(low, minimum.hidden)
+        if lacks_files(storage, held, key, first):
+            return None  # their messages would seem to lie behind those of the next one
         ends[key] = _units_below(storage, held, key, (first, high), to)
         # The units below the minimum are gone; they belong to records below the log's end at the time of the deletion.
         if first > 0 and ends[key] == first and minimum.end > to:

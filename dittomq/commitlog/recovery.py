@@ -25,7 +25,7 @@ from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.queues.key_index import KeyIndex
-from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, path_of
+from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, lacks_files, path_of
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.records.seals import Seals
@@ -129,6 +129,8 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=log.min_offset > 0)
     for (topic, queue), (low, high) in (held.ranges if held else {}).items():
         index.queues[topic, queue] = Queue(topic, queue, low, high)
+    for key, count in (held.unmade if held else {}).items():
+        index.queues[key].unmade = count
     told_in_part = _begin_queues(layout, index, log.min_offset, notes)
     if held is None or keys is None:
         checkpoint.remove(layout.storage)
@@ -196,7 +198,7 @@ def _absorb(found: Recovered, visits: Visits, known: _Known) -> int:
 
 def _load_derived(layout: Layout, log: Log, notes: list[str], *, power_lost: bool) -> tuple[Checkpoint, KeyIndex] | tuple[None, None]:
     """The checkpoint, and the key index that it tells of; None when all that it vouches for is to be built anew."""
-    held = _load_checkpoint(layout, notes)
+    held = _load_checkpoint(layout, log, notes)
     if held is None:
         return None, None
     keys = key_index.resume(layout.storage, layout.files, held.keys, log, power_lost=power_lost)
@@ -206,7 +208,7 @@ def _load_derived(layout: Layout, log: Log, notes: list[str], *, power_lost: boo
     return held, keys
 
 
-def _load_checkpoint(layout: Layout, notes: list[str]) -> Checkpoint | None:
+def _load_checkpoint(layout: Layout, log: Log, notes: list[str]) -> Checkpoint | None:
     """None when the queues are to be built anew."""
     try:
         held = checkpoint.load(layout.storage)
@@ -221,10 +223,11 @@ def _load_checkpoint(layout: Layout, notes: list[str]) -> Checkpoint | None:
     if held.keys.sizes != layout.key_sizes or not key_index.holds(layout.storage, held.keys):
         notes.append("the key index is not what the checkpoint says; it and all queues are built again from the log")
         return None
-    minimums, dropped = checkpoint.load_minimums(layout.storage), dropping.load(layout.storage).lows
+    minimums, dropped = checkpoint.load_minimums(layout.storage), dropping.load(layout.storage)
+    is_visited = log.min_offset > max(dropped.min_offset, dropped.noted)  # RocketMQ has dropped files of queues, too
     for key, (low, high) in held.ranges.items():
-        begin = max(low, minimums[key].hidden if key in minimums else 0, dropped.get(key, 0))  # files below may have gone since
-        if begin < high and not _ends_as_told(layout, held, key):
+        begin = max(low, minimums[key].hidden if key in minimums else 0, dropped.lows.get(key, 0))  # files below may have gone since
+        if begin < high and (not _ends_as_told(layout, held, key) or (not is_visited and lacks_files(layout.storage, held, key, begin))):
             notes.append(f"queue {key[1]} of {key[0]} does not hold what the checkpoint says; all queues are built again from the log")
             return None
     return held

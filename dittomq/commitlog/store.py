@@ -252,11 +252,11 @@ class Store(Front, Mending):
                 if now == self._checkpointed:
                     return
                 self._note_begun_anew()
-                ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self._derived.index.queues.items()}
+                ranges, unmade = self._derived.index.held()
                 keys = self._derived.dispatch.keys
                 units, leap, newest_ms = self._options.queue_file_units, self._derived.index.leapt(self.applied), self._derived.store_ms
                 queues_ms = newest_ms if self.applied == self.end else newest_ms_before(self._log, self.applied)
-                held = checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap)
+                held = checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap, unmade)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
             self._save_mark(self.flushed, self._mark.confirmed, self._mark.in_sync)

@@ -84,6 +84,7 @@ class Checkpoint:
     """Queues and key index hold exactly the records that end at or below `end`; none of them was stored after `store_ms`.
 
     `ranges` are the queues' offsets, [min, max) for each. `leap` is what a master left out when it led without damaged bytes.
+    `unmade`: of some queues, how many files between are missing rightly; an older version did not keep it.
     """
 
     end: int
@@ -92,6 +93,7 @@ class Checkpoint:
     ranges: Mapping[QueueKey, tuple[int, int]]
     keys: KeyMark
     leap: Leap = field(default_factory=Leap)
+    unmade: Mapping[QueueKey, int] = field(default_factory=dict)
 
 
 def most_messages(ranges: Iterable[tuple[int, int]]) -> int:
@@ -111,7 +113,8 @@ def load(storage: Storage) -> Checkpoint | None:
     strange = [(start, end) for start, end in value.get("strange", ())]
     leapt = {(topic, queue): offset for topic, queue, offset in nexts}
     leap = Leap(leapt, [(start, end) for start, end in over], strange, value.get("leap_low", 0))
-    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, leap)
+    unmade = {(topic, queue): count for topic, queue, count in value.get("unmade", ())}
+    return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, leap, unmade)
 
 
 def save(storage: Storage, checkpoint: Checkpoint) -> None:
@@ -130,6 +133,8 @@ def save(storage: Storage, checkpoint: Checkpoint) -> None:
         value["leap_low"] = checkpoint.leap.low
     if checkpoint.leap.strange:
         value["strange"] = checkpoint.leap.strange
+    if checkpoint.unmade:
+        value["unmade"] = [[*key, count] for key, count in checkpoint.unmade.items()]
     side_file.save_json(storage, _NAME, _KIND, value)
 
 

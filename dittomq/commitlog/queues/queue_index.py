@@ -4,13 +4,14 @@
 max <= next. `min` is where a deleted topic begins anew, and may be ahead of `max`. One thread dispatches, any number read.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import NAME_DIGITS, name_of
 from dittomq.commitlog.disk.storage import Storage, speaks_of_bytes
-from dittomq.commitlog.queues.checkpoint import Leap, QueueKey
+from dittomq.commitlog.queues.checkpoint import Checkpoint, Leap, QueueKey
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.offsets import PhysicalOffset
 
@@ -25,10 +26,10 @@ class Queue:
     """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none.
 
     `raised` is a `next` that no message gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
-    record where it did, until that is noted, else -1.
+    record where it did, until that is noted, else -1. `unmade`: so many files between its messages were never made, or fewer by now.
     """
 
-    __slots__ = ("anew_at", "folder", "max", "min", "next", "outlived", "queue", "raised", "ready", "ready_number", "topic")
+    __slots__ = ("anew_at", "folder", "max", "min", "next", "outlived", "queue", "raised", "ready", "ready_number", "topic", "unmade")
 
     def __init__(self, topic: str, queue: int, low: int, high: int) -> None:
         self.topic = topic
@@ -41,6 +42,7 @@ class Queue:
         self.anew_at = -1
         self.ready = ""
         self.ready_number = -1
+        self.unmade = 0
 
     @property
     def range(self) -> tuple[int, int]:
@@ -108,6 +110,11 @@ class QueueIndex:
         nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].outlived < to}
         return replace(self._leap, nexts=nexts, ranges=[each for each in self._leap.ranges if each[1] > applied])
 
+    def held(self) -> tuple[dict[QueueKey, tuple[int, int]], dict[QueueKey, int]]:
+        """What a checkpoint says of the queues: the offsets of each, [min, max), and the files that some never made."""
+        ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self.queues.items()}
+        return ranges, {key: queue.unmade for key, queue in self.queues.items() if queue.unmade}
+
     def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
         stop = first + len(units) // UNIT_BYTES
@@ -119,6 +126,7 @@ class QueueIndex:
         elif queue.max == queue.min == 0 and self._begins_late:
             queue.min = first
         at = max(first, queue.min)
+        queue.unmade += self._passed_over(queue, at)
         while at < stop:
             end = min(stop, at + self.file_units - at % self.file_units)
             self._write_file(queue, at, units[(at - first) * UNIT_BYTES : (end - first) * UNIT_BYTES])
@@ -141,6 +149,7 @@ class QueueIndex:
             return
         if queue.max == queue.min == 0 and self._begins_late:
             queue.min = offset
+        queue.unmade += self._passed_over(queue, offset)
         self._write_file(queue, offset, unit)
         queue.min = min(queue.min, offset)
         queue.max = max(queue.max, offset + 1)
@@ -198,6 +207,7 @@ class QueueIndex:
         """
         before, newest = queue.min, max(0, queue.max - 1)
         queue.min, queue.max, queue.next = max(before, low), max(queue.max, low), max(queue.next, low)
+        queue.ready_number = -1
         first = name_of(min(low, newest) // self.file_units * self.file_units * UNIT_BYTES)
         if before // self.file_units == low // self.file_units:
             return []
@@ -205,6 +215,7 @@ class QueueIndex:
 
     def _remove(self, queue: Queue) -> None:
         queue.ready_number = -1
+        queue.unmade = 0
         self._files.forget(f"{queue.folder}/")
         if self._storage.exists(queue.folder):
             remove_files(self._storage, queue.folder)
@@ -215,11 +226,17 @@ class QueueIndex:
         path = queue.ready if ready else self._path(queue, first)
         if not ready:
             self._make_folder(queue)  # one that a killed process made may not be durable yet
-        with self._files.borrow(path, create=True) as file:
+        with self._files.borrow(path, create=not ready) as file:
             if not ready:
                 self._make_ready(queue, path, first, UNIT.unpack_from(data)[0])
             file.pwrite(data, first % self.file_units * UNIT_BYTES)
         self._unsynced[path] = None
+
+    def _passed_over(self, queue: Queue, at: int) -> int:
+        """How many files are not made between what the queue has and its message `at`, which comes next."""
+        low, high = queue.range
+        before = -(-high // self.file_units) if low < high else high // self.file_units
+        return max(0, at // self.file_units - before)
 
     def _make_ready(self, queue: Queue, path: str, first: int, position: int) -> None:
         with self._files.borrow(path) as file:
@@ -276,6 +293,31 @@ def next_file(storage: Storage, folder: str, unit: int, stop: int) -> int:
     A search goes from file to file: a number that rotted may be larger than anybody can count to.
     """
     return next((first for name in files_in(storage, folder) if unit <= (first := int(name) // UNIT_BYTES) < stop), stop)
+
+
+def lacks_files(storage: Storage, held: Checkpoint, key: QueueKey, low: int) -> bool:
+    """Whether not all files are there, of their full size, that hold what the checkpoint names of a queue from unit `low` on.
+
+    Of a queue with one file that is not asked: whoever reads its last unit knows.
+    """
+    size = held.file_units * UNIT_BYTES
+    first, last = low * UNIT_BYTES // size, (held.ranges[key][1] - 1) * UNIT_BYTES // size
+    if first >= last:
+        return False
+    folder = folder_of(*key)
+    names = [name for name in files_in(storage, folder) if first <= int(name) // size <= last]
+    is_told = len(names) + held.unmade.get(key, 0) > last - first
+    return not is_told or not all(_has_size(storage, f"{folder}/{name}", size) for name in names)
+
+
+def _has_size(storage: Storage, path: str, size: int) -> bool:
+    try:
+        with contextlib.closing(storage.open(path, readonly=True)) as file:
+            return file.size() == size
+    except OSError as error:
+        if not speaks_of_bytes(error):
+            raise
+        return False
 
 
 def remove_files(storage: Storage, folder: str) -> None:

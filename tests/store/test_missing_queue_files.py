@@ -1,0 +1,136 @@
+"""A file of a queue that goes while others before and behind it stay: it is built again from the log, and no number is given twice."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from dittomq.commitlog.store import Store
+from dittomq.errors import StoreFailed
+from tests.store.test_damage import entries, loses
+from tests.store.test_mending import rot
+from tests.support.stores import SMALL, Machine, frame, open_epoch, places, whole_log
+
+UNITS = SMALL.queue_file_units
+COUNT = 4 * UNITS + 10
+
+
+def path_of(number: int, queue: int = 0) -> str:
+    return f"consumequeue/orders/{queue}/{number * UNITS * 20:020d}"
+
+
+def kept(store: Store) -> None:
+    """Let a checkpoint know all of it."""
+    store.sync()
+    store.dispatch(store.end)
+    store.checkpoint()
+
+
+def of_five_files(clean: bool = True) -> tuple[Machine, list[bytes]]:
+    """A store that is not in use, and the bodies in its queue."""
+    machine = Machine(random.Random(3))
+    store = machine.open()
+    open_epoch(store)
+    store.stamp_boot()
+    bodies = [b"%d" % number for number in range(COUNT)]
+    for body in bodies:
+        store.append([frame(body)], 1)
+    kept(store)
+    store.persist_watermark(store.end, store.end, ())
+    if clean:
+        store.close(clean=True)
+    else:
+        machine.kill()
+    return machine, bodies
+
+
+def read(store: Store, low: int = 0) -> list[bytes]:
+    found: list[bytes] = []
+    while low + len(found) < store.queue_range("orders", 0)[1]:
+        found += [message.body for message in store.read_queue("orders", 0, low + len(found), 100, 1 << 20).messages]
+    return found
+
+
+def shorten(machine: Machine, path: str) -> None:
+    file = machine.beside().open(path)
+    file.truncate(10 * 20)
+    file.fdatasync()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("how", ["missing", "cut short"])
+def test_one_that_is_missing_or_cut_short_is_built_again_wherever_it_was(number: int, how: str, *, clean: bool) -> None:
+    machine, bodies = of_five_files(clean)
+    if how == "missing":
+        del machine.disk.names.files[path_of(number)]
+    else:
+        shorten(machine, path_of(number))
+
+    store = machine.open()
+    kept(store)
+
+    assert "built again from the log" in " ".join(store.notes)
+    assert read(store) == bodies
+    store.close(clean=True)
+    assert machine.open().notes == []
+
+
+def test_a_cut_across_a_missing_one_gives_no_number_twice() -> None:
+    machine, bodies = of_five_files()
+    store = machine.open()
+    to = entries(whole_log(store))[UNITS + 5][0]
+    del machine.disk.names.files[path_of(1)]
+
+    store.cut(to)
+    [placed] = places(store.append([frame(b"new")], 9).placed[0])
+
+    assert placed.queue_offset == UNITS + 5
+    kept(store)
+    assert read(store) == [*bodies[: UNITS + 5], b"new"]
+
+
+def test_files_of_numbers_that_were_left_out_are_not_missed() -> None:
+    machine = Machine(random.Random(3))
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(b"first")], 1)
+    kept(store)
+    store.append([frame(b"x" * 60 * UNITS) for _ in range(8)], 1)
+    store.persist_watermark(store.sync(), 0, ())
+    log = whole_log(store)
+    machine.kill()
+    start = entries(log)[1][0]
+    rot(machine, log, loses(0, len(log)), start, len(log))
+    store = machine.open()
+    store.leap((), 0)
+    open_epoch(store)
+    [placed] = places(store.append([frame(b"behind")], 9).placed[0])
+    kept(store)
+    assert placed.queue_offset > 3 * UNITS
+    assert not machine.storage().exists(path_of(1))
+
+    for _ in range(2):
+        again = machine.open()
+        assert "built again" not in " ".join(again.notes)
+        assert again.read_queue("orders", 0, placed.queue_offset, 1, 1_000).messages[0].body == b"behind"
+        kept(again)
+
+
+def test_one_that_goes_while_it_is_written_ends_the_node_and_its_next_start_builds_it_again() -> None:
+    machine, bodies = of_five_files()
+    machine.options = replace(SMALL, open_files=1)
+    store = machine.open()
+    store.append([frame(b"first")], 9)
+    kept(store)
+    store.read(0, 10)
+    machine.beside().unlink(path_of(4))
+    store.append([frame(b"second")], 9)
+
+    with pytest.raises(StoreFailed, match="No such file"):
+        kept(store)
+
+    machine.kill()
+    again = machine.open()
+    kept(again)
+    assert read(again) == [*bodies, b"first", b"second"]
