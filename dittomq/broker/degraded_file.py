@@ -1,9 +1,11 @@
 """`dittomq/degraded`: what this node knows of ranges that fewer copies confirmed than asked.
 
-A master writes what it records, a slave what its master tells.
+A master writes what it records, a slave what its master tells. Its checksum is a value of the document itself, "crc": versions that know
+none pass over it, and what they write has none.
 """
 
 import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +32,7 @@ def load(storage: Storage) -> Written:
     if not storage.exists(PATH):
         return Written()
     try:
-        kept = json.loads(read_file(storage, PATH))
+        kept = _unsealed(read_file(storage, PATH))
         ranges = [_closed(*row) for row in kept["closed"]]
         if kept["open"] is not None:
             since_ms, messages = _number_or_none(kept.get("since_ms")), _number_or_none(kept.get("messages"))
@@ -52,7 +54,8 @@ def document(ranges: Iterable[DegradedRange], counted_to: PhysicalOffset | None)
             value |= {"open": each.start, "since_ms": each.since_ms, "messages": each.messages}
         else:
             closed.append([each.start, each.end, each.since_ms, each.messages])
-    return json.dumps({"closed": closed} | value).encode()
+    value = {"closed": closed} | value
+    return json.dumps(value | {"crc": _crc(value)}).encode()
 
 
 def save(storage: Storage, document: bytes) -> None:
@@ -66,6 +69,18 @@ def save_if_room(storage: Storage, document: bytes) -> bool:
     if has_room:
         save(storage, document)
     return has_room
+
+
+def _unsealed(data: bytes) -> Any:
+    kept = json.loads(data)
+    if "crc" in kept and kept.pop("crc") != _crc(kept):
+        raise ValueError("its checksum does not match")
+    return kept
+
+
+def _crc(value: dict[str, Any]) -> int:
+    """Of what was written down; read, it is written in the same order again."""
+    return zlib.crc32(json.dumps(value).encode())
 
 
 def _closed(start: object, end: object, since_ms: object = None, messages: object = None) -> DegradedRange:

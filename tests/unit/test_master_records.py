@@ -1,10 +1,11 @@
 """What a master keeps about its slaves and about degraded ranges."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from dittomq.broker.degraded_file import PATH, document
+from dittomq.broker.degraded_file import PATH, Written, document, load
 from dittomq.broker.degraded_file import save as save_degraded
 from dittomq.commitlog.disk.storage import OsStorage, replace_file
 from dittomq.errors import UnreadableStore
@@ -185,3 +186,40 @@ def test_messages_without_a_queue_go_round() -> None:
 
     assert [turns.take("t", 3) for _ in range(5)] == [0, 1, 2, 0, 1]
     assert turns.take("u", 3) == 0
+
+
+CLOSED = [DegradedRange(at(0x80), at(0x100), 7, 3), DegradedRange(at(0x1000), at(0x2000), None, None)]
+RANGES = [*CLOSED, DegradedRange(at(0x4000), None, 9, 5)]
+
+
+def test_a_record_of_degraded_ranges_is_the_one_that_was_written_or_refused_whatever_bit_rots(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    written = document(RANGES, at(0x5000))
+    save_degraded(storage, written)
+    whole = load(storage)
+    assert whole.ranges == tuple(RANGES)
+
+    for bit in range(8 * len(written)):
+        rotten = bytearray(written)
+        rotten[bit // 8] ^= 1 << bit % 8
+        (tmp_path / PATH).write_bytes(rotten)
+        try:
+            found = load(storage)
+        except UnreadableStore:
+            continue
+        assert found == whole, f"bit {bit}: {rotten.decode()}"
+
+
+def test_a_record_that_an_earlier_version_did_not_seal_is_read_and_a_sealed_one_holds_what_that_version_looks_for(tmp_path: Path) -> None:
+    storage = OsStorage(tmp_path)
+    before = {
+        "closed": [[0x80, 0x100, 7, 3], [0x1000, 0x2000, None, None]],
+        "open": 0x4000,
+        "since_ms": 9,
+        "counted_to": 0x5000,
+        "messages": 5,
+    }
+    save_degraded(storage, json.dumps(before).encode())
+
+    assert load(storage) == Written(tuple(RANGES), at(0x5000))
+    assert before.items() <= json.loads(document(RANGES, at(0x5000))).items()
