@@ -90,7 +90,7 @@ def samples(columns: Columns, rows: Numbers) -> list[int]:
 def _tags_agree(columns: Columns, codes: Numbers) -> Truths:
     """Whether each record's tag has that code, as `dittomq.properties.tags_code` knows it."""
     view, properties = columns.view, columns.properties
-    width = min(int(columns.properties_bytes.max()), _PROPERTIES_BYTES, len(view))
+    width = max(1, min(int(columns.properties_bytes.max()), _PROPERTIES_BYTES, len(view)))
     at = np.minimum(properties, len(view) - width)
     near = windows(view, at, width)
     settled = columns.properties_bytes <= width
