@@ -177,6 +177,7 @@ class Mender:
     async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> RangeOutcome:
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
         try:
+            await self._parts.reads.call(lambda: self._store.rescue(start))
             if await self._parts.store_lane.call(lambda: self._store.heal(start)):
                 return RangeOutcome(start, end, self._node)
         except Refused as refused:

@@ -6,7 +6,7 @@
 A crash anywhere leaves the range on the register: to mend it again changes nothing. Reads never ask the register; they verify.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,14 +15,13 @@ from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, reading
-from dittomq.commitlog.gate import Gate
-from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.removed import RemovedFiles
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
 from dittomq.copies import LEAF_BYTES
@@ -39,15 +38,11 @@ class Verified(NamedTuple):
     damaged: tuple[DamagedRange, ...]
 
 
-class Mending(ABC):
+class Mending(RemovedFiles):
     """A store's damage. `_unread` are bytes of `_damage`; `_mended` is what is whole again and still on the register on disk."""
 
-    flushed: PhysicalOffset
     lineage: Lineage
     _storage: Storage
-    _options: StoreOptions
-    _gate: Gate
-    _log: Log
     _seals: Seals
     _derived: Derived
     _receiver: Receiver
@@ -325,32 +320,6 @@ class Mending(ABC):
             first = min(start for start, _ in ranges)
             self._doubted = first if self._doubted is None else min(first, self._doubted)
 
-    def _make_again(self, start: int, end: int) -> None:
-        """Let the segment [start, end) have a file again, if its own was removed: the one that has its name now, verified.
-
-        Where none has, it is made, and CorruptRecord raised. Not the one that is written: what was appended there since is lost, and the
-        next sync says so.
-        """
-        if self._has_file(start):  # so nobody need wait, as nearly always
-            return
-        with self._gate.filing, self._gate.syncing, self._gate.writing("make_again"):
-            if self._has_file(start) or not self._log.min_offset < end <= self.flushed:
-                return
-            with reading(self._options.node):
-                is_there = self._log.take_file(start)
-            if not is_there:
-                self._note_now([(start, end)])
-                self._log.make_again(start)
-                raise CorruptRecord(self._options.node, start, "the file of its segment was removed; all that was in it is fetched again")
-        self.verify(start, end)
-
-    def _has_file(self, start: int) -> bool:
-        """As `Log.has_file`. Raises NotReady where that cannot be known, whatever the disk says: it says nothing of the bytes."""
-        try:
-            return self._log.has_file(start)
-        except OSError as error:
-            raise NotReady(self._options.node, f"it cannot look for a file of its store now: {error}") from error
-
     def _widened(self, log: Log, ranges: Iterable[tuple[int, int]]) -> Damage:
         damage = self._damage
         for start, end in ranges:
@@ -376,10 +345,6 @@ class Mending(ABC):
     @abstractmethod
     def checkpoint_if_room(self) -> bool:
         """Checkpoint, unless the disk is full; whether it was done."""
-
-    @abstractmethod
-    def check_room(self, size: int) -> None:
-        """Raise DiskFull when the disk cannot take that many bytes and keep its reserve."""
 
     @abstractmethod
     def check_free(self, needed: int) -> None:

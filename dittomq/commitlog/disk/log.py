@@ -4,7 +4,9 @@ One thread writes and one syncs; any number read beside them. `end` is published
 full size, durably, before its first byte is written; its name becomes durable with the first sync behind that.
 """
 
+import contextlib
 import errno
+from collections.abc import Iterator
 
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import path_of
@@ -24,7 +26,7 @@ class Log:
         self.segment_bytes = maker.segment_bytes
         self.min_offset = starts[0] if starts else begin
         self.end = self.min_offset
-        self._maker = maker
+        self.maker = maker
         self._files = files
         self._stop = self.min_offset + len(starts) * self.segment_bytes
         self._unsynced: dict[int, None] = {}
@@ -74,7 +76,7 @@ class Log:
         start, stop = self.segment_of(self.end)
         assert self.end + len(data) + gap <= stop, "a piece never spans segments"
         if self.end == self._stop:
-            self._zeroed = self._stop + self._maker.roll(self._stop)
+            self._zeroed = self._stop + self.maker.roll(self._stop)
             self._stop += self.segment_bytes
         with self._files.borrow(path_of(start)) as file:
             file.pwrite(data, self.end - start)
@@ -99,12 +101,23 @@ class Log:
         except FileNotFoundError:
             return False
 
+    @contextlib.contextmanager
+    def held_open(self, start: int) -> Iterator[bool]:
+        """Keep the file of the segment that begins at `start` open, if it is; whether it is."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._files.borrow(path_of(start)))
+            except FileNotFoundError:
+                yield False
+            else:
+                yield True
+
     def take_file(self, start: int) -> bool:
         """Use the file that has the name of the segment that begins at `start` now, not one that had it before; whether one has.
 
         Somebody put it there, and need not have made it durable: it is then. Nobody writes meanwhile.
         """
-        if not self._maker.take(start):
+        if not self.maker.take(start):
             return False
         self._files.forget(path_of(start))
         with self._files.borrow(path_of(start)) as file:
@@ -115,17 +128,16 @@ class Log:
     def make_again(self, start: int) -> None:
         """Durably give the segment that begins at `start`, whose file was removed, another one, of zeros. Nobody writes meanwhile.
 
-        What the removed one still gives while it is open is given up, not copied: that takes a segment's room and holds up appends for
-        seconds, and is of use only where no other copy has the bytes and something else of the segment is damaged. A removed segment of
-        which nothing is damaged is not noticed while it is open, and gone with the process.
+        Whoever wants what the removed one still gives while it is open has saved it before. A removed segment of which nothing is
+        damaged is not noticed while it is open, and gone with the process.
         """
         self._files.forget(path_of(start))
-        self._maker.roll(start)
+        self.maker.roll(start)
         self.sync_names()
 
     def sync_names(self) -> None:
         """Make the names of the segments durable, or raise StoreFailed."""
-        self._maker.sync_names()
+        self.maker.sync_names()
 
     def rewrite(self, start: int, data: bytes) -> int:
         """Durably write over bytes below the end, within one segment; returns up to where that was done. Nobody writes meanwhile.
@@ -182,7 +194,7 @@ class Log:
         segment_start, segment_end = self.segment_of(self.end)
         count = min(step, len(_ZEROS), min(self.end + window, segment_end, self._stop) - start)
         if count <= 0:
-            return self._maker.zero(self.end + window - self._stop, step)
+            return self.maker.zero(self.end + window - self._stop, step)
         with self._files.borrow(path_of(segment_start)) as file:
             file.pwrite(_ZEROS[:count], start - segment_start)
         self._unsynced[segment_start] = None

@@ -8,6 +8,7 @@ power loss it may be a segment whose new name was lost, with records in it, or t
 
 import contextlib
 import threading
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from dittomq.commitlog.disk.segment import FOLDER, path_of
@@ -15,6 +16,7 @@ from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.errors import StoreFailed
 
 _SPARE = "dittomq/tmp-segment"
+_SAVED = "dittomq/tmp-saved-segment"
 _ZEROS = bytes(1024 * 1024)
 
 
@@ -86,9 +88,33 @@ class SegmentMaker:
             self._spare = _Spare.MISSING
             return self._zeroed
 
+    @contextlib.contextmanager
+    def saving(self, pieces: Iterable[bytes]) -> Iterator[bool]:
+        """Durably put these neighbouring bytes of a segment into a file beside the log, for `put_back`; False where that takes no more.
+
+        It goes with the block, or with the next start.
+        """
+        try:
+            with contextlib.closing(self._storage.open(_SAVED, create=True)) as file:
+                is_saved = self._is_written(file, pieces)
+                if is_saved:
+                    file.fdatasync()
+            yield is_saved
+        finally:
+            with contextlib.suppress(OSError):
+                self._storage.unlink(_SAVED)
+
+    def put_back(self, start: int) -> None:
+        """Let what was saved be the segment that begins at `start`, to be taken then."""
+        self._storage.rename(_SAVED, path_of(start))
+
+    def is_named(self, start: int) -> bool:
+        """Whether a file has the name of the segment that begins at `start`, whoever made it. OSError where nobody can know."""
+        return self._storage.exists(path_of(start))
+
     def take(self, start: int) -> bool:
         """Whether the segment that begins at `start` is there, made by somebody else. Its name is not durable yet."""
-        is_there = self._storage.exists(path_of(start))
+        is_there = self.is_named(start)
         self._made += is_there
         return is_there
 
@@ -126,3 +152,14 @@ class SegmentMaker:
             raise
         self._zeroed = 0
         return file
+
+    def _is_written(self, file: File, pieces: Iterable[bytes]) -> bool:
+        at = 0
+        try:
+            file.truncate(self.segment_bytes)
+            for data in pieces:
+                file.pwrite(data, at)
+                at += len(data)
+        except StoreFailed:  # the disk is full: nothing is lost with it
+            return False
+        return True

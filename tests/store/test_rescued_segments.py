@@ -1,0 +1,105 @@
+"""A segment's file that was removed while it is open: what it still gives is kept, whether or not another copy has it."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from dittomq.commitlog.store import Store
+from dittomq.errors import DiskFull, NotReady, StoreFailed
+from tests.simulation.disk import BOUNDLESS
+from tests.simulation.life import SimCrashed
+from tests.store.test_mender import mend, store_of
+from tests.store.test_mending import SEGMENT, assert_whole
+from tests.store.test_removed_segments import path_of, remove
+from tests.support.failing_storage import CrashingStorage, Harm
+from tests.support.stores import SMALL, Machine, whole_log
+
+AT = SEGMENT + 5_000
+
+
+def removed(machine: Machine | None = None) -> tuple[Machine, Store, bytes, CrashingStorage]:
+    """A store of which one message is damaged in a segment whose file was removed and is open; its log as it was; and its disk."""
+    machine = machine or Machine(random.Random(1), replace(SMALL, refills=True))
+    store_of(machine).close(clean=True)
+    door = CrashingStorage(machine.storage())
+    store = Store.open(door, machine.options, chance=machine.chance, wall_ms=9_000)
+    store.stamp_boot()
+    log = whole_log(store)
+    machine.disk.names.files[path_of(1)].write(memoryview(bytes(10)), 5_000, machine.chance)
+    store.verify(AT, AT + 1)
+    store.read(SEGMENT, 1)
+    remove(machine, 1)
+    return machine, store, log, door
+
+
+def repaired(store: Store, log: bytes) -> None:
+    """Its one damaged message, where all else is whole, comes back."""
+    [(start, end)] = store.damaged
+    assert start <= AT < end < start + 2_000
+    store.mend(start, log[start:end])
+    store.file_mended()
+    assert_whole(store, log)
+
+
+def test_the_only_copy_keeps_all_of_it_but_what_was_damaged() -> None:
+    machine, store, log, _ = removed()
+
+    [outcome] = mend(store, [])
+
+    assert outcome.problem == "no other copy answers now"
+    machine.lose_power(all_unsynced=True)
+    repaired(machine.open(), log)
+
+
+def test_wherever_the_node_dies_meanwhile_no_half_of_it_is_taken_for_the_whole() -> None:
+    done, operations, kept = False, 0, []
+    while not done:
+        machine, store, log, _ = removed()
+        machine.faults.operations_to_live = operations
+        try:
+            store.rescue(AT)
+            done = True
+        except SimCrashed:
+            pass
+        machine.lose_power()
+
+        again = machine.open()
+
+        kept.append(again.damaged != [(SEGMENT, 2 * SEGMENT)])
+        if kept[-1]:
+            repaired(again, log)
+        operations += 1
+    assert not kept[0]
+    assert kept[-1]
+
+
+def test_a_full_disk_gives_nothing_of_it_up() -> None:
+    machine, store, log, _ = removed(Machine(random.Random(1), replace(SMALL, refills=True, reserve_bytes=2_000)))
+    machine.disk.capacity_bytes = machine.disk.used_bytes() + SEGMENT
+
+    with pytest.raises(DiskFull):
+        store.rescue(AT)
+    [outcome] = mend(store, [])
+
+    assert "must be free" in outcome.problem
+    machine.disk.capacity_bytes = BOUNDLESS
+    mend(store, [])
+    repaired(store, log)
+
+
+@pytest.mark.parametrize(("call", "error"), [(2, NotReady), (3, NotReady), (4, StoreFailed)], ids=["size", "write", "sync"])
+def test_a_write_of_it_that_fails_ends_no_node_and_a_sync_does(call: int, error: type[Exception]) -> None:
+    machine, store, log, door = removed()
+    door.strike_in(call, Harm.ERROR)
+
+    with pytest.raises(error):
+        store.rescue(AT)
+
+    if error is NotReady:
+        assert "dittomq/tmp-saved-segment" not in machine.files()
+        mend(store, [])
+        repaired(store, log)
+    else:
+        with pytest.raises(StoreFailed):
+            store.sync()
