@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, OutOfReach, Refused, StoreFailed, VersionChanged, first_of
+from dittomq.errors import DiskFull, DittoError, OutOfReach, Refused, StoreFailed, VersionChanged, first_of
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, sorted_rows
 from dittomq.routes import DataVersion
@@ -95,9 +95,9 @@ class MetadataPuller:
 
     async def run(self) -> None:
         """Pull for ever. Raises StoreFailed when a table cannot be written."""
-        await self._hide(self._metadata.table(TOPICS).minimums)
-        pause_s = FIRST_ROUND_S
+        pause_s, is_hidden = FIRST_ROUND_S, False
         while True:
+            is_hidden = is_hidden or await self._hide_own()
             await self._pause(pause_s)
             await self.pull_once()
             await asyncio.sleep(SHORTEST_ROUND_S)
@@ -129,6 +129,15 @@ class MetadataPuller:
                 raise OutOfReach(f"the table of {kind.name}", str(error)) from error
             if pulled is not None:
                 await self._apply(kind, pulled)
+
+    async def _hide_own(self) -> bool:
+        """What is known here since before; whether the disk had room to write that down."""
+        try:
+            await self._hide(self._metadata.table(TOPICS).minimums)
+        except DiskFull as full:
+            self._note(TOPICS.name, str(full))
+            return False
+        return True
 
     async def _pull_table(self, kind: TableKind[R]) -> None:
         try:

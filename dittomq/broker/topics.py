@@ -1,6 +1,7 @@
 """Topics of one broker group, as its nodes answer for them. A master changes them, a slave names the master."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
@@ -8,7 +9,7 @@ from typing import NoReturn, Protocol
 from dittomq.broker.metadata import Metadata
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import NotMaster, TopicExists, VersionChanged
+from dittomq.errors import DiskFull, NotMaster, TopicExists, VersionChanged
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, Table, answer
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name, find_topic, updated
@@ -136,7 +137,8 @@ class MasterTopics:
                     await self.metadata.settled()  # a caller that leaves does not stop the change
                 finally:
                     self._going.discard(name)
-            await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
+            with contextlib.suppress(DiskFull):
+                await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
 
     def _with(self, table: Table[TopicConfig], topic: TopicConfig) -> Table[TopicConfig]:
         if _existing(table, topic) is not None:

@@ -155,7 +155,7 @@ class Front(ABC):
     def hide(self, minimums: Mapping[tuple[str, int], int]) -> None:
         """Durably let each queue begin at its minimum at least, also when its records are still to come; none goes back.
 
-        A minimum of a topic that RocketMQ has made again since hides nothing.
+        A minimum of a topic that RocketMQ has made again since hides nothing. Raises DiskFull before anything is changed.
         """
         gate, index = self._gate, self._derived.index
         if all(key in index.queues and _hides(index.queues[key], low) for key, low in minimums.items()):
@@ -163,7 +163,9 @@ class Front(ABC):
         with gate.filing, gate.dispatching, gate.writing("hide"):
             higher = {key: low for key, low in minimums.items() if not _hides(index.queue(*key), low)}
             kept = checkpoint.load_minimums(self._storage)
-            checkpoint.save_minimums(self._storage, kept | {key: checkpoint.Minimum(low, self.end) for key, low in higher.items()})
+            kept |= {key: checkpoint.Minimum(low, self.end) for key, low in higher.items()}
+            self.check_free(side_file.ROOM_BYTES + checkpoint.QUEUE_ROW_BYTES * len(kept))
+            checkpoint.save_minimums(self._storage, kept)
             for key, low in higher.items():
                 index.raise_minimum(index.queues[key], low)
             self._checkpointed = None

@@ -193,7 +193,7 @@ class MasterNode:
         held = await lane.call(store.minimums)
         await self._parts.recovery.when_there_is_room(lambda: self.metadata.lead(decision.epoch, held))
         minimums = self.metadata.table(TOPICS).minimums
-        await lane.call(lambda: store.hide(minimums))
+        await self._parts.recovery.when_there_is_room(lambda: lane.call(lambda: store.hide(minimums)))
         self._accepted_loss = decision.accepted_loss
         if decision.accepted_loss:
             log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)

@@ -23,7 +23,7 @@ from dittomq.broker.keeping import Keeper, Known
 from dittomq.broker.preparing import prepare_segments
 from dittomq.commitlog import swap
 from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.errors import DittoError, UnreadableStore
+from dittomq.errors import DiskFull, DittoError, UnreadableStore
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import CopyAnew, NoteCompared
 from dittomq.routes import DataVersion
@@ -194,7 +194,8 @@ class Resync:
         await replica.look_after()
         store, readable = replica.store, PhysicalOffset(min(replica.confirmed, replica.store.end))
         await parts.lanes.dispatch.call(lambda: store.dispatch(readable))
-        await parts.lanes.store.call(lambda: store.hide(own.minimums()))
+        with contextlib.suppress(DiskFull):  # the tables say it again
+            await parts.lanes.store.call(lambda: store.hide(own.minimums()))
         await replica.keep_confirmed()
         await self._close()
         gone = swap.Swap(own.min_offset, own.end)

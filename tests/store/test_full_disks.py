@@ -118,3 +118,19 @@ def test_a_store_is_closed_cleanly_though_the_disk_has_no_room_for_its_producers
     again.dispatch(again.end)
     assert again.queue_range("orders", 0)[1] >= PRODUCERS * EACH
     assert remembers(again)
+
+
+def test_queues_of_deleted_topics_for_which_there_is_no_room_to_write_that_down_stay_and_go_when_there_is_some(machine: Machine) -> None:
+    store = busy(machine)
+    files, held = machine.files(), store.queue_range("orders", 0)
+    leave(machine, 0)
+
+    with pytest.raises(DiskFull):
+        store.hide({("orders", 0): held[1]})
+
+    assert (machine.files(), store.queue_range("orders", 0)) == (files, held)
+    machine.disk.capacity_bytes = BOUNDLESS
+    store.hide({("orders", 0): held[1]})
+    store.append([frame(b"more")], 900)
+    store.sync()
+    assert store.queue_range("orders", 0) == (held[1], held[1])

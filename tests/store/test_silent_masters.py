@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.metadata_sync import PAGE_DEADLINE_S, take_tables
-from dittomq.errors import OutOfReach
+from dittomq.errors import DiskFull, OutOfReach
 from dittomq.metadata.formats import KINDS, TOPICS
-from tests.support.fake_master import FakeMaster, Slave
+from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
 
 
@@ -68,5 +68,29 @@ def test_a_slave_that_starts_with_tables_is_taken_to_have_heard_of_all(tmp_path:
         await again.node.metadata.load()
 
         assert again.puller.never_heard == ()
+
+    run(story())
+
+
+def test_a_slave_whose_disk_has_no_room_to_note_where_queues_begin_says_so_and_does_it_when_there_is_some(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = FakeMaster()
+        master.topics("orders", counter=1, minimums={("orders", 0): 7})
+        slave = Slave(tmp_path, master)
+        await slave.puller.pull_once()
+        slave.store.hidden.clear()
+        master.silent_about = {TOPICS.name}
+
+        def full() -> None:
+            raise DiskFull("a/1", 0, 65_536)
+
+        slave.before_hiding = full
+        async with running(slave):
+            await asyncio.sleep(1)
+            assert "must be free" in slave.puller.status[TOPICS.name].problem
+            slave.before_hiding = lambda: None
+            await asyncio.sleep(300)
+
+        assert slave.store.hidden == {("orders", 0): 7}
 
     run(story())

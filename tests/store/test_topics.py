@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicReads
-from dittomq.errors import InvalidField, NotMaster, NotReady, StoreFailed, TopicExists, TopicNotFound, VersionChanged
+from dittomq.errors import DiskFull, InvalidField, NotMaster, NotReady, StoreFailed, TopicExists, TopicNotFound, VersionChanged
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate
@@ -293,5 +293,31 @@ def test_a_slave_changes_nothing_and_names_its_master() -> None:
             await slave.delete("orders", validate_only=False)
         with pytest.raises(NotMaster):
             await slave.update(TopicUpdate(TopicConfig("orders"), ("permission",)), validate_only=False)
+
+    run(story())
+
+
+def test_a_deletion_for_which_a_full_disk_cannot_note_where_queues_begin_is_done_and_noted_before_the_topic_is_made_again(
+    tmp_path: Path,
+) -> None:
+    class FullStore(FakeTopicStore):
+        def hide(self, minimums: QueueMinimums) -> None:
+            if minimums:
+                raise DiskFull("a/0", 0, 65_536)
+
+    async def story() -> None:
+        master, full = Master(tmp_path), FullStore()
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        full.ranges["orders", 0] = (0, 7)
+        topics = replace(master.topics, store=full)
+
+        await topics.delete("orders", validate_only=False)
+
+        with pytest.raises(TopicNotFound):
+            await master.reads.get("orders")
+        with pytest.raises(DiskFull):
+            await topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        with pytest.raises(TopicNotFound):
+            await master.reads.get("orders")
 
     run(story())
