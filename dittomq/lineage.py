@@ -36,6 +36,11 @@ def newest_epoch(lineage: Sequence[LineageEntry]) -> Epoch:
     return lineage[-1].epoch if lineage else Epoch(0)
 
 
+def newest_incarnation(lineage: Sequence[LineageEntry]) -> int | None:
+    """The last entry's incarnation; None for an empty lineage."""
+    return lineage[-1].incarnation if lineage else None
+
+
 def newest_opener(lineage: Sequence[LineageEntry]) -> int | None:
     """Configured id of the master that opened the newest epoch; None when no master of ours ever wrote."""
     return next((entry.opener_id for entry in reversed(lineage) if entry.opener_id != FOREIGN), None)

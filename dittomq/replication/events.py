@@ -138,6 +138,7 @@ class SlaveAck:
     """What a slave holds: record ends. `digest` answers a heartbeat that carried one: empty, when this copy does not hold it whole.
 
     `begin` is its first byte, None when that is not told. From `doubted` on it found damage: what lies behind is to be compared again.
+    `incarnation` is that of the newest entry of its lineage, as it is on disk; None without one, and from an older node.
     """
 
     epoch: Epoch
@@ -147,6 +148,7 @@ class SlaveAck:
     digest: RangeDigest | None = None
     begin: PhysicalOffset | None = None
     doubted: PhysicalOffset | None = None
+    incarnation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,11 +164,12 @@ class SendDegraded:
 
 @dataclass(frozen=True, slots=True)
 class CountAck:
-    """Tell Confirm what this slave holds; `applied` None: not said yet."""
+    """Tell Confirm what this slave holds; `applied` None: not said yet. `incarnation` as it says."""
 
     received: PhysicalOffset
     flushed: PhysicalOffset
     applied: PhysicalOffset | None
+    incarnation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

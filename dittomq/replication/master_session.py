@@ -269,7 +269,7 @@ class MasterSession:
         self._received, self._flushed = ack.received, ack.flushed
         if ack.begin is not None:
             self._proof.pass_dropped(min(ack.begin, ack.flushed))
-        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied)]
+        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.incarnation)]
         if ack.doubted is not None:
             self._proof.doubt(ack.doubted)
             commands.append(NoteEqual(self._proof.proven))

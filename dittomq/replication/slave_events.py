@@ -25,12 +25,16 @@ class SlaveLog:
 # Events: what the driver reports.
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Record ends that are written, synced, and in the consume queues, and the first byte that is held."""
+    """Record ends that are written, synced, and in the consume queues, and the first byte that is held.
+
+    `incarnation` is that of the newest entry of the lineage, as it is on disk; None without one.
+    """
 
     received: PhysicalOffset
     flushed: PhysicalOffset
     applied: PhysicalOffset
     begin: PhysicalOffset
+    incarnation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ class SlaveSession:
 
     def _ack(self, digest: RangeDigest | None) -> SlaveAck:
         stored = self._stored
-        return SlaveAck(self.epoch, stored.received, stored.flushed, stored.applied, digest, stored.begin)
+        return SlaveAck(self.epoch, stored.received, stored.flushed, stored.applied, digest, stored.begin, incarnation=stored.incarnation)
 
     def _reconnect(self, reason: str) -> list[Command]:
         self.state = State.ENDED

@@ -113,6 +113,8 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
         frame.ack.min_offset = ack.begin
     if ack.doubted is not None:
         frame.ack.doubted_offset = ack.doubted
+    if ack.incarnation is not None:
+        frame.ack.incarnation = ack.incarnation
     return frame
 
 
@@ -199,6 +201,7 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
                 digest_from_pb(ack.digest) if ack.HasField("digest") else None,
                 PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
                 PhysicalOffset(ack.doubted_offset) if ack.HasField("doubted_offset") else None,
+                ack.incarnation if ack.HasField("incarnation") else None,
             )
         case "hello":
             return _hello_from_pb(frame.hello)

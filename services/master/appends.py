@@ -63,13 +63,13 @@ class Appends:
         return self._stored(term, placed, _Reached(end, status, asked))
 
     def check_absence(self) -> None:
-        """Raise NotReady unless what this log lacks is lost for good: as many copies as asked for have joined this epoch.
+        """Raise NotReady unless what this log lacks is lost for good: as many copies as asked for have joined this epoch, durably.
 
         A slave that has not may hold it still and, should this disk be lost, be the one whose log counts. Nobody is kept waiting
         for it: whoever wants the message in the log can send it again.
         """
         term = self._term()
-        joined = 1 + len(term.confirm.copies(term.opened.start))
+        joined = 1 + len(term.joined)
         asked = self._config.replication.asked_copies
         if joined < asked:
             raise NotReady(self._config.name, f"{joined} of {asked} copies have joined its epoch; what it lacks may be on another")

@@ -198,7 +198,7 @@ class SlaveStream:
                 pass
             case master_events.CountAck():
                 self._record.acked(command.received, command.flushed, command.applied, self._parts.clock)
-                self._parts.term.slave_at(self._record.node, command.received, command.flushed)
+                self._parts.term.slave_at(self._record.node, command.received, command.flushed, command.incarnation)
             case master_events.SendVerdict():
                 await self._send_verdict(command.verdict)
             case master_events.SendHeartbeat(said) | master_events.SendProbe(said):

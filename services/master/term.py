@@ -14,7 +14,7 @@ from dittomq.broker.writer import Writer
 from dittomq.commitlog.store import Group
 from dittomq.doors.clock import Clock
 from dittomq.errors import EpochOver
-from dittomq.lineage import Lineage
+from dittomq.lineage import Lineage, newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
@@ -57,6 +57,7 @@ class Term:
         self.outdated = asyncio.Event()  # set whenever that has changed
         self.degraded = opened.degraded
         self.messages = MessageCount()
+        self.joined: set[str] = set()  # slaves that have this epoch in their lineage, durably: their logs outrank those of older ones
         self._dispatcher = dispatcher
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
@@ -79,10 +80,13 @@ class Term:
         self.flushed = max(self.flushed, end)  # two threads sync: the later end may be told first
         self._master_moved()
 
-    def slave_at(self, node: str, received: PhysicalOffset, flushed: PhysicalOffset) -> None:
-        """A slave of accepted lineage acknowledged."""
+    def slave_at(self, node: str, received: PhysicalOffset, flushed: PhysicalOffset, incarnation: int | None = None) -> None:
+        """A slave of accepted lineage acknowledged. `incarnation` is that of the newest entry of its own, as it is on its disk."""
         if self.is_over:
             return
+        self.joined.discard(node)
+        if incarnation == newest_incarnation(self.opened.lineage) or received > self.opened.start:  # a byte of the epoch follows its entry
+            self.joined.add(node)
         self.confirm.slave_at(node, received=received, flushed=flushed, now=self._clock.monotonic())
         self._moved()
 
@@ -90,6 +94,7 @@ class Term:
         """What the slave acknowledged is not on a disk of its own any more."""
         if self.is_over:
             return
+        self.joined.discard(node)
         self.confirm.disk_gone(node, why, now=self._clock.monotonic())
         self._moved()
 

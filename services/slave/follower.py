@@ -13,6 +13,7 @@ from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, StoreFailed
+from dittomq.lineage import newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.events import Hello
@@ -267,7 +268,7 @@ class Follower:
         if self._told.epoch > self._heard.epoch:
             await self._hear(self._told)
         hello = await describe()
-        stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset)
+        stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset, newest_incarnation(hello.lineage))
         held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(

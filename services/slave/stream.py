@@ -11,6 +11,7 @@ from dittomq.copies import LEAF_BYTES
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, first_of
+from dittomq.lineage import newest_incarnation
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.degraded import Degraded
@@ -189,8 +190,9 @@ class MasterStream:
             await self._handle(slave_events.DigestReady(theirs, ours))
 
     def _stored_now(self) -> slave_events.Stored:
-        log = self._parts.log
-        return slave_events.Stored(log.received, log.flushed, self._parts.ears.applied, self._parts.store.min_offset)
+        log, store = self._parts.log, self._parts.store
+        incarnation = newest_incarnation(store.lineage)
+        return slave_events.Stored(log.received, log.flushed, self._parts.ears.applied, store.min_offset, incarnation)
 
     async def _handle(self, event: slave_events.Event) -> None:
         for command in self._session.handle(event, self._parts.clock.monotonic()):
