@@ -11,7 +11,7 @@ from dittomq.routes import Node, Role
 
 @dataclass(frozen=True, slots=True)
 class GroupPeers:
-    """Finds them. `known` gives names and replication addresses, `nodes` the group as it is listed; both leave this node itself in."""
+    """Finds them. `known` gives names and replication addresses, `nodes` the group as each nameserver lists it; both leave this node in."""
 
     replica_uuid: str
     ranges: Callable[[str], RangeSource]

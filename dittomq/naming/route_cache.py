@@ -84,20 +84,22 @@ class RouteCache:
 
     async def brokers(self) -> list[Node]:
         """All nodes that any nameserver knows, in the order of broker name and id, each group from one version of one's table."""
+        return _merged_lists(await self._lists())
+
+    async def _lists(self) -> list[list[Node]]:
+        """What each nameserver that answers lists."""
         tries = _LIST_TRIES
         while True:
             tries -= 1
             try:
-                lists = await self._ask(self._all_pages, lambda _: False, lambda nodes: nodes[0].cluster if nodes else None)
+                return await self._ask(self._all_pages, lambda _: False, lambda nodes: nodes[0].cluster if nodes else None)
             except VersionChanged:
                 if not tries:
                     raise
-            else:
-                return _merged_lists(lists)
 
     async def nodes_of(self, broker: str) -> list[Node]:
-        """The nodes of one group that any nameserver knows."""
-        return [node for node in await self.brokers() if node.broker == broker]
+        """The nodes of one group as each nameserver lists them: where one knows half of it, another one may know the other half."""
+        return [node for nodes in await self._lists() for node in nodes if node.broker == broker]
 
     def _entry(self, topic: str) -> _Entry:
         entry = self._entries.get(topic)

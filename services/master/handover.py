@@ -142,9 +142,9 @@ class Handover:
         nodes: list[Node] = []
         with contextlib.suppress(DittoError):
             nodes = await self._parts.routes.nodes_of(self._parts.node.broker)
-        for node in nodes:
-            if node.broker_id == 0:
-                return await self._leader_at(node.replication_address)
+        for node in sorted(nodes, key=lambda node: node.epoch, reverse=True):
+            if node.broker_id == 0 and (leader := await self._leader_at(node.replication_address)) is not None:
+                return leader
         return None
 
     async def _leader_at(self, address: str) -> Standing | None:

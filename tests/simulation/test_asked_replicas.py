@@ -137,3 +137,24 @@ def test_a_slave_that_has_its_grant_and_tells_nameservers_leads_though_the_old_m
         assert (await mq.admin.ha_status("a/1")).epoch == 2
 
     play(story)
+
+
+def test_a_replica_that_only_one_of_two_nameservers_lists_is_asked_whatever_the_other_one_lists() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        for ends in (("a1", "ns"), ("a2", "ns2")):
+            group.world.network.cut(*ends)
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+        group.world.network.cut("a1", "ns2")
+        await group.kill("a0")
+        with contextlib.suppress(OutOfReach):  # it leaves at once, and its answer may be lost by that
+            await mq.admin.change_role("a1:10911", accept_loss=True, old_master_is_stopped=True)
+        await until(leads(mq, "a1:10911"))
+
+        group.node("a0").start()
+
+        for _ in range(150):
+            await asyncio.sleep(0.1)
+            assert not await leads(mq, "a0:10911")()
+
+    play(story, replace(TWO_SLAVES, nameservers=(NAMESERVER, SECOND_NAMESERVER)))
