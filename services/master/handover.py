@@ -178,10 +178,10 @@ class Handover:
         except BaseException as problem:
             node.hands_over_to = ""
             term.writer.resume()
+            term.outdated.set()  # who gives way to a newer epoch waited for this
             if isinstance(problem, TimeoutError):
-                raise NotReady(
-                    node.name, f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
-                ) from None
+                late = f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
+                raise NotReady(node.name, node.why_not_leading() or late) from None
             raise
         stepped_down = SteppedDown(term.written, term.confirm.in_sync, term.degraded.told)
         await self._become_slave(order.wire_id, term.opened.epoch, order.successor)
@@ -212,7 +212,7 @@ def _nothing() -> None:
 
 
 async def _all_confirmed(term: Term, successor: str) -> None:
-    """Return when all that was written is confirmed and the successor holds it."""
+    """Return when all that was written is confirmed and the successor holds it; TimeoutError when the term is over then."""
     moved = asyncio.Event()
     unlisten = term.listen(moved.set)
     try:
@@ -221,3 +221,5 @@ async def _all_confirmed(term: Term, successor: str) -> None:
             await moved.wait()
     finally:
         unlisten()
+    if term.is_over:  # what it confirmed before says nothing of who leads by now
+        raise TimeoutError

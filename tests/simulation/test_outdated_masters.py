@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import DittoError, NotPermitted
+from dittomq.errors import DittoError, NotPermitted, NotReady
+from dittomq.offsets import Epoch
+from dittomq.routes import Opening, Role
+from services.master import handover
 from services.master.config import Mode, ReplicationTable
 from services.master.node import MasterNode
+from services.master.term import Term
 from services.slave.config import FlushMode
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.group import Group, bodies, play
@@ -162,4 +166,35 @@ def test_a_master_that_hears_of_its_successor_while_it_opens_its_epoch_does_not_
         group.world.findings.clear()
 
     opening.set()
+    play(story)
+
+
+@pytest.fixture
+def _superseded_while_it_steps_down() -> Iterator[None]:
+    """A master hears that node 2 has opened epoch 9 when its writes wait already and all is confirmed."""
+    patches = Patches()
+
+    def hearing(honest: Any) -> Any:
+        async def all_confirmed(term: Term, successor: str) -> None:
+            term.end("nameservers know of epoch 9", Opening(Epoch(9), 2))
+            await asyncio.sleep(1.0)
+            await honest(term, successor)
+
+        return all_confirmed
+
+    patches.put(handover, "_all_confirmed", hearing)
+    yield
+    patches.undo()
+
+
+@pytest.mark.usefixtures("_superseded_while_it_steps_down")
+def test_a_master_that_hears_of_its_successor_while_it_steps_down_makes_room_for_nobody_else() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        with pytest.raises(NotReady, match="its epoch is over: nameservers know of epoch 9"):
+            await mq.admin.change_role("a/1")
+
+        await asyncio.sleep(3.0)
+        for address in ("a0:10911", "a1:10911"):
+            assert (await mq.admin.ha_status(address)).role == Role.SLAVE
+
     play(story)
