@@ -19,6 +19,7 @@ from dittomq.reads import Readable
 from dittomq.replication.events import Hello
 from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
+from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import NO_OPENING, DataVersion, Opening
@@ -68,7 +69,9 @@ class Follower:
         self._following: MasterStream | None = None
         self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
         self._streaming = False
-        self._left_at = self._heard_at = parts.clock.monotonic()
+        self._heard_at = parts.clock.monotonic()
+        self._time = RunningTime(self._heard_at)
+        self._left_at = 0.0  # of the running time
         self._wake = asyncio.Event()
         self.resync = Resync(parts.resync, self.heard, self._ends_at, callers.topics_at)
         self._silence_s = parts.config.replication.silence_ms / 1000
@@ -148,7 +151,7 @@ class Follower:
         """Up to what is flushed and confirmed; up to what is flushed when the master has been gone for long enough."""
         flushed = self.copy.flushed
         confirmed = PhysicalOffset(min(flushed, self._own.confirmed))
-        gone_s = self._parts.clock.monotonic() - self._left_at
+        gone_s = self._time.at(self._parts.clock.monotonic()) - self._left_at
         if not self._streaming and gone_s >= self._parts.config.reading.master_gone_ms / 1000:
             return Readable(flushed, confirmed)
         return Readable(confirmed, confirmed)
@@ -229,7 +232,7 @@ class Follower:
             useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= self._silence_s
             if self._streaming:
                 self._streaming = False
-                self._left_at = parts.clock.monotonic()
+                self._left_at = self._time.at(parts.clock.monotonic())
         await self.resync.tidy()
         if useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address for a while
             await parts.channels.forget(address)

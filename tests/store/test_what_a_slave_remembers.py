@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 import pytest
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.broker.config import NodeTable, ReplicationTable, StoreTable
+from dittomq.broker.config import NodeTable, ReadingTable, ReplicationTable, StoreTable
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.commitlog.store import Store
@@ -56,15 +56,26 @@ def chunk(epoch: int, start: int, end: int, confirmed: int) -> Chunk:
     return Chunk(Epoch(epoch), at(start), crc32(data), data, at(confirmed), at(end))
 
 
+class StoppedClock(LoopClock):
+    """The clock of a process that was stopped for `stopped_s`."""
+
+    stopped_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.stopped_s
+
+
 @asynccontextmanager
-async def following(machine: Machine, config: SlaveConfig = CONFIG) -> AsyncIterator[tuple[ScriptedMaster, Follower]]:
+async def following(
+    machine: Machine, config: SlaveConfig = CONFIG, clock: LoopClock | None = None
+) -> AsyncIterator[tuple[ScriptedMaster, Follower]]:
     """A slave on the machine's disk that follows while the block runs, and its master."""
     master = ScriptedMaster()
     storage = machine.storage()
     store = Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000)
     lane = InlineLane()
     own = Replica(ReplicaParts(config, storage, store, lane, lane, lane, lane, Dispatcher(store, lane)))
-    doors = BrokerDoors(GrpcTransport(), storage, LoopClock(), machine.chance, ThreadWorkers())
+    doors = BrokerDoors(GrpcTransport(), storage, clock or LoopClock(), machine.chance, ThreadWorkers())
     resync = ResyncParts(config, doors, Lanes(*[lane] * len(fields(Lanes))), store)
     callers = Callers(lambda: "a-0:10912", lambda _: None, lambda _: None)
     slave = Follower(FollowerParts(config, own, resync, master, doors.clock, machine.chance), callers)
@@ -134,6 +145,25 @@ def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_ma
         return second.confirmed - one, third.confirmed - one
 
     assert run(story()) == (0, 0)
+
+
+def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_its_master() -> None:
+    async def story() -> list[int]:
+        one, clock, readable = next_border(0), StoppedClock(), []
+        config = replace(CONFIG, reading=ReadingTable(master_gone_ms=10_000))
+        async with following(Machine(random.Random(5)), config, clock) as (master, slave):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
+            await flushed(master, one)
+            master.leave()
+            await hello(master)
+            clock.stopped_s = 3_600.0
+            for sleep_s in (0.0, 7.0, 4.0):
+                await asyncio.sleep(sleep_s)
+                readable.append(slave.readable().end)
+        return [end // one for end in readable]
+
+    assert run(story()) == [0, 0, 1]
 
 
 def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log() -> None:
