@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import structlog
 
@@ -242,23 +243,28 @@ class Follower:
             self.state, self.since_ms = state, self._parts.clock.wall_ms()
 
     async def _stream(self, line: ReplicationLine, source: LogSource) -> None:
-        """Sessions of the copy, or of the own store until it is told to be copied anew; ends by raising."""
+        """Sessions of the copy, or of the own store until it is told to be copied anew; ends by raising.
+
+        Each in a task of its own: one whose group has failed counts as cancelled from then on, and may hide that it was.
+        """
         ears: Follower | Resync = self
         replica = self._own
         if self.resync.replica is not None:
             ears, replica = self.resync, self.resync.replica
         while True:
-            try:
-                await self._session(line, source, replica, ears)
-            except ToldToCopyAnew as told:
-                self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
-                if replica is self._own:  # what a copy agrees on says nothing of the bytes of the own store
-                    await self.degraded.end_at(told.order.agreed)
-                    self._own.learn(told.order.agreed)
-                    await self._own.keep_confirmed()
-                ears, replica = self.resync, await self.resync.begin(told.order)
+            async with asyncio.TaskGroup() as tasks:
+                session = tasks.create_task(_end_of(self._session(line, source, replica, ears)), name="session")
+            told = session.result()
+            if not isinstance(told, ToldToCopyAnew):
+                raise told
+            self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
+            if replica is self._own:  # what a copy agrees on says nothing of the bytes of the own store
+                await self.degraded.end_at(told.order.agreed)
+                self._own.learn(told.order.agreed)
+                await self._own.keep_confirmed()
+            ears, replica = self.resync, await self.resync.begin(told.order)
 
-    async def _session(self, line: ReplicationLine, source: LogSource, replica: Replica, ears: "Follower | Resync") -> None:
+    async def _session(self, line: ReplicationLine, source: LogSource, replica: Replica, ears: "Follower | Resync") -> NoReturn:
         clock = self._parts.clock
 
         async def describe() -> Hello:
@@ -311,6 +317,14 @@ class Follower:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+async def _end_of(session: Coroutine[Any, Any, NoReturn]) -> DittoError:
+    """Why it ended."""
+    try:
+        await session
+    except DittoError as why:
+        return why
 
 
 def _nobody() -> None:

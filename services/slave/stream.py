@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import NoReturn, Protocol, assert_never
 
 from dittomq.broker.digesting import digest_of
 from dittomq.commitlog.store import Store
@@ -120,7 +120,7 @@ class MasterStream:
         self._told = opening
         self._stored.set()
 
-    async def run(self, hello: Hello) -> None:
+    async def run(self, hello: Hello) -> NoReturn:
         """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed."""
         await self._say(hello)
         ended: DittoError | None = None
@@ -136,8 +136,8 @@ class MasterStream:
             ended = first_of(problems)
         finally:
             self._ended = True
-        if ended is not None:
-            raise ended
+        assert ended is not None, "its tasks end by raising"
+        raise ended
 
     def _moved(self) -> None:
         """What is received is worth an ack of its own only when its sync takes long: the ack of the sync says it too.

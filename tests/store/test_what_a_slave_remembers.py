@@ -2,6 +2,7 @@
 was proven equal to whom."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -84,7 +85,8 @@ async def following(
         yield master, slave
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 async def hello(master: ScriptedMaster) -> Hello:
@@ -145,6 +147,23 @@ def test_what_was_confirmed_of_bytes_that_never_came_says_nothing_of_the_next_ma
         return second.confirmed - one, third.confirmed - one
 
     assert run(story()) == (0, 0)
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_slave_that_is_told_to_copy_anew_while_it_is_asked_to_end_ends(turns: int) -> None:
+    async def story() -> None:
+        one = next_border(0)
+        async with following(Machine(random.Random(6))) as (master, _):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, one, confirmed=0))
+            await flushed(master, one)
+            master.leave()
+            await hello(master)
+            master.say(replace(stream((entry(2, 0),), 1_000_000), action=VerdictAction.RESYNC, end=at(2_000_000)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    run(story())  # nothing else was raised
 
 
 def test_the_time_for_which_a_slave_was_stopped_itself_is_no_silence_of_its_master() -> None:
