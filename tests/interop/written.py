@@ -61,6 +61,7 @@ def write(folder: Path) -> Written:
         group.mq.admin.create_topic(AGAIN, 1)
         again = _publish(group, (Message(AGAIN, b"made again, %d" % number, born_ms=number) for number in range(1, 11)))
         first = again + _publish(group, _messages())
+        group.wait_equal()  # its queues are built: else RocketMQ builds that of a topic made again, with what was deleted
         group.cluster.kill(MASTER)
         killed = copy(group.cluster.data_dir(MASTER), folder / "killed")
         group.cluster.start_node(MASTER)
