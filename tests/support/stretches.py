@@ -24,6 +24,7 @@ class Kind:
     system_flag: int = 0
     short_hosts: bool = False
     queue: int | None = None
+    offset: int | None = None
     topic: bytes | None = None
     position: int | None = None
     body_crc: int | None = None
@@ -36,6 +37,7 @@ IPV6 = Kind(system_flag=0x30)
 ODD = (
     Kind(magic=MAGIC_2), Kind(magic=0xDAA320FF), Kind(magic=0), Kind(system_flag=0x10), Kind(system_flag=0x20), IPV6, PLAIN,
     Kind(system_flag=0xC), Kind(system_flag=0x4), Kind(system_flag=1), Kind(queue=-1), Kind(queue=7), Kind(topic=b""), Kind(topic=b"a/b"),
+    Kind(offset=-1), Kind(offset=(1 << 63) // 20 - 1), Kind(offset=(1 << 63) // 20), Kind(offset=(1 << 63) - 1),
     Kind(topic=b"\xff"), Kind(topic=b".."), Kind(topic=b"x" * 255), Kind(position=7), Kind(body_crc=1), Kind(lengths=1), Kind(lengths=-1),
     Kind(properties=b"PID\x01p\x02SEQ\x01x\x02"), Kind(properties=b"PID\x01p\x02SEQ\x01\x02"), Kind(properties=b"PID\x01p"),
     Kind(properties=b"PID\x01p\x02SEQ\x01" + b"9" * 19 + b"\x02"), Kind(properties=b"PID\x01p\x02SEQ\x01" + b"9" * 20 + b"\x02"),
@@ -66,7 +68,7 @@ class Writer:
             self.topic, self.producer = chance.choice(TOPICS), chance.choice(PRODUCERS)
         topic = self.topic if kind.topic is None else kind.topic
         queue = chance.randrange(2) if kind.queue is None else kind.queue
-        offset = self._next_offset(topic, queue)
+        offset = self._next_offset(topic, queue) if kind.offset is None else kind.offset
         body = chance.randbytes(chance.choice((0, 1, 10, 100)))
         properties = self._properties() if kind.properties is None else kind.properties
         body_crc = crc32(body) & CRC_MASK if kind.body_crc is None else kind.body_crc

@@ -1,3 +1,4 @@
+import random
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from dittomq.commitlog.records.format import (
     decode_properties,
     mark,
     problem_of,
+    queue_problem,
     safe_topic,
     scan,
     sealed_crc,
@@ -26,9 +28,12 @@ from dittomq.commitlog.records.format import (
     whole_end,
 )
 from dittomq.message import Draft
+from tests.support.stretches import ODD, Kind, Writer
 
 HOST = Host(bytes((10, 0, 0, 7)), 10911)
 SEGMENT_END = 1 << 30
+# A record's own checksum covers its body too: nobody looks at the body's beside it.
+BODY = "its checksum does not match the body"
 
 TEXT = st.text(st.characters(blacklist_characters="\x01\x02 ", blacklist_categories=["Cs"]), min_size=1, max_size=8)
 NAMES = TEXT.filter(lambda name: name not in {"KEYS", "TAGS", "PID", "SEQ", "__CRC32#"})
@@ -119,6 +124,17 @@ def test_an_unknown_magic_is_unsupported_and_not_corrupt() -> None:
     assert scan(bytes(record), 0, SEGMENT_END).problem == "magic daa320ff is unsupported"
     with pytest.raises(Unsupported, match="daa320ff"):
         decode(bytes(record), 0)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_a_scan_takes_no_record_in_which_a_closer_look_finds_a_problem(kind: Kind) -> None:
+    record = Writer(random.Random(1), 0, {}, {}).record(kind)
+
+    seen = scan(record, 0, SEGMENT_END)
+
+    closer = problem_of(record, 0, sealed=True)
+    assert bool(seen.entries) != bool(seen.problem)
+    assert seen.problem or (closer in {"", BODY} and not queue_problem(record))
 
 
 def test_a_mark_counts_when_the_segment_is_complete_and_zero_behind_it() -> None:

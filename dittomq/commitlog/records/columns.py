@@ -24,6 +24,7 @@ from dittomq.commitlog.records.format import (
     IPV6_FLAGS,
     MAGIC_1,
     MARK_BYTES,
+    MAX_QUEUE_OFFSETS,
     Form,
 )
 
@@ -73,7 +74,7 @@ class Columns:
 
     @property
     def plain(self) -> Truths:
-        """Version 1, hosts like the first record's, in its place, no negative queue, lengths that add up, and a record CRC at its end.
+        """Version 1, hosts like the first record's, in its place, where a queue can be, lengths that add up, and a record CRC at its end.
 
         With `record_crcs_hold` and, where it matters, `body_crcs_hold` such a record is whole. Its topic's name is not judged.
         """
@@ -144,7 +145,8 @@ def columns_of(data: bytes | memoryview, base: int, starts: Numbers, segment_end
     ends = safe + sizes
     fits = (
         (safe == starts) & (header["magic"] == MAGIC_1) & (header["system_flag"] & IPV6_FLAGS == form.system_flag)
-        & (header["position"] == safe + base) & (header["queue"] >= 0) & (ends <= min(length, segment_end - MARK_BYTES - base))
+        & (header["position"] == safe + base) & (header["queue"] >= 0)
+        & (header["queue_offset"].astype(np.uint64) < MAX_QUEUE_OFFSETS) & (ends <= min(length, segment_end - MARK_BYTES - base))
         & (body_bytes >= 0) & (body_bytes <= sizes - fixed_bytes)
     )  # fmt: skip
     whole = np.frombuffer(view, np.uint8)

@@ -171,6 +171,9 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
         topic = _known_topic(data[body_end + 1 : topic_end])
         if topic_end + 2 > tail or not topic or queue < 0 or stop > segment_end - base - MARK_BYTES:
             break
+        stated_bytes = int.from_bytes(data[topic_end : topic_end + 2], "big", signed=True)
+        if stated_bytes != stop - topic_end - 2 or not 0 <= queue_offset < MAX_QUEUE_OFFSETS:
+            break
         properties = data[topic_end + 2 : tail]
         # Neighbours are mostly of one producer: only the digits differ.
         known = opening and properties.startswith(opening)
@@ -189,7 +192,7 @@ def scan(data: bytes, base: int, segment_end: int, at: int = 0) -> Scan:
 
 
 def whole_end(data: bytes, base: int, segment_end: int, at: int = 0) -> tuple[int, str]:
-    """Like `scan`, where only the end and the problem matter; what comes before index `at` is known to be whole."""
+    """Like `scan`, where only the end and the problem matter and who made a seal is believed; what comes before index `at` is whole."""
     view, length, unpack = memoryview(data), len(data), _SCANNED.unpack_from
     while length - at >= _SCANNED.size:
         size, _, _, _, position, _, _, _ = unpack(data, at)
@@ -362,7 +365,7 @@ def _entry(record: bytes, position: int) -> Entry | str:
     queue, queue_offset = _QUEUE.unpack_from(record, 12)
     topic_name, properties = record[layout.topic : layout.properties - 2], record[layout.properties : -CRC_BYTES]
     topic = safe_topic(topic_name)
-    if not topic or queue < 0:
+    if not topic or queue < 0 or not 0 <= queue_offset < MAX_QUEUE_OFFSETS:
         return queue_problem(record)
     producer_id, sequence = sequence_of(properties)
     end = position + len(record)
