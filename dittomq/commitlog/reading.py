@@ -8,7 +8,7 @@ from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueI
 from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.bodies import CannotInflate, MissingPackage
 from dittomq.commitlog.records.decoding import message_of
-from dittomq.commitlog.records.format import MARK_BYTES, START, intact, problem_of
+from dittomq.commitlog.records.format import MARK_BYTES, MAX_RECORD_BYTES, START, intact, problem_of
 from dittomq.commitlog.records.gathering import whole_end
 from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.records.walk import HEADER_BYTES, View, span_at
@@ -121,11 +121,11 @@ class Reader:
         stop = min(high, at + _MAX_UNITS)
         while at < stop and len(messages) < wanted.max_messages:
             units = self._units(queue, at, min(stop - at, _UNITS_AT_ONCE))
-            least = 0 if messages else 1
-            choice = _Room(wanted.max_messages - len(messages), room, least, wanted.readable.end)
+            least, log_stop = 0 if messages else 1, self._log.stop
+            choice = _Room(wanted.max_messages - len(messages), room, least, min(wanted.readable.end, log_stop))
             found, looked_at = _choose(units, at, codes, choice)
             if looked_at == 0:
-                if units and _ends_above(units[0], wanted.readable.end):
+                if _waits(units, wanted.readable.end, log_stop):
                     high = at
                     break
                 if messages:
@@ -218,10 +218,12 @@ class Reader:
         if not low <= offset < high:  # cut or deleted meanwhile
             return OffsetOutOfRange("queue offset", offset, low, high)
         before = self._units(queue, offset - 1, 1) if offset > low else []
-        position = before[0][0] + before[0][1] if before else self._log.min_offset
+        position = before[0][0] + before[0][1] if before and _can_be(*before[0][:2]) else self._log.min_offset
         problem = "was damaged when its queue was built, or its number was left out"
         try:
-            self._index.units(queue, offset, 1)
+            held = self._index.units(queue, offset, 1)
+            if held and held[0][1] not in {0, BLANK_UNIT_BYTES}:
+                problem = "cannot be found, because the file of its queue is damaged there"
         except OSError as error:
             if not speaks_of_bytes(error):
                 raise
@@ -249,7 +251,19 @@ def _last_neighbour(found: list[_Found], first: int, stop: int) -> int:
 
 def _ends_above(unit: Unit, end: int) -> bool:
     position, size, _ = unit
-    return 0 < size != BLANK_UNIT_BYTES and position + size > end
+    return _can_be(position, size) and position + size > end
+
+
+def _can_be(position: int, size: int) -> bool:
+    """Whether a record may have that place; not where the unit has rotted, is a hole or a blank."""
+    return position >= 0 and 0 < size <= MAX_RECORD_BYTES
+
+
+def _waits(units: list[Unit], end: int, log_stop: int) -> bool:
+    """Whether the first unit is of a message above `end`. One that has rotted may name a place behind the log, or behind the next one's."""
+    if not units or not _ends_above(units[0], end) or _ends_above(units[0], log_stop):
+        return False
+    return len(units) == 1 or units[1][1] <= 0 or _ends_above(units[1], end)
 
 
 def _first_above(units: list[Unit], first: int, end: int) -> QueueOffset | None:
@@ -264,7 +278,7 @@ def _choose(units: list[Unit], first: int, codes: set[int], room: _Room) -> tupl
     found: list[_Found] = []
     taken = 0
     for index, (position, size, code) in enumerate(units):
-        if size <= 0 or size == BLANK_UNIT_BYTES or position + size > room.end:
+        if not _can_be(position, size) or position + size > room.end:
             return found, index
         if codes and code not in codes:
             continue

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dittomq.commitlog.queues.key_format import ENTRY
+from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Frame, Store, StoreOptions
-from dittomq.errors import UnreadableStore
+from dittomq.errors import CorruptRecord, UnreadableStore
 from dittomq.properties import tags_code
+from dittomq.reads import Readable
 from tests.store.test_bad_sectors import BadSectors
 from tests.store.test_key_index import SIZES, from_the_log, kept, keyed, on_disk
 from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
@@ -114,3 +116,21 @@ def test_an_index_whose_last_entry_names_another_place_is_built_again(position: 
 
     assert "key index" in store.notes[0]
     assert on_disk(machine) == from_the_log(log)
+
+
+@pytest.mark.parametrize("rotted", [(1 << 62, 500, 0), (-(1 << 63), 500, 0), (9_000, 500, 0), (0, 1 << 30, 0), (0, -5, 0), (1_000, 500, 0)])
+def test_a_message_whose_unit_rotted_is_damaged_and_nobody_waits_for_it(rotted: tuple[int, int, int]) -> None:
+    machine = Machine(random.Random(1), OPTIONS)
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(*[b"y" * 500] * 6)], 1_000)
+    kept(store)
+    file = machine.beside().open(QUEUE_FILE)
+    file.pwrite(UNIT.pack(*rotted), 2 * UNIT_BYTES)
+
+    readable = Readable(store.end, store.end)
+    before = store.read_queue("orders", 0, 0, 10, 100_000, readable=readable)
+    assert ([message.queue_offset for message in before.messages], before.next_offset, before.max) == ([0, 1], 2, 6)
+    with pytest.raises(CorruptRecord):
+        store.read_queue("orders", 0, 2, 10, 100_000, readable=readable)
+    assert len(store.read_queue("orders", 0, 3, 10, 100_000, readable=readable).messages) == 3
