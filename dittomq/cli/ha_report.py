@@ -291,4 +291,4 @@ def _moment(moment_ms: int, now_ms: int) -> str:
     """The time of day, with the date when that is not within a day of now."""
     if abs(now_ms - moment_ms) < _DAY_MS:
         return clock_time(moment_ms)
-    return f"{clock_date(moment_ms)} {clock_time(moment_ms)}"
+    return f"{clock_date(moment_ms)} {clock_time(moment_ms)}".lstrip()

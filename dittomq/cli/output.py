@@ -105,8 +105,11 @@ def clock_time(moment_ms: int, *, milliseconds: bool = False) -> str:
 
 
 def clock_date(moment_ms: int) -> str:
-    """Local day and month."""
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone().strftime("%d %b")
+    """Local day and month; empty where no calendar has such a day."""
+    try:
+        return datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone().strftime("%d %b")
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 @contextmanager

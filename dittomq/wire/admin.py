@@ -14,6 +14,7 @@ from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig, To
 from dittomq.offsets import PhysicalOffset
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 from dittomq.wire.metadata import version_from_pb
+from dittomq.wire.times import ms_from_pb, timestamp_to_pb
 
 MAX_TOPIC_PAGE = 10_000
 DEFAULT_TOPIC_PAGE = 1_000
@@ -286,7 +287,7 @@ def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
         readable=response.readable_offset,
         writable=response.writable,
         degraded=response.degraded,
-        degraded_since_ms=response.degraded_since_time.ToMilliseconds() if response.HasField("degraded_since_time") else None,
+        degraded_since_ms=ms_from_pb(response.degraded_since_time) if response.HasField("degraded_since_time") else None,
         degraded_bytes=response.degraded_bytes,
         degraded_messages=response.degraded_messages if response.HasField("degraded_messages") else None,
         waiting_for=response.waiting_for,
@@ -308,18 +309,18 @@ def _node_view(view: pb.NodeView) -> NodeView:
         received_lag_s=_seconds(view.received_lag) if view.HasField("received_lag") else None,
         flushed_lag_s=_seconds(view.flushed_lag) if view.HasField("flushed_lag") else None,
         proven_equal=view.proven_equal_offset if view.HasField("proven_equal_offset") else None,
-        since_ms=view.since_time.ToMilliseconds() if view.HasField("since_time") else None,
+        since_ms=ms_from_pb(view.since_time) if view.HasField("since_time") else None,
         transfer_bytes_per_s=view.transfer_bytes_per_s,
         applied_lag_s=_seconds(view.applied_lag) if view.HasField("applied_lag") else None,
         last_drop_reason=view.last_drop_reason,
-        last_drop_ms=view.last_drop_time.ToMilliseconds() if view.HasField("last_drop_time") else None,
-        pins=tuple(PinView(pin.run, pin.start_offset, pin.until_time.ToMilliseconds()) for pin in view.pins),
+        last_drop_ms=ms_from_pb(view.last_drop_time) if view.HasField("last_drop_time") else None,
+        pins=tuple(PinView(pin.run, pin.start_offset, ms_from_pb(pin.until_time)) for pin in view.pins),
         damaged_bytes=view.damaged_bytes if view.HasField("damaged_bytes") else None,
     )
 
 
 def _timestamp(ms: int | None) -> Timestamp | None:
-    return None if ms is None else Timestamp(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
+    return None if ms is None else timestamp_to_pb(ms)
 
 
 def _duration(seconds: float | None) -> Duration | None:

@@ -27,6 +27,7 @@ from dittomq.reads import (
 )
 from dittomq.receipts import FrameReceipt, ReceiptRun, record_ends
 from dittomq.tokens import decode_token, encode_token
+from dittomq.wire.times import ms_from_pb
 
 ACK_FROM_PB = {
     pb.ACK_LEVEL_MASTER_RECEIVED: Ack.MASTER_RECEIVED,
@@ -216,7 +217,7 @@ def receipt(message: pb.Receipt) -> Receipt:
         queue_offset=QueueOffset(message.queue_offset),
         physical_offset=PhysicalOffset(message.physical_offset),
         record_bytes=message.record_bytes,
-        store_ms=message.store_time.ToMilliseconds(),
+        store_ms=ms_from_pb(message.store_time),
         token=message.token or encode_token(message.broker, Epoch(message.epoch), end),
         duplicate=message.duplicate,
     )

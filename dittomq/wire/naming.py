@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
@@ -24,6 +22,7 @@ from dittomq.routes import (
     Route,
     TopicQueues,
 )
+from dittomq.wire.times import ms_from_pb, timestamp_to_pb
 
 MAX_TOPICS: Final = 100_000
 MAX_NETWORKS: Final = 16
@@ -179,7 +178,7 @@ def _node(node: pb.Node) -> Node:
         epoch=Epoch(node.epoch),
         address=node.address,
         replication_address=node.replication_address,
-        seen_ms=node.seen_time.ToMilliseconds(),
+        seen_ms=ms_from_pb(node.seen_time),
         data_version=_version(node.data_version),
         replica_uuid=node.replica_uuid,
         addresses=_addresses("addresses", node.addresses),
@@ -188,8 +187,6 @@ def _node(node: pb.Node) -> Node:
 
 
 def _pb_node(node: Node) -> pb.Node:
-    seen = Timestamp()
-    seen.FromMilliseconds(node.seen_ms)
     return pb.Node(
         cluster=node.cluster,
         broker=node.broker,
@@ -200,7 +197,7 @@ def _pb_node(node: Node) -> pb.Node:
         address=node.address,
         replication_address=node.replication_address,
         addresses=_pb_addresses(node.addresses),
-        seen_time=seen,
+        seen_time=timestamp_to_pb(node.seen_ms),
         data_version=_pb_version(node.data_version),
         replica_uuid=node.replica_uuid,
         configured_id=node.configured_id,

@@ -14,6 +14,7 @@ from dittomq.places import PlacedRun
 from dittomq.tokens import encode_token
 from dittomq.wire.drafts import Topics, drafts_of, drafts_of_runs
 from dittomq.wire.messaging import ACK_FROM_PB, ACK_TO_PB, COPY_FROM_PB, PUT_STATUS_FROM_PB
+from dittomq.wire.times import timestamp_to_pb
 
 _STATUS_TO_PB = {status: number for number, status in PUT_STATUS_FROM_PB.items()}
 _COPY_TO_PB = {state: number for number, state in COPY_FROM_PB.items()}
@@ -233,7 +234,7 @@ def stored_message_to_pb(frame: StoredFrame) -> pb.PublishResponse:
 
 def _receipt(frame: StoredFrame) -> pb.Receipt:
     message, epoch = frame.placed[0], frame.epochs[0]
-    receipt = pb.Receipt(
+    return pb.Receipt(
         status=_STATUS_TO_PB[frame.status],
         asked=ACK_TO_PB[frame.asked],
         levels_reached=[ACK_TO_PB[level] for level in frame.levels_reached],
@@ -247,9 +248,8 @@ def _receipt(frame: StoredFrame) -> pb.Receipt:
         record_bytes=message.size,
         token=encode_token(frame.broker, epoch, message.end),
         duplicate=frame.duplicate,
+        store_time=timestamp_to_pb(message.store_ms),
     )
-    receipt.store_time.FromMilliseconds(message.store_ms)
-    return receipt
 
 
 def frame_refused_to_pb(frame_id: int, refusal: "Refusal") -> pb.PublishStreamResponse:

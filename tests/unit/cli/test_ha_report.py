@@ -78,6 +78,14 @@ def test_the_last_audit_is_named_with_its_age() -> None:
     assert report_lines(report, NOW_MS)[0] == "prod · 1 broker group · all in order · last audit: pass, 11 h ago"
 
 
+def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:
+    own = replace(SLAVE_VIEW, state="following", pins=(PinView("night", 4_096, 1 << 62),))
+
+    line = report_lines(build_report(BOTH, {"a/0": LEADER, "a/1": replace(FOLLOWER, nodes=(own,))}), NOW_MS)[-1]
+
+    assert line.endswith("until 4,611,686,018,427,387,904 ms")
+
+
 def test_a_pin_is_shown_at_the_node_that_told_of_it() -> None:
     own = replace(SLAVE_VIEW, state="following", pins=(PinView("night", 4_096, NOW_MS + 60_000),))
 
