@@ -32,6 +32,7 @@ _AGAIN_AFTER_S = 1.0
 _PAGE_MESSAGES = 1_024
 _PAGE_BYTES = 1024 * 1024
 _BEYOND_ALL = 2**62
+_MOST_DIGITS = 19  # no offset has more
 _AWAY = (OutOfReach, NotReady)
 _ILLEGIBLE = (CorruptRecord, MessageTooLarge)
 
@@ -333,6 +334,6 @@ def _start(text: str) -> Literal["earliest", "latest"] | int:
         return "earliest"
     if text == "latest":
         return "latest"
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise typer.BadParameter(f'"{text}" is no place in a queue; give earliest, latest or an offset', param_hint="--from")
     return int(text)

@@ -8,7 +8,7 @@ import typer
 
 from dittomq.errors import InvalidField
 
-_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]")
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,18})\]")
 
 
 @dataclass(frozen=True, slots=True)

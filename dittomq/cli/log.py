@@ -128,10 +128,10 @@ def _storage(store: Path) -> "Storage":
 def _range(text: str) -> "Range":
     from dittomq.commitlog.offline.digest_file import Range
 
-    match = re.fullmatch(r"([\d,]+)\.\.([\d,]+)", text)
+    match = re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", text.replace(",", ""))
     if match is None:
         raise typer.BadParameter(f'"{text}" is no range; write for example 31,457,280..32,505,856', param_hint="--bytes")
-    return Range(int(match[1].replace(",", "")), int(match[2].replace(",", "")))
+    return Range(int(match[1]), int(match[2]))
 
 
 def _steps(advance: Callable[[int], None]) -> Callable[[int, int], None]:

@@ -1,5 +1,6 @@
 """`dittomq repair`: lets nodes verify their logs and fetch what is damaged from other copies."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -154,7 +155,7 @@ def _exit(repairs: Sequence[NodeRepair]) -> Exit:
 def _range(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
-    first, dots, last = text.replace(",", "").partition("..")
-    if not (dots and text.isascii() and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+    match = re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", text.replace(",", ""))
+    if match is None or int(match[1]) >= int(match[2]):
         raise typer.BadParameter(f'"{text}" is no range of bytes; write 31457292812..31457293900', param_hint="--bytes")
-    return int(first), int(last)
+    return int(match[1]), int(match[2])

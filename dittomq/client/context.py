@@ -52,7 +52,7 @@ def load_contexts() -> Contexts:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Contexts()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(str(path), f"cannot be read: {error}; mend it or remove it") from error
     return _contexts(path, document)
 

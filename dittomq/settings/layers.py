@@ -75,7 +75,7 @@ def _from_file(tables: Mapping[str, Table], file: Path | None) -> Iterator[_Give
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(str(file), f"cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also what is no text, and a number that Python does not read
         raise ConfigError(str(file), f"is not TOML: {error}") from error
     lines = key_lines(text)
     for table, content in document.items():
@@ -156,7 +156,7 @@ def _parsed(key: Key, text: str) -> Any:  # a TOML value
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         is_list = typing.get_origin(kind) in (tuple, list)
         return [part.strip() for part in text.split(",") if part.strip()] if is_list else text
 

@@ -192,6 +192,15 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     assert "is not TOML" in refusal(file)
 
 
+@pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000])
+def test_a_value_that_no_program_reads_is_refused_in_a_file_and_in_a_flag(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text(f"[times]\nwait_ms = {value}\n")
+
+    assert "is not TOML" in refusal(file)
+    assert refusal(None, None, f"times.wait_ms={value}").startswith("--set: times.wait_ms: ")
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.toml") == f"{tmp_path / 'none.toml'}: cannot be read: No such file or directory"
 

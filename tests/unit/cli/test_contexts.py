@@ -22,6 +22,13 @@ def test_a_context_whose_nameserver_cannot_be_one_is_not_remembered(nameserver: 
     assert "host:port" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000])
+def test_a_file_of_contexts_with_a_value_that_no_program_reads_is_a_usage_error(tmp_path: Path, value: str) -> None:
+    (tmp_path / "contexts.toml").write_text(f"current = {value}\n")
+
+    assert run(["cluster"]) == 64
+
+
 def test_a_current_context_whose_nameserver_cannot_be_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "contexts.toml").write_text('current = "prod"\n[contexts]\nprod = "localhost"\n')
 

@@ -41,7 +41,7 @@ def test_what_is_absent_or_no_string_or_number_is_refused_by_the_paths_name(path
         parse_path(path).find(document)
 
 
-@pytest.mark.parametrize("text", ["", ".", "customer", ".a..b", ".a[", ".a[x]", ".a b", ". a"])
+@pytest.mark.parametrize("text", ["", ".", "customer", ".a..b", ".a[", ".a[x]", ".a b", ". a", f".a[{'9' * 5_000}]"])
 def test_what_is_no_path_is_a_usage_error_with_an_example(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="write for example"):
         parse_path(text)
