@@ -22,6 +22,7 @@ from dittomq.routes import (
     Route,
     TopicQueues,
 )
+from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.times import ms_from_pb, timestamp_to_pb
 
 MAX_TOPICS: Final = 100_000
@@ -47,7 +48,7 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         broker=request.broker,
         broker_id=request.broker_id,
         replica_uuid=request.replica_uuid,
-        epoch=Epoch(request.epoch),
+        epoch=epoch_from_pb("epoch", request.epoch),
         role=_role(request.role),
         state=_state(request.state),
         addresses=_addresses("addresses", request.addresses),
@@ -58,7 +59,7 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         registration_period_ms=request.registration_period_ms,
         configured_id=request.configured_id if request.HasField("configured_id") else None,
         opener_id=request.opener_id if request.HasField("opener_id") else None,
-        granted_epoch=Epoch(request.granted_epoch) if request.HasField("granted_epoch") else None,
+        granted_epoch=epoch_from_pb("granted_epoch", request.granted_epoch) if request.HasField("granted_epoch") else None,
     )
 
 
@@ -92,7 +93,7 @@ def membership(response: pb.RegisterBrokerResponse) -> Membership:
         master=response.master,
         master_replication=response.master_replication,
         broker_expiry_ms=response.broker_expiry_ms,
-        newest=Opening(Epoch(response.group_epoch), response.opener_id if response.HasField("opener_id") else None),
+        newest=Opening(epoch_from_pb("group_epoch", response.group_epoch), response.opener_id if response.HasField("opener_id") else None),
         uptime_ms=response.uptime_ms,
     )
 
@@ -111,7 +112,7 @@ def membership_response(value: Membership) -> pb.RegisterBrokerResponse:
 
 def beat(request: pb.HeartbeatRequest) -> Beat:
     opener_id = request.opener_id if request.HasField("opener_id") else None
-    return Beat(request.session_id, _version(request.data_version), Epoch(request.epoch), _state(request.state), opener_id)
+    return Beat(request.session_id, _version(request.data_version), epoch_from_pb("epoch", request.epoch), _state(request.state), opener_id)
 
 
 def beat_request(value: Beat) -> pb.HeartbeatRequest:
@@ -139,8 +140,8 @@ def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
 
 
 def _claim(rival: pb.RivalClaim) -> Claim:
-    granted = Epoch(rival.granted_epoch) if rival.HasField("granted_epoch") else None
-    return Claim(Opening(Epoch(rival.epoch), rival.opener_id), granted)
+    granted = epoch_from_pb("granted_epoch", rival.granted_epoch) if rival.HasField("granted_epoch") else None
+    return Claim(Opening(epoch_from_pb("rival.epoch", rival.epoch), rival.opener_id), granted)
 
 
 def _pb_claim(value: Claim) -> pb.RivalClaim:

@@ -22,6 +22,7 @@ from dittomq.replication.events import (
     Verdict,
     VerdictAction,
 )
+from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_LINEAGE_ENTRIES = 10_000
@@ -55,7 +56,8 @@ def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
     if len(entries) > MAX_LINEAGE_ENTRIES:
         raise InvalidField("lineage", f"{len(entries):,} entries, the limit is {MAX_LINEAGE_ENTRIES:,}")
     lineage = tuple(
-        LineageEntry(Epoch(entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset)) for entry in entries
+        LineageEntry(epoch_from_pb("lineage", entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset))
+        for entry in entries
     )
     for before, after in pairwise(lineage):
         if not grows((before, after)):
@@ -242,7 +244,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         verified_equal=PhysicalOffset(hello.verified_equal_offset),
         replication_address=hello.replication_address,
         segment_bytes=hello.segment_bytes,
-        heard=Epoch(hello.heard_epoch),
+        heard=epoch_from_pb("hello.heard_epoch", hello.heard_epoch),
         heard_opener=hello.heard_opener_id if hello.HasField("heard_opener_id") else None,
         verified_with=hello.verified_with,
     )
@@ -367,7 +369,7 @@ def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
         action,
         PhysicalOffset(verdict.from_offset),
         verdict.reason,
-        Epoch(verdict.epoch),
+        epoch_from_pb("verdict.epoch", verdict.epoch),
         lineage_from_pb(list(verdict.lineage)),
         verdict.heartbeat_ms,
         PhysicalOffset(verdict.end_offset) if verdict.HasField("end_offset") else None,

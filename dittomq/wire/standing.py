@@ -2,8 +2,9 @@
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import PhysicalOffset
 from dittomq.replication.promotion import GroupRules, Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 from dittomq.wire.replication import degraded_from_pb, degraded_to_pb, lineage_from_pb, lineage_to_pb
 
@@ -50,7 +51,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         lineage=lineage_from_pb(list(response.lineage)),
         end=PhysicalOffset(response.end_offset),
         confirmed=PhysicalOffset(response.confirmed_offset),
-        granted=Epoch(response.granted_epoch),
+        granted=epoch_from_pb("granted_epoch", response.granted_epoch),
         stepped_down_at=PhysicalOffset(response.stepped_down_offset) if response.HasField("stepped_down_offset") else None,
         rules=_rules(response.rules),
         topics=version_from_pb(response.topics),

@@ -1,0 +1,44 @@
+"""A number that no next epoch can follow is no epoch, whoever says it: it would be remembered for good."""
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.message import Message
+
+from dittomq._pb.ditto.naming.v1 import naming_pb2
+from dittomq._pb.ditto.replication.v1 import replication_pb2
+from dittomq.errors import InvalidField
+from dittomq.wire import naming
+from dittomq.wire.replication import master_event_from_pb, slave_event_from_pb
+
+ROLE, STATE = naming_pb2.BROKER_ROLE_ASYNC_MASTER, naming_pb2.BROKER_STATE_RECOVERING
+NO_EPOCHS = [-1, (1 << 62) + 1, (1 << 63) - 1]
+READERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
+    (lambda epoch: replication_pb2.ReplicateRequest(hello=replication_pb2.Hello(heard_epoch=epoch)), slave_event_from_pb),
+    (
+        lambda epoch: replication_pb2.ReplicateRequest(
+            hello=replication_pb2.Hello(lineage=[replication_pb2.LineageEntry(epoch=epoch, start_offset=0)])
+        ),
+        slave_event_from_pb,
+    ),
+    (
+        lambda epoch: replication_pb2.ReplicateResponse(
+            verdict=replication_pb2.Verdict(action=replication_pb2.VERDICT_ACTION_STREAM, epoch=epoch)
+        ),
+        master_event_from_pb,
+    ),
+    (lambda epoch: naming_pb2.RegisterBrokerRequest(broker_id=1, role=ROLE, state=STATE, epoch=epoch), naming.registration),
+    (lambda epoch: naming_pb2.RegisterBrokerRequest(broker_id=1, role=ROLE, state=STATE, granted_epoch=epoch), naming.registration),
+    (lambda epoch: naming_pb2.RegisterBrokerResponse(group_epoch=epoch), naming.membership),
+    (lambda epoch: naming_pb2.HeartbeatRequest(state=STATE, epoch=epoch), naming.beat),
+    (lambda epoch: naming_pb2.HeartbeatResponse(rival=naming_pb2.RivalClaim(epoch=epoch)), naming.beat_answer),
+]
+
+
+@pytest.mark.parametrize("epoch", NO_EPOCHS)
+@pytest.mark.parametrize(("say", "read"), READERS)
+def test_what_can_be_no_epoch_is_refused(say: Callable[[int], Message], read: Callable[..., object], epoch: int) -> None:
+    read(say(7))
+
+    with pytest.raises(InvalidField, match="is no epoch"):
+        read(say(epoch))
