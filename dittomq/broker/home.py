@@ -26,16 +26,16 @@ class Home:
 def refuse_strangers(storage: Storage, home: Home, path: str) -> None:
     """Raise UnreadableStore for a store of another group, or when that cannot be known. A store that has none yet is anybody's."""
     try:
-        found = side_file.load_json(storage, _NAME, _KIND)
+        found = side_file.load_json(storage, _NAME, _KIND, Home)
     except side_file.DamagedSideFile as damaged:
         raise UnreadableStore(path, f"{damaged}; make sure that it is this node's disk, then delete that file") from damaged
     except OSError as error:
         raise UnreadableStore(path, str(error)) from error
-    if found is not None and (owner := Home(**found)) != home:
-        raise UnreadableStore(path, f"it is of {owner} and this node is of {home}; mount this node's own disk, or an empty one")
+    if found is not None and found != home:
+        raise UnreadableStore(path, f"it is of {found} and this node is of {home}; mount this node's own disk, or an empty one")
 
 
 def settle(storage: Storage, home: Home) -> None:
     """Durably note the group of a store that has none yet; on a full disk a later start does. The store is open, so nobody else does."""
-    if side_file.load_json(storage, _NAME, _KIND) is None:
+    if side_file.load_json(storage, _NAME, _KIND, Home) is None:
         side_file.save_if_room(storage, _NAME, _KIND, json.dumps(asdict(home), sort_keys=True).encode())

@@ -175,11 +175,11 @@ class Pins:
 
     def _load(self) -> dict[str, tuple[str, int, float]]:
         try:
-            found = side_file.load_json(self._parts.storage, _NAME, _KIND)
+            found = side_file.load_json(self._parts.storage, _NAME, _KIND, dict[str, tuple[str, side_file.Number, float]])
         except side_file.DamagedSideFile as damage:
             log.warning("pins_forgotten", node=self._parts.node, problem=str(damage))
             return {}
-        return dict(found or {})
+        return found or {}
 
 
 def _rows(held: Mapping[str, _Held]) -> dict[str, list[object]]:

@@ -5,7 +5,7 @@ Role is a process, not a flag: a process that finds that it should be the other 
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
@@ -65,14 +65,10 @@ class ComeBack(DittoError):
 def load_grant(storage: Storage) -> Grant | None:
     """What the last role change decided; None when there was none. Raises UnreadableStore when it cannot be known."""
     try:
-        found: dict[str, Any] | None = side_file.load_json(storage, _NAME, _KIND)
+        return side_file.load_json(storage, _NAME, _KIND, Grant)
     except side_file.DamagedSideFile as damaged:
         remedy = "make sure that no other node leads its group, then delete that file to start as configured"
         raise UnreadableStore(side_file.FOLDER, f"{damaged}; {remedy}") from damaged
-    if found is None:
-        return None
-    service, end, loss = BrokerService(found["service"]), PhysicalOffset(found["end"]), found.get("accepted_loss", "")
-    return Grant(service, found["broker_id"], Epoch(found["epoch"]), found["other"], end, loss)
 
 
 def save_grant(storage: Storage, grant: Grant) -> None:

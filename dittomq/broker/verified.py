@@ -8,6 +8,7 @@ from dittomq.offsets import PhysicalOffset
 
 _NAME = "verified-equal"
 _KIND = b"VEQU"
+_MOST_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
         return Verified()
     if payload is None:
         return Verified()
-    number, _, master = payload.decode().partition(" ")
-    return Verified(PhysicalOffset(min(int(number), end)), master) if master else Verified()
+    number, _, master = payload.decode("utf-8", "replace").partition(" ")
+    is_whole = master and number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
+    return Verified(PhysicalOffset(min(int(number), end)), master) if is_whole else Verified()
 
 
 def save_verified(storage: Storage, verified: Verified) -> bool:

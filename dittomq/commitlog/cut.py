@@ -40,15 +40,14 @@ class CutReport:
 class CutIntent:
     """A cut that is to be finished. `generation` is the one after it."""
 
-    to: int
-    generation: int
-    segment_bytes: int
+    to: side_file.Number
+    generation: side_file.Number
+    segment_bytes: side_file.Number
 
 
 def load_intent(storage: Storage) -> CutIntent | None:
     """None when no cut is under way. Raises DamagedSideFile."""
-    value = side_file.load_json(storage, _NAME, _KIND)
-    return None if value is None else CutIntent(value["to"], value["generation"], value["segment_bytes"])
+    return side_file.load_json(storage, _NAME, _KIND, CutIntent)
 
 
 def begin(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> tuple[CutIntent, CutReport]:

@@ -9,11 +9,13 @@ That file also says where every queue begins, so that one whose last message has
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NotRequired, TypedDict
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.segment import FOLDER, path_of
+from dittomq.commitlog.disk.side_file import Number
 from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, speaks_of_bytes
 from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.checkpoint import QueueKey
@@ -46,9 +48,18 @@ class Dropped:
     unsure: Mapping[QueueKey, int] = field(default_factory=dict)
 
 
+class _Saved(TypedDict):
+    """The file. Older versions left out what need not be there."""
+
+    min_offset: Number
+    queues: list[tuple[str, Number, Number]]
+    noted: NotRequired[Number]
+    unsure: NotRequired[list[tuple[str, Number, Number]]]
+
+
 def load(storage: Storage) -> Dropped:
     """What was dropped so far. Raises DamagedSideFile."""
-    value = side_file.load_json(storage, _NAME, _KIND)
+    value = side_file.load_json(storage, _NAME, _KIND, _Saved)
     if value is None:
         return Dropped()
     lows, unsure = ({(topic, queue): low for topic, queue, low in rows} for rows in (value["queues"], value.get("unsure", ())))

@@ -121,8 +121,8 @@ def is_halfway(storage: Storage) -> bool:
 
 def finish(storage: Storage) -> Swap | None:
     """Do all of the swap that was intended, durably; may be repeated from any point. None when there was none."""
-    value = side_file.load_json(storage, _NAME, _KIND)
-    if value is not None and storage.exists(COPY_FOLDER):
+    found = side_file.load_json(storage, _NAME, _KIND, Swap)
+    if found is not None and storage.exists(COPY_FOLDER):
         storage.make_folder(_ASIDE)
         storage.sync_folder(side_file.FOLDER)
         _swap_folders(storage)
@@ -132,7 +132,7 @@ def finish(storage: Storage) -> Swap | None:
         storage.sync_folder(_ASIDE)
     side_file.remove(storage, _NAME)
     _clear_aside(storage)
-    return None if value is None else Swap(PhysicalOffset(value["start"]), PhysicalOffset(value["end"]))
+    return found
 
 
 def _swap_folders(storage: Storage) -> None:

@@ -60,8 +60,8 @@ class SlaveHolds:
 
     def _load(self) -> dict[str, int]:
         try:
-            found = side_file.load_json(self._storage, _NAME, _KIND)
+            found = side_file.load_json(self._storage, _NAME, _KIND, dict[str, side_file.Number])
         except side_file.DamagedSideFile as damage:
             log.warning("holds_forgotten", problem=str(damage))
             return {}
-        return dict(found or {})
+        return found or {}

@@ -104,11 +104,11 @@ def test_a_format_that_was_raised_while_we_waited_for_the_lock_is_refused_too(ma
 
 def test_releases_that_know_no_formats_refuse_a_raised_one_by_the_version_of_the_file(machine: Machine) -> None:
     filled(machine).close(clean=True)
-    side_file.load_json(machine.storage(), "identity", b"IDEN")
+    side_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
     make_newer(machine.storage())
 
     with pytest.raises(side_file.DamagedSideFile, match=f"dittomq/identity has version {NEWER}, this program knows 1; use the program"):
-        side_file.load_json(machine.storage(), "identity", b"IDEN")
+        side_file.load_json(machine.storage(), "identity", b"IDEN", Identity)
 
 
 def test_a_store_of_a_release_without_formats_has_the_first_one_and_keeps_its_log_and_its_name(machine: Machine) -> None:

@@ -1,6 +1,7 @@
 """Damage that hides which queue offsets and sequences its messages have: none of them is given again, whoever leads, whenever it stops."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -242,7 +243,7 @@ def test_the_leap_of_a_checkpoint_that_does_not_say_where_the_damage_lies_outliv
     lead(store)
     expected = store.next_offsets("orders")
     machine.kill()
-    held = side_file.load_json(machine.storage(), "checkpoint", b"CHEK") or {}
+    held = side_file.load_json(machine.storage(), "checkpoint", b"CHEK", dict[str, Any]) or {}
     assert held.pop("leap_low") == start
     side_file.save_json(machine.storage(), "checkpoint", b"CHEK", held)
     store = machine.open()

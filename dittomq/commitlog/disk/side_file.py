@@ -8,7 +8,9 @@ The version is 1, but for the identity's, which is the store's format.
 import json
 import struct
 import zlib
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.errors import DittoError
@@ -16,6 +18,9 @@ from dittomq.errors import DittoError
 FOLDER = "dittomq"
 ROOM_BYTES = 64 * 1024
 """With less room on the disk no small file of ours is replaced that can wait."""
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""A position, an offset, a count: no file of ours holds a larger one."""
+T = TypeVar("T")
 _HEAD = struct.Struct(">4s4sHIQ")
 _MAGIC = b"DTMQ"
 _VERSION = 1
@@ -74,10 +79,18 @@ def save_if_room(storage: Storage, name: str, kind: bytes, payload: bytes) -> bo
     return has_room
 
 
-def load_json(storage: Storage, name: str, kind: bytes) -> Any | None:
-    """The value in `dittomq/<name>`; None when there is no such file. Raises DamagedSideFile."""
+def load_json(storage: Storage, name: str, kind: bytes, shape: type[T]) -> T | None:
+    """The value of that shape in `dittomq/<name>`; None when there is no such file. Raises DamagedSideFile."""
     payload = load(storage, name, kind)
-    return None if payload is None else json.loads(payload)
+    return None if payload is None else parse(payload, shape, f"{FOLDER}/{name}")
+
+
+def parse(payload: bytes, shape: type[T], path: str) -> T:
+    """The JSON in a payload; what `shape` does not name is left out. Raises DamagedSideFile: a checksum does not tell who wrote it."""
+    try:
+        return msgspec.json.decode(payload, type=shape)
+    except (ValueError, RecursionError) as error:
+        raise DamagedSideFile(f"{path} is damaged: it is whole and does not hold what it should ({error})") from error
 
 
 def save_json(storage: Storage, name: str, kind: bytes, value: Any) -> None:

@@ -7,8 +7,12 @@ hold beyond is not believed; the same goes for the key index. Damaged or missing
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.side_file import Number
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.records.format import FIXED_BYTES
@@ -96,6 +100,19 @@ class Checkpoint:
     unmade: Mapping[QueueKey, int] = field(default_factory=dict)
 
 
+class _Saved(TypedDict):
+    """The file. Older versions left out what need not be there."""
+
+    end: Number
+    store_ms: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+    file_units: Number
+    queues: list[tuple[str, Number, Number, Number]]
+    keys: NotRequired[tuple[Number, Number, list[str], Number, Number]]
+    leap: NotRequired[tuple[list[tuple[str, Number, Number]], list[tuple[Number, Number]]]]
+    leap_low: NotRequired[Number]
+    strange: NotRequired[list[tuple[Number, Number]]]
+
+
 def most_messages(ranges: Iterable[tuple[int, int]]) -> int:
     """How many messages lie in these bytes of the log at most."""
     return sum((end - start) // FIXED_BYTES for start, end in ranges)
@@ -103,7 +120,7 @@ def most_messages(ranges: Iterable[tuple[int, int]]) -> int:
 
 def load(storage: Storage) -> Checkpoint | None:
     """None when there is none. Raises DamagedSideFile."""
-    value = side_file.load_json(storage, _NAME, _KIND)
+    value = side_file.load_json(storage, _NAME, _KIND, _Saved)
     if value is None or "keys" not in value:  # written before there was a key index
         return None
     ranges = {(topic, queue): (low, high) for topic, queue, low, high in value["queues"]}
@@ -146,7 +163,7 @@ def remove(storage: Storage) -> None:
 
 def load_minimums(storage: Storage) -> dict[QueueKey, Minimum]:
     """Raises DamagedSideFile."""
-    rows = side_file.load_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND) or []
+    rows = side_file.load_json(storage, _MINIMUMS_NAME, _MINIMUMS_KIND, list[tuple[str, Number, int, Number]]) or []
     return {(topic, queue): Minimum(abs(low), end, low < 0) for topic, queue, low, end in rows}
 
 

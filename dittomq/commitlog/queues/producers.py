@@ -16,7 +16,9 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
@@ -29,8 +31,18 @@ MAX_AGE_DAYS = 7
 """Much longer than any client tries by itself: whoever asks what became of a message has a week."""
 _NAME = "producers"
 _KIND = b"PROD"
+_PATH = f"{side_file.FOLDER}/{_NAME}"
 _LENGTH = struct.Struct(">I")
 _SAVED_ROW_BYTES = 256
+
+
+class _Head(TypedDict):
+    """How a snapshot begins: of each producer the first sequence and how many, at least one; their positions follow, 8 bytes each."""
+
+    end: side_file.Number
+    forgotten: NotRequired[side_file.Number]
+    days: NotRequired[list[tuple[int, side_file.Number]]]
+    producers: list[tuple[str, side_file.Number, Annotated[int, Meta(ge=1, lt=1 << 32)]]]
 
 
 class Producer:
@@ -206,13 +218,14 @@ class Producers:
 
 
 def from_bytes(payload: bytes) -> tuple[Producers, int]:
-    """A table and the end of the log that it covers."""
-    (length,) = _LENGTH.unpack_from(payload)
-    at = _LENGTH.size + length
-    head = json.loads(payload[_LENGTH.size : at])
+    """A table and the end of the log that it covers. Raises DamagedSideFile."""
+    at = _LENGTH.size + int.from_bytes(payload[: _LENGTH.size], "big")
+    head = side_file.parse(payload[_LENGTH.size : at], _Head, _PATH)
     table = Producers()
-    if "days" not in head:  # by a version that did not count them: the log tells it all again
+    if "days" not in head or "forgotten" not in head:  # by a version that did not count them: the log tells it all again
         return table, 0
+    if len(payload) - at != 8 * sum(count for _, _, count in head["producers"]):
+        raise side_file.DamagedSideFile(f"{_PATH} is damaged: it is whole and does not hold as many positions as it says")
     table.forgotten_end = head["forgotten"]
     table._days = [(day, position) for day, position in head["days"]]  # noqa: SLF001 - its own module
     for producer_id, first, count in head["producers"]:

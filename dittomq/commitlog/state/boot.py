@@ -9,6 +9,7 @@ confirmed, however its processes end.
 """
 
 from enum import StrEnum
+from typing import TypedDict
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
@@ -35,13 +36,20 @@ class StopKind(StrEnum):
     """It was to get the log of another copy, and holds a part of it."""
 
 
+class _Stamp(TypedDict):
+    """The file."""
+
+    boot: str
+    clean: bool
+
+
 def read_stop(storage: Storage) -> StopKind:
     """How the store was left, by its stamp alone; a missing or damaged one means power loss."""
     for name, kind in ((_INCOMPLETE_NAME, StopKind.INCOMPLETE), (_FAILED_NAME, StopKind.FAILED_SYNC)):
         if storage.exists(f"{side_file.FOLDER}/{name}"):
             return kind
     try:
-        stamp = side_file.load_json(storage, _NAME, _KIND)
+        stamp = side_file.load_json(storage, _NAME, _KIND, _Stamp)
     except side_file.DamagedSideFile:
         stamp = None
     if stamp is None:

@@ -10,9 +10,12 @@ its queue and any sequence; and what was lost with a segment's file. They stay s
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
+
+from msgspec import Meta
 
 from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.side_file import Number
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.state import identity
 
@@ -26,6 +29,9 @@ _NAME = "damaged"
 _KIND = b"DAMG"
 # The third number of a row that says a second time of a range that it is unread.
 _UNREAD = 1
+
+
+_Row = Annotated[list[Number], Meta(min_length=2, max_length=3)]
 
 
 class DamagedRange(NamedTuple):
@@ -129,7 +135,7 @@ class Register(NamedTuple):
 
 def load(storage: Storage) -> Register:
     """What is written down; nothing when there is no such file. Raises DamagedSideFile."""
-    rows: list[list[int]] = side_file.load_json(storage, _NAME, _KIND) or []
+    rows = side_file.load_json(storage, _NAME, _KIND, list[_Row]) or []
     return Register(_of(row for row in rows if len(row) == 2), _of(row[:2] for row in rows if len(row) > 2))
 
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import random
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
@@ -33,33 +33,43 @@ _PATH = f"{side_file.FOLDER}/{_NAME}"
 _FIRST_FORMAT = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stated:
+    """What every format of the file says."""
+
+    format: int = _FIRST_FORMAT
+    written_by: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """`generation` counts the cuts. `written_by` is the version that made the store or last raised its format; "": not known."""
 
     replica_uuid: str
-    generation: int
+    generation: side_file.Number
     format: int = _FIRST_FORMAT
     written_by: str = ""
+
+
+_S = TypeVar("_S", Identity, _Stated)
 
 
 def refuse_newer(storage: Storage, name: str) -> None:
     """Raise UnreadableStore for a store that only a newer version understands. A damaged identity is for `load` to name."""
     with contextlib.suppress(side_file.DamagedSideFile):
-        value = _load(storage)
-        if value is not None and value["format"] > FORMAT:
-            writer = value["written_by"]
+        found = _load(storage, _Stated)
+        if found is not None and found.format > FORMAT:
+            writer = found.written_by
             raise UnreadableStore(
                 name,
-                f"it has format {value['format']} since dittomq {writer} wrote to it, and this is dittomq {VERSION}, "
+                f"it has format {found.format} since dittomq {writer} wrote to it, and this is dittomq {VERSION}, "
                 f"which understands formats up to {FORMAT}; use dittomq {writer} or a newer one",
             )
 
 
 def load(storage: Storage) -> Identity | None:
     """None for a store that was never ours. `refuse_newer` has been asked before. Raises DamagedSideFile."""
-    value = _load(storage)
-    return None if value is None else Identity(value["replica_uuid"], value["generation"], value["format"], value["written_by"])
+    return _load(storage, Identity)
 
 
 def save(storage: Storage, identity: Identity) -> None:
@@ -93,12 +103,12 @@ def raise_format(storage: Storage, to: int) -> None:
         save(storage, replace(held, format=to, written_by=VERSION))
 
 
-def _load(storage: Storage) -> dict[str, Any] | None:
+def _load(storage: Storage, shape: type[_S]) -> _S | None:
     """What the file says; a store of a release that knew no formats has the first."""
     if not storage.exists(_PATH):
         return None
     version, payload = side_file.unseal_any(_KIND, read_file(storage, _PATH), _PATH)
-    value = {"format": _FIRST_FORMAT, "written_by": "", **json.loads(payload)}
-    if version != value["format"]:
-        raise side_file.DamagedSideFile(f"{_PATH} is damaged: its head has version {version} and it holds format {value['format']}")
-    return value
+    found = side_file.parse(payload, shape, _PATH)
+    if version != found.format:
+        raise side_file.DamagedSideFile(f"{_PATH} is damaged: its head has version {version} and it holds format {found.format}")
+    return found

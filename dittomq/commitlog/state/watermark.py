@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 
 from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.side_file import Number
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 
 _PATH = "dittomq/watermark"
@@ -23,9 +24,9 @@ class Watermark:
     `closed`: the log ended at `flushed` when it was closed cleanly; whatever lies behind it, someone else wrote.
     """
 
-    number: int
-    flushed: int
-    confirmed: int
+    number: Number
+    flushed: Number
+    confirmed: Number
     in_sync: tuple[str, ...]
     closed: bool = False
 
@@ -38,9 +39,7 @@ def load(storage: Storage) -> Watermark | None:
     found = []
     for at in (0, _SLOT_BYTES):
         with contextlib.suppress(side_file.DamagedSideFile):
-            value = json.loads(side_file.unseal(_KIND, data[at : at + _SLOT_BYTES], _PATH))
-            in_sync, closed = tuple(value["in_sync"]), value.get("closed", False)
-            found.append(Watermark(value["number"], value["flushed"], value["confirmed"], in_sync, closed))
+            found.append(side_file.parse(side_file.unseal(_KIND, data[at : at + _SLOT_BYTES], _PATH), Watermark, _PATH))
     if not found:
         raise side_file.DamagedSideFile(f"{_PATH} is damaged: neither of its two slots is whole")
     return max(found, key=lambda each: each.number)
