@@ -16,6 +16,7 @@ from dittomq.commitlog.records.format import (
     START,
     Host,
     decode_properties,
+    lay_out,
     mark,
     problem_of,
     queue_problem,
@@ -27,6 +28,7 @@ from dittomq.commitlog.records.format import (
     tags_code_of,
     whole_end,
 )
+from dittomq.errors import CorruptRecord
 from dittomq.message import Draft
 from tests.support.stretches import ODD, Kind, Writer
 
@@ -132,6 +134,9 @@ def test_a_scan_takes_no_record_in_which_a_closer_look_finds_a_problem(kind: Kin
 
     seen = scan(record, 0, SEGMENT_END)
 
+    if lay_out(record) is None:
+        with pytest.raises(CorruptRecord):
+            message_of(record)
     closer = problem_of(record, 0, sealed=True)
     assert bool(seen.entries) != bool(seen.problem)
     assert seen.problem or (closer in {"", BODY} and not queue_problem(record))

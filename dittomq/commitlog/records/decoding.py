@@ -93,9 +93,12 @@ def decode(record: bytes, position: int) -> Record:
 
 
 def message_of(record: bytes) -> StoredMessage:
-    """What a reader gets of a whole record: the body as it was published. Raises MessageTooLarge and CannotInflate."""
+    """What a reader gets of a whole record: the body as it was published. Raises MessageTooLarge, CannotInflate, and CorruptRecord where
+    it is whole by its checksum only.
+    """
     layout = lay_out(record)
-    assert layout is not None, "the caller has verified the record"
+    if layout is None:
+        raise CorruptRecord("this store", int.from_bytes(record[28:36], "big"), "lengths in the record do not add up")
     body, body_end, topic, properties = layout
     if record[_SYSTEM_FLAG_AT] & (BORN_IPV6 | STORE_IPV6):
         found = decode(record, 0)
