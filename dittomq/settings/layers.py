@@ -141,6 +141,8 @@ def _build(table: Table, given: Mapping[tuple[str, str], _Given], origins: dict[
 
 
 def _converted(key: Key, given: _Given) -> Any:  # a key's value
+    if given.is_text and bare_kind(key.kind) is not Path and any("\ud800" <= letter <= "\udfff" for letter in given.value):
+        raise ConfigError(given.origin, f"{key.path}: is no text in UTF-8")
     value = _parsed(key, given.value) if given.is_text else given.value
     try:
         return msgspec.convert(value, key.kind, strict=not given.is_text, dec_hook=_path)
