@@ -129,7 +129,22 @@ def survey(storage: Storage, log: Log, start: int) -> Segment:
 
 
 def _first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
+    """A unit that rotted may name a place before `offset`: then those before it are in order with those behind, and are searched again."""
     low, high = queue.range
+    stop = high
+    while low < stop:
+        found = _search(index, queue, (low, stop), offset)
+        units = _units(index, queue, max(low, found - _UNITS_AT_ONCE), min(_UNITS_AT_ONCE, found - low))
+        before = [position for position, size, _ in units if size > 0][-2:-1]
+        behind = _position_from(index, queue, found, high) if found < high else _NOT_GIVEN[0]
+        if not before or not offset <= before[0] < behind:
+            return found
+        stop = found - 1
+    return low
+
+
+def _search(index: QueueIndex, queue: Queue, units: tuple[int, int], offset: int) -> int:
+    low, high = units
     while high - low > _UNITS_AT_ONCE:
         middle = (low + high) // 2
         if _position_from(index, queue, middle, high) < offset:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dittomq.commitlog import dropping
 from dittomq.commitlog.queues.key_format import ENTRY
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Frame, Store, StoreOptions
@@ -134,3 +135,21 @@ def test_a_message_whose_unit_rotted_is_damaged_and_nobody_waits_for_it(rotted: 
     with pytest.raises(CorruptRecord):
         store.read_queue("orders", 0, 2, 10, 100_000, readable=readable)
     assert len(store.read_queue("orders", 0, 3, 10, 100_000, readable=readable).messages) == 3
+
+
+@pytest.mark.parametrize("rotted", [(0, 70, 0), (1 << 62, 70, 0), (0, 0, 0)])
+def test_no_unit_that_rotted_lets_retention_hide_messages_that_are_left(rotted: tuple[int, int, int]) -> None:
+    machine = Machine(random.Random(1), replace(SMALL, queue_file_units=1_000))
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(*[b"y" * 10] * 400)], 1_000)
+    kept(store)
+    file, offset = machine.beside().open(QUEUE_FILE), SMALL.segment_bytes
+    [low] = dropping.lows_at(store._derived.index, offset).values()  # noqa: SLF001 - what retention hides, without dropping anything
+
+    for number in range(400):
+        whole = file.pread(UNIT_BYTES, number * UNIT_BYTES)
+        file.pwrite(UNIT.pack(*rotted), number * UNIT_BYTES)
+        found = dropping.lows_at(store._derived.index, offset).get(("orders", 0), 0)  # noqa: SLF001
+        file.pwrite(whole, number * UNIT_BYTES)
+        assert found <= low + (number == low), number
