@@ -8,9 +8,10 @@ from dittomq.errors import Refused, StoreFailed
 
 
 class Gate:
-    """The store's locks, taken in the order filing, dispatching, syncing, writing; and its failure, which is final."""
+    """The store's locks, taken in the order copying, filing, dispatching, syncing, writing; and its failure, which is final."""
 
     def __init__(self) -> None:
+        self.copying = threading.Lock()
         self.filing = threading.Lock()
         self.dispatching = threading.Lock()
         self.syncing = threading.Lock()

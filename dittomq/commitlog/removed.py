@@ -3,6 +3,7 @@
 copy what the removed file still gives while it is open ▶ sync ▶ give that its name ▶ verify
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
@@ -29,13 +30,14 @@ class RemovedFiles(ABC):
         """Durably give the segment around `position` another file, if its own was removed and is still open: with all that that one gives.
 
         Appends go on meanwhile; nobody mends. A process that dies leaves the segment without a file, or with the whole copy. Raises
-        NotReady and DiskFull where there is none: then the removed file stays open, and it can be tried again.
+        NotReady and DiskFull where there is none: then the removed file stays open, and it can be tried again. One is copied at a time,
+        also where the caller gives up and the copy goes on: NotReady.
         """
         log, node = self._log, self._options.node
         start, end = log.segment_of(position)
         if self._looked(log.maker.is_named, start) or not log.min_offset < end <= self.flushed:
             return
-        with self._gate.guard("rescue"), reading(node), log.held_open(start) as is_open:
+        with self._only_copy(), self._gate.guard("rescue"), reading(node), log.held_open(start) as is_open:
             if not is_open:
                 return
             self.check_room(log.segment_bytes)
@@ -45,9 +47,20 @@ class RemovedFiles(ABC):
                 self._put_back(log, start)
         self.verify(start, end)
 
+    @contextlib.contextmanager
+    def _only_copy(self) -> Iterator[None]:
+        """Nobody waits for another one: that would take a thread from readers for as long."""
+        copying = self._gate.copying
+        if not copying.acquire(blocking=False):
+            raise NotReady(self._options.node, "a segment whose file was removed is copied just now")
+        try:
+            yield
+        finally:
+            copying.release()
+
     def _put_back(self, log: Log, start: int) -> None:
         """Use what was saved, unless the segment was cut or dropped meanwhile, or has a file again."""
-        with self._gate.filing, self._gate.syncing, self._gate.writing("rescue"):
+        with self._gate.filing, self._gate.syncing, self._gate.writing("rescue"), reading(self._options.node):
             if log is self._log and log.min_offset <= start and not self._looked(log.maker.is_named, start):
                 log.maker.put_back(start)
                 log.take_file(start)

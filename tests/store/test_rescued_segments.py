@@ -1,10 +1,14 @@
 """A segment's file that was removed while it is open: what it still gives is kept, whether or not another copy has it."""
 
+import errno
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from dittomq.commitlog.disk.storage import File, Storage
 from dittomq.commitlog.store import Store
 from dittomq.errors import DiskFull, NotReady, StoreFailed
 from tests.simulation.disk import BOUNDLESS
@@ -12,7 +16,7 @@ from tests.simulation.life import SimCrashed
 from tests.store.test_mender import mend, store_of
 from tests.store.test_mending import SEGMENT, assert_whole
 from tests.store.test_removed_segments import path_of, remove
-from tests.support.failing_storage import CrashingStorage, Harm
+from tests.support.failing_storage import CrashingFile, CrashingStorage, Harm
 from tests.support.stores import SMALL, Machine, whole_log
 
 AT = SEGMENT + 5_000
@@ -103,3 +107,72 @@ def test_a_write_of_it_that_fails_ends_no_node_and_a_sync_does(call: int, error:
     else:
         with pytest.raises(StoreFailed):
             store.sync()
+
+
+class Interrupted(CrashingStorage):
+    """A door that does something else before a write to what is saved, once; the file `full_from` it cannot open once it has its name."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self.meanwhile: Callable[[], None] | None = None
+        self.full_from = ""
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        if self.full_from and f"rename to {self.full_from}" in self.heard and path == self.full_from:
+            self.full_from = ""
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        file = super().open(path, create=create, readonly=readonly)
+        return cast("File", InterruptedFile(file, path, self)) if path == "dittomq/tmp-saved-segment" else file
+
+
+class InterruptedFile(CrashingFile):
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        door = cast("Interrupted", self._storage)
+        meanwhile, door.meanwhile = door.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        super().pwrite(data, offset)
+
+
+def removed_twice() -> tuple[Machine, Store, bytes, Interrupted]:
+    """A store that has two segments open whose files were removed; its log; and its disk."""
+    machine = Machine(random.Random(1), replace(SMALL, refills=True))
+    store_of(machine).close(clean=True)
+    door = Interrupted(machine.storage())
+    store = Store.open(door, machine.options, chance=machine.chance, wall_ms=9_000)
+    log = whole_log(store)
+    remove(machine, 0)
+    remove(machine, 1)
+    return machine, store, log, door
+
+
+def test_while_one_is_copied_for_a_caller_that_gave_up_no_other_copy_is_begun() -> None:
+    machine, store, log, door = removed_twice()
+    refused: list[NotReady] = []
+
+    def again() -> None:
+        for position in (AT, 0):
+            with pytest.raises(NotReady) as problem:
+                store.rescue(position)
+            refused.append(problem.value)
+
+    door.meanwhile = again
+    store.rescue(0)
+    store.rescue(AT)
+
+    assert ["is copied" in str(each) for each in refused] == [True, True]
+    machine.kill()
+    assert machine.open().damaged == []
+    assert machine.files()[path_of(0)] + machine.files()[path_of(1)] == log[: 2 * SEGMENT]
+
+
+def test_a_process_without_descriptors_for_the_copy_goes_on_and_has_it_later() -> None:
+    _, store, log, door = removed_twice()
+    door.full_from = path_of(1)
+
+    with pytest.raises(NotReady, match="Too many open files"):
+        store.rescue(AT)
+
+    store.rescue(0)
+    store.sync()
+    assert whole_log(store) == log
