@@ -25,7 +25,7 @@ from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.dispatch import Dispatch
 from dittomq.commitlog.queues.key_format import KeyMark, KeySizes
 from dittomq.commitlog.queues.key_index import KeyIndex
-from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, folder_of, lacks_files, path_of
+from dittomq.commitlog.queues.queue_index import Queue, QueueIndex, absent_files, folder_of, path_of
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.records.seals import Seals
@@ -225,12 +225,17 @@ def _load_checkpoint(layout: Layout, log: Log, notes: list[str]) -> Checkpoint |
         return None
     minimums, dropped = checkpoint.load_minimums(layout.storage), dropping.load(layout.storage)
     is_visited = log.min_offset > max(dropped.min_offset, dropped.noted)  # RocketMQ has dropped files of queues, too
+    unmade = {}
     for key, (low, high) in held.ranges.items():
         begin = max(low, minimums[key].hidden if key in minimums else 0, dropped.lows.get(key, 0))  # files below may have gone since
-        if begin < high and (not _ends_as_told(layout, held, key) or (not is_visited and lacks_files(layout.storage, held, key, begin))):
+        known = held.unmade.get(key, 0)
+        absent = known if is_visited else absent_files(layout.storage, held, key, begin)
+        if absent > known or (begin < high and not _ends_as_told(layout, held, key)):
             notes.append(f"queue {key[1]} of {key[0]} does not hold what the checkpoint says; all queues are built again from the log")
             return None
-    return held
+        if absent:
+            unmade[key] = absent
+    return replace(held, unmade=unmade)
 
 
 def _ends_as_told(layout: Layout, held: Checkpoint, key: QueueKey) -> bool:

@@ -5,6 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.queues.checkpoint import Checkpoint
+from dittomq.commitlog.queues.key_format import KeyMark
+from dittomq.commitlog.queues.queue_index import QueueIndex, lacks_files
+from dittomq.commitlog.records.format import UNIT
 from dittomq.commitlog.store import Store
 from dittomq.errors import StoreFailed
 from tests.store.test_damage import entries, loses
@@ -90,7 +95,8 @@ def test_a_cut_across_a_missing_one_gives_no_number_twice() -> None:
     assert read(store) == [*bodies[: UNITS + 5], b"new"]
 
 
-def test_files_of_numbers_that_were_left_out_are_not_missed() -> None:
+def with_a_gap() -> tuple[Machine, Store, bytes, int]:
+    """A store in use of whose queue some files were never made, because numbers were left out; its log; the first message behind them."""
     machine = Machine(random.Random(3))
     store = machine.open()
     open_epoch(store)
@@ -108,13 +114,78 @@ def test_files_of_numbers_that_were_left_out_are_not_missed() -> None:
     [placed] = places(store.append([frame(b"behind")], 9).placed[0])
     kept(store)
     assert placed.queue_offset > 3 * UNITS
+    return machine, store, log, placed.queue_offset
+
+
+def test_files_of_numbers_that_were_left_out_are_not_missed() -> None:
+    machine, _, _, behind = with_a_gap()
     assert not machine.storage().exists(path_of(1))
 
     for _ in range(2):
         again = machine.open()
         assert "built again" not in " ".join(again.notes)
-        assert again.read_queue("orders", 0, placed.queue_offset, 1, 1_000).messages[0].body == b"behind"
+        assert again.read_queue("orders", 0, behind, 1, 1_000).messages[0].body == b"behind"
         kept(again)
+
+
+def test_one_that_is_missing_is_not_taken_for_one_that_was_left_out_when_those_were_dropped_since() -> None:
+    machine, store, _, behind = with_a_gap()
+    for _ in range(6 * UNITS):
+        store.append([frame(b"y" * 500)], 9)
+    kept(store)
+    store.persist_watermark(store.end, store.end, ())
+    assert store.drop_before(store.end // 2) > 0
+    assert store.queue_range("orders", 0)[0] > behind
+    kept(store)
+    machine.kill()
+    store = machine.open()
+    low, high = store.queue_range("orders", 0)
+    store.append([frame(b"z")], 9)
+    kept(store)
+    missing = low // UNITS + 1
+    assert missing < high // UNITS
+    machine.beside().unlink(path_of(missing))
+    machine.kill()
+
+    again = machine.open()
+
+    assert "built again" in " ".join(again.notes)
+    kept(again)
+    assert len(read(again, low)) == high + 1 - low
+
+
+def test_one_that_was_left_out_and_is_made_when_its_messages_are_mended_is_missed_when_it_goes() -> None:
+    storage = Machine(random.Random(3)).storage()
+    index = QueueIndex(storage, OpenFiles(storage, 8), UNITS, SMALL.segment_bytes)
+    queue = index.queue("orders", 0)
+    for offset in (0, 5 * UNITS):
+        index.write(queue, offset, UNIT.pack(offset, 100, 0))
+    assert not lacks_files(storage, held_by(index), ("orders", 0), 0)
+
+    index.fill(queue, 2 * UNITS, UNIT.pack(50, 100, 0))
+    index.fill(queue, 2 * UNITS + 1, UNIT.pack(50, 100, 0))
+    assert not lacks_files(storage, held_by(index), ("orders", 0), 0)
+    storage.unlink(path_of(2))
+
+    assert lacks_files(storage, held_by(index), ("orders", 0), 0)
+
+
+def test_those_between_a_mended_message_and_where_its_queue_began_are_not_missed() -> None:
+    storage = Machine(random.Random(3)).storage()
+    index = QueueIndex(storage, OpenFiles(storage, 8), UNITS, SMALL.segment_bytes, begins_late=True)
+    queue = index.queue("orders", 0)
+    index.write(queue, 5 * UNITS, UNIT.pack(5_000, 100, 0))
+
+    index.fill(queue, 2 * UNITS, UNIT.pack(2_000, 100, 0))
+
+    assert queue.min == 2 * UNITS
+    assert not lacks_files(storage, held_by(index), ("orders", 0), queue.min)
+
+
+def held_by(index: QueueIndex) -> Checkpoint:
+    """What a checkpoint says of these queues."""
+    ranges, unmade = index.held()
+    return Checkpoint(10_000, 0, UNITS, ranges, KeyMark(SMALL.key_sizes), unmade=unmade)
 
 
 def test_one_that_goes_while_it_is_written_ends_the_node_and_its_next_start_builds_it_again() -> None:

@@ -26,7 +26,8 @@ class Queue:
     """One queue. `ready` is the file last found to have its full size, number `ready_number` of its files; -1 for none.
 
     `raised` is a `next` that no message gave it. `outlived`: RocketMQ counted from 0 again behind so many messages; `anew_at`: the
-    record where it did, until that is noted, else -1. `unmade`: so many files between its messages were never made, or fewer by now.
+    record where it did, until that is noted, else -1. `unmade`: so many files between its messages were never made, or fewer since some
+    were dropped; a start counts them again.
     """
 
     __slots__ = ("anew_at", "folder", "max", "min", "next", "outlived", "queue", "raised", "ready", "ready_number", "topic", "unmade")
@@ -150,6 +151,8 @@ class QueueIndex:
         if queue.max == queue.min == 0 and self._begins_late:
             queue.min = offset
         queue.unmade += self._passed_over(queue, offset)
+        if queue.unmade and queue.min <= offset < queue.max and not self._storage.exists(self._path(queue, offset)):
+            queue.unmade -= 1
         self._write_file(queue, offset, unit)
         queue.min = min(queue.min, offset)
         queue.max = max(queue.max, offset + 1)
@@ -233,8 +236,10 @@ class QueueIndex:
         self._unsynced[path] = None
 
     def _passed_over(self, queue: Queue, at: int) -> int:
-        """How many files are not made between what the queue has and its message `at`, which comes next."""
+        """How many files are not made between what the queue has and its message `at`, which comes next, or before all others."""
         low, high = queue.range
+        if at < low < high:
+            return max(0, low // self.file_units - at // self.file_units - 1)
         before = -(-high // self.file_units) if low < high else high // self.file_units
         return max(0, at // self.file_units - before)
 
@@ -296,18 +301,19 @@ def next_file(storage: Storage, folder: str, unit: int, stop: int) -> int:
 
 
 def lacks_files(storage: Storage, held: Checkpoint, key: QueueKey, low: int) -> bool:
-    """Whether not all files are there, of their full size, that hold what the checkpoint names of a queue from unit `low` on.
+    """Whether more files are missing of those that hold what the checkpoint names of a queue from unit `low` on than were never made."""
+    return absent_files(storage, held, key, low) > held.unmade.get(key, 0)
 
-    Of a queue with one file that is not asked: whoever reads its last unit knows.
-    """
+
+def absent_files(storage: Storage, held: Checkpoint, key: QueueKey, low: int) -> int:
+    """How many of them are not there, of their full size. Of a queue with one file none: whoever reads its last unit knows."""
     size = held.file_units * UNIT_BYTES
     first, last = low * UNIT_BYTES // size, (held.ranges[key][1] - 1) * UNIT_BYTES // size
     if first >= last:
-        return False
+        return 0
     folder = folder_of(*key)
-    names = [name for name in files_in(storage, folder) if first <= int(name) // size <= last]
-    is_told = len(names) + held.unmade.get(key, 0) > last - first
-    return not is_told or not all(_has_size(storage, f"{folder}/{name}", size) for name in names)
+    names = [name for name in files_in(storage, folder) if int(name) % size == 0 and first <= int(name) // size <= last]
+    return last + 1 - first - sum(_has_size(storage, f"{folder}/{name}", size) for name in names)
 
 
 def _has_size(storage: Storage, path: str, size: int) -> bool:
