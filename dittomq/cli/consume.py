@@ -32,7 +32,7 @@ _AGAIN_AFTER_S = 1.0
 _PAGE_MESSAGES = 1_024
 _PAGE_BYTES = 1024 * 1024
 _BEYOND_ALL = 2**62
-_MOST_DIGITS = 19  # no offset has more
+_MOST_DIGITS = 18  # no offset has more
 _AWAY = (OutOfReach, NotReady)
 _ILLEGIBLE = (CorruptRecord, MessageTooLarge)
 

@@ -18,6 +18,7 @@ def test_a_range_of_bytes_that_no_log_has_is_a_usage_error(span: str, tmp_path: 
         assert "is no range" in capsys.readouterr().err
 
 
-def test_an_offset_that_no_queue_has_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["consume", "orders", "--from", HUGE, "--nameserver", "localhost:1"]) == Exit.USAGE
+@pytest.mark.parametrize("offset", [HUGE, str(1 << 63)])
+def test_an_offset_that_no_queue_has_is_a_usage_error(offset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["consume", "orders", "--from", offset, "--nameserver", "localhost:1"]) == Exit.USAGE
     assert "is no place in a queue" in capsys.readouterr().err
