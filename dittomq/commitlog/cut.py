@@ -9,6 +9,7 @@ From the intent on, everything is repeated until it is done; before it, nothing 
 import contextlib
 from dataclasses import dataclass, replace
 
+from dittomq.commitlog import dropping
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages
@@ -133,14 +134,14 @@ def _cut_queues(storage: Storage, to: int) -> None:
 
 def _ends_below(storage: Storage, held: checkpoint.Checkpoint, to: int) -> dict[checkpoint.QueueKey, int] | None:
     """Where each queue ends when only records below `to` count; None when only the log knows that."""
-    minimums = checkpoint.load_minimums(storage)
+    minimums, dropped = checkpoint.load_minimums(storage), dropping.load(storage).lows
     ends = {}
     for key, (low, high) in held.ranges.items():
         minimum = minimums.get(key, checkpoint.Minimum(0, 0))
         if minimum.anew and minimum.end >= to:
             return None
         first = max(low, minimum.hidden)
-        if lacks_files(storage, held, key, first):
+        if lacks_files(storage, held, key, max(first, dropped.get(key, 0))):
             return None  # their messages would seem to lie behind those of the next one
         ends[key] = _units_below(storage, held, key, (first, high), to)
         # The units below the minimum are gone; they belong to records below the log's end at the time of the deletion.

@@ -205,3 +205,29 @@ def test_one_that_goes_while_it_is_written_ends_the_node_and_its_next_start_buil
     again = machine.open()
     kept(again)
     assert read(again) == [*bodies, b"first", b"second"]
+
+
+def test_a_cut_misses_no_files_that_somebody_else_dropped_with_the_log() -> None:
+    machine = Machine(random.Random(3))
+    store = machine.open()
+    open_epoch(store)
+    store.stamp_boot()
+    for _ in range(COUNT):
+        store.append([frame(b"y" * 500)], 9)
+    kept(store)
+    store.persist_watermark(store.end, store.end, ())
+    log, size = whole_log(store), store.segment_bytes
+    store.close(clean=True)
+    begin, beside = 3 * size, machine.beside()
+    below = [number for number in range(COUNT // UNITS) if entries(log)[number * UNITS + UNITS - 1][0] < begin]
+    assert below
+    for path in [f"commitlog/{at:020d}" for at in range(0, begin, size)] + [path_of(number) for number in below]:
+        beside.unlink(path)
+    store = machine.open()
+    assert "RocketMQ dropped" in " ".join(store.notes)
+    low, _ = store.queue_range("orders", 0)
+
+    store.cut(entries(log)[-1][0])
+
+    assert "dittomq/checkpoint" in machine.files()
+    assert store.queue_range("orders", 0) == (low, COUNT - 1)
