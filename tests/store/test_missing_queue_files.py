@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues.checkpoint import Checkpoint
 from dittomq.commitlog.queues.key_format import KeyMark
 from dittomq.commitlog.queues.queue_index import QueueIndex, lacks_files
@@ -128,6 +130,24 @@ def test_files_of_numbers_that_were_left_out_are_not_missed() -> None:
         kept(again)
 
 
+def test_of_a_store_that_an_earlier_version_kept_those_that_were_left_out_are_not_missed_either() -> None:
+    machine, store, _, _ = with_a_gap()
+    assert store.damaged
+    assert not store.unread.ranges
+    machine.kill()
+    storage = machine.storage()
+    value = told(storage)
+    assert value.pop("unmade") == [["orders", 0, 4]]
+    side_file.save_json(storage, "checkpoint", b"CHEK", value)
+
+    for _ in range(2):
+        again = machine.open()
+        assert again.notes == []
+        assert not again.unread.ranges
+        kept(again)
+    assert told(machine.storage())["unmade"] == [["orders", 0, 4]]
+
+
 def test_one_that_is_missing_is_not_taken_for_one_that_was_left_out_when_those_were_dropped_since() -> None:
     machine, store, _, behind = with_a_gap()
     for _ in range(6 * UNITS):
@@ -180,6 +200,13 @@ def test_those_between_a_mended_message_and_where_its_queue_began_are_not_missed
 
     assert queue.min == 2 * UNITS
     assert not lacks_files(storage, held_by(index), ("orders", 0), queue.min)
+
+
+def told(storage: Storage) -> dict[str, object]:
+    """The checkpoint as it is on the disk."""
+    value = side_file.load_json(storage, "checkpoint", b"CHEK")
+    assert isinstance(value, dict)
+    return value
 
 
 def held_by(index: QueueIndex) -> Checkpoint:

@@ -88,7 +88,8 @@ class Checkpoint:
     """Queues and key index hold exactly the records that end at or below `end`; none of them was stored after `store_ms`.
 
     `ranges` are the queues' offsets, [min, max) for each. `leap` is what a master left out when it led without damaged bytes.
-    `unmade`: of some queues, how many files between are missing rightly; an older version did not keep it.
+    `unmade`: of some queues, how many files between are missing rightly. An older version did not keep it: none, or any in a store that
+    has leapt.
     """
 
     end: int
@@ -131,6 +132,8 @@ def load(storage: Storage) -> Checkpoint | None:
     leapt = {(topic, queue): offset for topic, queue, offset in nexts}
     leap = Leap(leapt, [(start, end) for start, end in over], strange, value.get("leap_low", 0))
     unmade = {(topic, queue): count for topic, queue, count in value.get("unmade", ())}
+    if "unmade" not in value and (leapt or over or strange):  # to build all again would forget what was leapt over
+        unmade = {key: high for key, (_, high) in ranges.items()}
     return Checkpoint(value["end"], value["store_ms"], value["file_units"], ranges, keys, leap, unmade)
 
 
@@ -144,14 +147,13 @@ def save(storage: Storage, checkpoint: Checkpoint) -> None:
         "file_units": checkpoint.file_units,
         "queues": rows,
         "keys": [keys.sizes.slots, keys.sizes.entries, keys.files, keys.count, keys.end],
+        "unmade": [[*key, count] for key, count in checkpoint.unmade.items()],
     }
     if checkpoint.leap.nexts or checkpoint.leap.ranges:
         value["leap"] = [[[*key, offset] for key, offset in checkpoint.leap.nexts.items()], checkpoint.leap.ranges]
         value["leap_low"] = checkpoint.leap.low
     if checkpoint.leap.strange:
         value["strange"] = checkpoint.leap.strange
-    if checkpoint.unmade:
-        value["unmade"] = [[*key, count] for key, count in checkpoint.unmade.items()]
     side_file.save_json(storage, _NAME, _KIND, value)
 
 
