@@ -112,6 +112,7 @@ class _Saved(TypedDict):
     leap: NotRequired[tuple[list[tuple[str, Number, Number]], list[tuple[Number, Number]]]]
     leap_low: NotRequired[Number]
     strange: NotRequired[list[tuple[Number, Number]]]
+    unmade: NotRequired[list[tuple[str, Number, Number]]]
 
 
 def most_messages(ranges: Iterable[tuple[int, int]]) -> int:
