@@ -208,7 +208,9 @@ class Store(Front, Mending):
         return list(digest.leaves_of(self.read, start, end, salt, leaf_bytes))
 
     def adopt_lineage(self, lineage: Lineage) -> None:
-        """Durably take this lineage for ours, before bytes of its newest epoch are written."""
+        """Durably take this lineage for ours, once all before its newest epoch is durable: a copy that lost something outranks none."""
+        if self.flushed < self.end:
+            self.sync()
         with self._gate.writing("adopt_lineage"):
             if not grows(lineage):
                 raise InvalidField("lineage", "epochs and starts must grow")
@@ -218,8 +220,7 @@ class Store(Front, Mending):
     def cut(self, to: int) -> CutReport:
         """Durably forget every byte at or behind `to`, a record's end, after saving them in a side file.
 
-        Queues, producers and lineage follow; the generation grows. Readers of what is cut get OffsetOutOfRange. Raises DiskFull before
-        anything is changed.
+        Queues, producers and lineage follow; the generation grows; readers of what is cut get OffsetOutOfRange. DiskFull changes nothing.
         """
         gate = self._gate
         self._verify_around(to)
@@ -382,8 +383,7 @@ class Store(Front, Mending):
 
     def _place(self, position: int) -> PlacedRun:
         with reading(self._options.node):
-            record = self._reader.record(position)
-        found = message_of(record)
+            found = message_of(record := self._reader.record(position))
         return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
 
     def _save_lineage(self, lineage: Lineage) -> None:

@@ -182,7 +182,7 @@ class SlaveSession:
         return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), *begin, *self._adopt(self._end), *self._tell_doubt()]
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
-        """Take over the master's lineage up to the epoch of the next byte, before that byte is written."""
+        """Take over the master's lineage up to the epoch of the next byte as soon as that is known: its master may write none for long."""
         upto = tuple(entry for entry in self._target if entry.start <= position)
         if upto == self._lineage:
             return []
@@ -211,11 +211,10 @@ class SlaveSession:
             return [learn]
         if start != self._end:
             return self._reconnect(f"a {what} at {start:,} where {self._end:,} is next")
-        adopt = self._adopt(start)
         if epoch != newest_epoch(self._lineage):
             return self._reconnect(f"a {what} of epoch {epoch} in epoch {newest_epoch(self._lineage)}")
         self._end = end
-        return [*adopt, write, learn]
+        return [write, *self._adopt(end), learn]
 
     def _beat(self, beat: Heartbeat) -> list[Command]:
         if beat.epoch != self.epoch:

@@ -204,8 +204,8 @@ def test_those_between_a_mended_message_and_where_its_queue_began_are_not_missed
 
 def told(storage: Storage) -> dict[str, object]:
     """The checkpoint as it is on the disk."""
-    value = side_file.load_json(storage, "checkpoint", b"CHEK")
-    assert isinstance(value, dict)
+    value = side_file.load_json(storage, "checkpoint", b"CHEK", dict[str, object])
+    assert value is not None
     return value
 
 

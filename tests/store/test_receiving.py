@@ -115,6 +115,18 @@ def test_a_chunk_behind_a_gap_or_before_the_end_is_refused(slave: Store, log: by
             slave.write_chunk(offset, log[offset : offset + 100])
 
 
+def test_a_lineage_never_outlives_the_bytes_before_its_newest_epoch(machine: Machine, log: bytes) -> None:
+    slave = follow(machine.open())
+    slave.write_chunk(0, log[: SMALL.segment_bytes])
+    end = slave.end
+
+    slave.adopt_lineage((*slave.lineage, LineageEntry(Epoch(2), 0, 7_002, end)))
+    machine.lose_power(all_unsynced=True)
+
+    again = machine.open()
+    assert (again.end, len(again.lineage)) == (end, 2)
+
+
 def test_a_chunk_across_a_segments_end_is_refused(slave: Store, log: bytes) -> None:
     with pytest.raises(InvalidField, match="past the segment's end"):
         slave.write_chunk(0, log[: SMALL.segment_bytes + 1])
