@@ -7,7 +7,7 @@ From the intent on, everything is repeated until it is done; before it, nothing 
 """
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from dittomq.commitlog import dropping
 from dittomq.commitlog.disk import side_file
@@ -39,11 +39,15 @@ class CutReport:
 
 @dataclass(frozen=True, slots=True)
 class CutIntent:
-    """A cut that is to be finished. `generation` is the one after it."""
+    """A cut that is to be finished. `generation` is the one after it.
+
+    `keeps_epoch`: nothing whole goes, and so the epoch that begins at `to` stays; intents of earlier versions do not say it.
+    """
 
     to: side_file.Number
     generation: side_file.Number
     segment_bytes: side_file.Number
+    keeps_epoch: bool = False
 
 
 def load_intent(storage: Storage) -> CutIntent | None:
@@ -51,13 +55,13 @@ def load_intent(storage: Storage) -> CutIntent | None:
     return side_file.load_json(storage, _NAME, _KIND, CutIntent)
 
 
-def begin(storage: Storage, log: Log, ends: tuple[int, int], generation: int) -> tuple[CutIntent, CutReport]:
+def begin(storage: Storage, log: Log, ends: tuple[int, int], generation: int, *, keeps_epoch: bool) -> tuple[CutIntent, CutReport]:
     """Durably save the tail, then durably intend the cut: `ends` are the log's end to be and the tail's. Nothing is cut yet."""
     to, tail_end = ends
     log.sync_names()  # the segment in which the log is to end must be there when the cut is finished after a power loss
     name = _save_tail(storage, log, ends, generation) if tail_end > to else ""
-    intent = CutIntent(to, generation, log.segment_bytes)
-    side_file.save_json(storage, _NAME, _KIND, {"to": to, "generation": generation, "segment_bytes": log.segment_bytes})
+    intent = CutIntent(to, generation, log.segment_bytes, keeps_epoch)
+    side_file.save_json(storage, _NAME, _KIND, asdict(intent))
     return intent, CutReport(PhysicalOffset(to), tail_end - to, name)
 
 
@@ -69,8 +73,9 @@ def finish(storage: Storage, intent: CutIntent) -> None:
             lowered = watermark.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to), mark.in_sync)
             watermark.reset(storage, lowered)
     lineage = lineage_file.load(storage)
-    if lineage != cut_lineage(lineage, PhysicalOffset(intent.to)):
-        lineage_file.save(storage, cut_lineage(lineage, PhysicalOffset(intent.to)))
+    kept = cut_lineage(lineage, PhysicalOffset(intent.to + intent.keeps_epoch))
+    if lineage != kept:
+        lineage_file.save(storage, kept)
     with contextlib.suppress(side_file.DamagedSideFile):  # recovery forgets all of it then
         damaged.cut(storage, intent.to)
     producers.cut_snapshot(storage, intent.to)

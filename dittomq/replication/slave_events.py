@@ -128,7 +128,7 @@ class BeginLog:
 
 @dataclass(frozen=True, slots=True)
 class AdoptLineage:
-    """Make this the log's lineage, durably, before any later command is obeyed."""
+    """Make this the log's lineage, durably: when all that was to be written before is durable, and before anything later is written."""
 
     lineage: Lineage
 

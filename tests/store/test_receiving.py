@@ -142,3 +142,23 @@ def test_a_cut_takes_the_half_record_too(slave: Store, log: bytes) -> None:
     assert (report.saved_bytes, slave.end, slave.written_raw) == (9_999 - end, end, end)
     follow(slave).write_chunk(end, log[end : SMALL.segment_bytes])
     assert whole_log(slave) == log[: SMALL.segment_bytes]
+
+
+@pytest.mark.parametrize("power_is_lost", [False, True])
+def test_half_a_record_that_goes_does_not_take_the_epoch_with_it_that_begins_there(
+    machine: Machine, slave: Store, log: bytes, power_is_lost: bool
+) -> None:
+    slave.write_chunk(PhysicalOffset(0), log[: SMALL.segment_bytes])
+    lineage = (*slave.lineage, LineageEntry(Epoch(2), 0, 7_002, slave.end))
+    slave.adopt_lineage(lineage)
+    slave.write_chunk(slave.end, log[slave.end : slave.end + 100])
+    slave.sync()
+
+    if power_is_lost:
+        machine.lose_power()
+        slave = machine.open()
+    else:
+        slave.cut(slave.end)
+
+    assert slave.end == slave.written_raw
+    assert slave.lineage == lineage

@@ -66,8 +66,8 @@ def cut_not_fsynced(patches: Patches, _: Cluster) -> None:
 
 def cut_without_intent(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
-        def begin(storage: Any, *args: object) -> Any:
-            answer = honest(storage, *args)
+        def begin(storage: Any, *args: object, **said: object) -> Any:
+            answer = honest(storage, *args, **said)
             storage.unlink("dittomq/cut-intent")
             return answer
 
