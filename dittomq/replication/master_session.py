@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from dittomq.copies import LEAF_BYTES
-from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch, stretch_end
+from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch, newest_incarnation, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
 from dittomq.replication.degraded import Degraded
@@ -229,7 +229,7 @@ class MasterSession:
         if equal_end < self._proof.proven:  # from there on this log was damaged: it is to be compared again
             self._proof = self._prove(begin=both, proven=equal_end)
         self._proof.proven = equal_end
-        counted = CountAck(hello.end, hello.flushed, None)
+        counted = CountAck(hello.end, hello.flushed, None, newest_incarnation(hello.lineage))
         return [verdict, *self._tell_degraded(), NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
 
     def _ask(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Command]:

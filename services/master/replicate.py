@@ -227,9 +227,11 @@ class SlaveStream:
 
     async def _send_verdict(self, verdict: Verdict) -> None:
         """Raises NeedsOperator where confirmed bytes are missing here: a slave that is to give some up may be the one that has them."""
-        refusal = self._parts.term.refuses_writes
-        if refusal and verdict.action in {VerdictAction.TRUNCATE, VerdictAction.RESYNC}:
-            raise NeedsOperator(self._parts.node, refusal)
+        term = self._parts.term
+        if verdict.action in {VerdictAction.TRUNCATE, VerdictAction.RESYNC}:
+            if term.refuses_writes:
+                raise NeedsOperator(self._parts.node, term.refuses_writes)
+            term.joined.discard(self._record.node)  # the epoch may go with what it cuts or leaves for a copy
         self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
         await self._send(verdict)
 

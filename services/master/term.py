@@ -57,7 +57,7 @@ class Term:
         self.outdated = asyncio.Event()  # set whenever that has changed
         self.degraded = opened.degraded
         self.messages = MessageCount()
-        self.joined: set[str] = set()  # slaves that have this epoch in their lineage, durably: their logs outrank those of older ones
+        self.joined: set[str] = set()  # slaves with this epoch, and all before it, on their disks: their logs outrank those of older ones
         self._dispatcher = dispatcher
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
@@ -85,7 +85,8 @@ class Term:
         if self.is_over:
             return
         self.joined.discard(node)
-        if incarnation == newest_incarnation(self.opened.lineage) or received > self.opened.start:  # a byte of the epoch follows its entry
+        start, is_ours = self.opened.start, incarnation == newest_incarnation(self.opened.lineage)
+        if flushed > start or (is_ours and flushed == start):  # a byte of the epoch follows its entry
             self.joined.add(node)
         self.confirm.slave_at(node, received=received, flushed=flushed, now=self._clock.monotonic())
         self._moved()

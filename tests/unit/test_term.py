@@ -5,6 +5,9 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
+from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
 from dittomq.replication.confirm_states import Degrade
@@ -145,5 +148,25 @@ def test_a_term_that_ends_while_it_writes_down_that_it_degrades_confirms_nothing
         await settled()
 
         assert (group.confirm.confirmed, group.queues.readable) == (0, 0)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("flushed", "incarnation", "has_joined"),
+    [(100, 7_002, True), (60, 7_002, False), (100, 7_001, False), (100, None, False), (160, None, True), (60, None, False)],
+)
+def test_a_slave_has_joined_when_all_before_the_epoch_is_on_its_disk_and_the_epoch_too(
+    flushed: int, incarnation: int | None, has_joined: bool
+) -> None:
+    async def story(group: Degrading) -> None:
+        lineage = (LineageEntry(Epoch(1), 0, 7_001, at(0)), LineageEntry(Epoch(2), 0, 7_002, at(100)))
+        confirm = Confirm(RULES, end=at(100), confirmed=at(100), members=[], now=group.clock.monotonic())
+        opened = Opened(Epoch(2), at(100), lineage, DegradedRanges())
+        term = Term(opened, confirm, None, NoQueues(), group.clock)  # type: ignore[arg-type]  # as above
+
+        term.slave_at("a/1", received=at(160), flushed=at(flushed), incarnation=incarnation)
+
+        assert term.joined == ({"a/1"} if has_joined else set())
 
     play(story)

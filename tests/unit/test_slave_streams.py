@@ -1,0 +1,83 @@
+"""One slave's stream, as its master drives it."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from dittomq.broker.config import ReplicationTable
+from dittomq.broker.outflow import Outflow
+from dittomq.lineage import LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.confirm import Confirm
+from dittomq.replication.events import PROTOCOL_VERSION, Hello, Verdict, VerdictAction
+from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.routes import DataVersion
+from services.master.degraded import DegradedRanges
+from services.master.inbox import SlaveSaid
+from services.master.replicate import MasterSays, SlaveStream, StreamParts
+from services.master.slaves import SlaveRecord
+from services.master.term import Opened, Term
+from tests.support.lanes import InlineLane
+from tests.support.metadata_node import LoopClock, run
+from tests.support.stores import Machine
+from tests.unit.test_term import RULES, NoQueues
+
+
+def at(offset: int) -> PhysicalOffset:
+    return PhysicalOffset(offset)
+
+
+BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
+HELLO = Hello(
+    cluster="c",
+    broker="a",
+    broker_id=1,
+    replica_uuid="slave",
+    protocol_version=PROTOCOL_VERSION,
+    min_offset=at(0),
+    end=at(100),
+    flushed=at(100),
+    confirmed=at(0),
+    lineage=(BEGIN, NEWEST),
+    digests=(),
+    verified_equal=at(0),
+    replication_address="",
+    segment_bytes=1_000,
+)
+
+
+async def greeted(hello: Hello, joined: set[str]) -> tuple[VerdictAction, set[str]]:
+    """What the slave is told, and who has joined the epoch then; `joined` had before."""
+    clock, lineage = LoopClock(), (BEGIN, NEWEST)
+    confirm = Confirm(RULES, end=at(100), confirmed=at(0), members=[], now=clock.monotonic())
+    opened = Opened(Epoch(3), at(100), lineage, DegradedRanges())
+    term = Term(opened, confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
+    term.joined |= joined
+    log = MasterLog("c", "a", 1_000, at(0), at(100), at(0), lineage, "a/0", "master")
+    session = MasterSession(log, SessionLimits(), clock.monotonic())
+    verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
+
+    async def send(message: MasterSays) -> None:
+        if isinstance(message, Verdict):
+            verdicts.put_nowait(message)
+
+    async def nothing() -> AsyncIterator[SlaveSaid]:
+        await asyncio.Event().wait()
+        yield hello
+
+    store = Machine(random.Random(1)).open()
+    parts = StreamParts(term, store, InlineLane(), clock, "a/0", DataVersion, lambda: True, Outflow(ReplicationTable(), clock).to("a/1"))
+    serving = asyncio.create_task(SlaveStream(parts, session, SlaveRecord("a/1", "slave"), send).run(hello, nothing()))
+    verdict = await verdicts.get()
+    await asyncio.sleep(0.1)
+    serving.cancel()
+    return verdict.action, term.joined
+
+
+def test_a_slave_whose_hello_names_the_epoch_has_joined_before_its_first_ack() -> None:
+    assert run(greeted(HELLO, set())) == (VerdictAction.STREAM, {"a/1"})
+
+
+def test_a_slave_that_is_told_to_cut_has_not_joined_until_it_says_so_again() -> None:
+    assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER)), {"a/1"})) == (VerdictAction.TRUNCATE, set())
