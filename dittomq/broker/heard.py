@@ -3,7 +3,7 @@
 The lineage alone does not tell it: an epoch gets there with its first byte, and leaves when that is cut.
 """
 
-from dittomq.commitlog.disk.side_file import load, save
+from dittomq.commitlog.disk.side_file import load, save_if_room
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.offsets import Epoch
 from dittomq.routes import NO_OPENING, Opening
@@ -21,7 +21,7 @@ def load_heard(storage: Storage) -> Opening:
     return Opening(Epoch(int(epoch)), int(opener_id) if opener_id else None)
 
 
-def save_heard(storage: Storage, heard: Opening) -> None:
-    """Write it down, durably."""
+def save_heard(storage: Storage, heard: Opening) -> bool:
+    """Write it down, durably; whether there was room for that."""
     opener_id = "" if heard.opener_id is None else f" {heard.opener_id}"
-    save(storage, _NAME, _KIND, f"{heard.epoch}{opener_id}".encode())
+    return save_if_room(storage, _NAME, _KIND, f"{heard.epoch}{opener_id}".encode())

@@ -208,14 +208,18 @@ class Store(Front, Mending):
         return list(digest.leaves_of(self.read, start, end, salt, leaf_bytes))
 
     def adopt_lineage(self, lineage: Lineage) -> None:
-        """Durably take this lineage for ours, once all before its newest epoch is durable: a copy that lost something outranks none."""
+        """Durably take this lineage for ours, once all before its newest epoch is durable: no lossy copy outranks one. Raises DiskFull."""
+        if lineage == self.lineage:
+            return
         if self.flushed < self.end:
             self.sync()
         with self._gate.writing("adopt_lineage"):
             if not grows(lineage):
                 raise InvalidField("lineage", "epochs and starts must grow")
-            if lineage != self.lineage:
-                self._save_lineage(lineage)
+            self.check_free(side_file.ROOM_BYTES + lineage_file.ROW_BYTES * len(lineage))
+            lineage_file.save(self._storage, lineage)
+            self.lineage = lineage
+            self._seals.adopt(lineage)
 
     def cut(self, to: int) -> CutReport:
         """Durably forget every byte at or behind `to`, a record's end, after saving them in a side file.
@@ -385,11 +389,6 @@ class Store(Front, Mending):
         with reading(self._options.node):
             found = message_of(record := self._reader.record(position))
         return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
-
-    def _save_lineage(self, lineage: Lineage) -> None:
-        lineage_file.save(self._storage, lineage)
-        self.lineage = lineage
-        self._seals.adopt(lineage)
 
     def _save_mark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...], *, closed: bool = False) -> None:
         mark = watermark.Watermark(self._mark.number + 1, flushed, confirmed, in_sync, closed)

@@ -184,8 +184,7 @@ class MasterNode:
         await self._leap()
         entry = LineageEntry(decision.epoch, self._config.node.broker_id, self._parts.chance.getrandbits(64), store.end)
         lineage = (*cut_lineage(store.lineage, store.end), entry)
-        await lane.call(store.sync)
-        await lane.call(lambda: store.adopt_lineage(lineage))
+        await self._parts.recovery.when_there_is_room(lambda: lane.call(lambda: store.adopt_lineage(lineage)))
         await lane.call(store.stamp_boot)
         degraded = await lane.call(
             lambda: load_degraded(self._parts.storage, store.end, lambda start, end: count_messages(store, start, end))

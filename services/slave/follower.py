@@ -11,9 +11,10 @@ import structlog
 from dittomq.broker.fetching import LogSource
 from dittomq.broker.heard import load_heard, save_heard
 from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, NotReady, StoreFailed
+from dittomq.errors import DiskFull, DittoError, NotReady, StoreFailed
 from dittomq.lineage import newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
@@ -294,7 +295,12 @@ class Follower:
             self._following = self.master_end = None
 
     async def _hear(self, opening: Opening) -> None:
-        await self._own.parts.files.call(lambda: save_heard(self._own.parts.storage, opening))
+        """Write it down. Raises DiskFull; until there is room no stream begins, or an older master would be obeyed."""
+        if opening.epoch > self._told.epoch:
+            self._told = opening
+        files, storage = self._own.parts.files, self._own.parts.storage
+        if not await files.call(lambda: save_heard(storage, opening)):
+            raise DiskFull(self._parts.config.name, await files.call(storage.free_bytes), side_file.ROOM_BYTES)
         self._heard = opening
 
     async def _look_around(self) -> None:

@@ -238,3 +238,29 @@ def test_a_node_lives_on_when_others_fill_its_disk_right_after_a_write(world: Wo
         await group.equal()
 
     forgetful.play(world, story)
+
+
+@pytest.mark.parametrize("name", ["a0", "a1"])
+def test_a_node_that_has_no_room_to_write_down_its_epoch_lives_on_and_joins_it_when_there_is_some(name: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+        await group.in_sync(mq)
+        await asyncio.sleep(45)  # the nameserver can deny at once that another node leads
+        group.world.network.cut("a0", "a1")
+        group.node("a0").crash(Power.LOSS)
+        await group.world.buried()
+        group.node("a0").start()
+        await asyncio.sleep(2.0)  # it waits for its slave
+        fill(group.world, name)
+        group.world.network.heal("a0", "a1")
+        await asyncio.sleep(20.0)
+
+        assert group.node(name).running
+        assert (await mq.admin.ha_status("a0:10911")).in_sync_now < 2
+        group.node(name).disk.capacity_bytes = BOUNDLESS
+        await group.in_sync(mq)
+        assert (await mq.admin.ha_status("a0:10911")).epoch == 2
+
+    play(story)

@@ -6,6 +6,8 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.lineage import Lineage, LineageEntry, grows
 from dittomq.offsets import Epoch, PhysicalOffset
 
+ROW_BYTES = 128
+"""More than an entry takes."""
 _NAME = "lineage"
 _KIND = b"LINE"
 
