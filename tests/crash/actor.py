@@ -99,7 +99,7 @@ class Actor:
     def adopt(self, lineage: Lineage) -> None:
         self.promises.lineages.append(lineage)
         self.store.adopt_lineage(lineage)
-        self.promises.lineages = [lineage]
+        self.promises.lineages, self.promises.flushed = [lineage], self.store.flushed
 
     def append(self, count: int, *, topic: str = "orders", queues: int = 3, producer: bool = False, tag: str = "") -> None:
         """Messages in one group: one frame for each queue, or one of an idempotent producer for queue 0. Every third has keys."""

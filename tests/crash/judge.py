@@ -148,6 +148,7 @@ class Judge:
         assert not store.damaged, f"{store.damaged} lies below the watermark and is not whole"
         lineages = [each for lineage in promises.lineages for each in (lineage, cut_lineage(lineage, end))]
         assert store.lineage in lineages, f"lineage {store.lineage} is none of {lineages}"
+        assert all(entry.start <= end for entry in store.lineage), f"an epoch outlived bytes before it: {store.lineage}"
         if promises.marked_failed:
             assert store.stopped in {StopKind.FAILED_SYNC, StopKind.EMPTY}, f"{store.stopped} is said, and a sync had failed"
 

@@ -93,8 +93,8 @@ def receives(actor: Actor) -> None:
             actor.sync()
             actor.dispatch()
             actor.mark()
-    actor.checkpoint()
     actor.adopt((*lineage, replace(lineage[0], epoch=Epoch(2), start=actor.store.end)))
+    actor.checkpoint()
 
 
 def checkpoints(actor: Actor) -> None:
