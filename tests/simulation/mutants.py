@@ -71,7 +71,6 @@ _STALLS = (FaultKind.STALL, FaultKind.KILL)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
-_SLOW_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.SLOW_LINK, FaultKind.SLOW_DISK)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
@@ -99,8 +98,8 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        402,
-        _SLOW_PROMOTIONS,
+        10,
+        _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
     Mutant("confirmed-back", "the confirmed end goes back with the copies", of_confirming.confirmed_goes_back, 0),
