@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from zlib_ng.zlib_ng import crc32
 
@@ -34,6 +34,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 @given(record=records())
+@example(record=replace(PLAIN, property_bytes=UNSEALED[:9]))
 def test_a_record_of_any_kind_is_whole_and_says_what_was_put_in(record: Record) -> None:
     data = encode(record)
 

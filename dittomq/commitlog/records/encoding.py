@@ -42,7 +42,7 @@ def encode(record: Record) -> bytes:
         raise ValueError(f"no record with magic {record.magic:08x} holds a topic of {len(topic):,} bytes")
     if len(properties) > MAX_PROPERTIES_BYTES:
         raise ValueError(f"{len(properties):,} bytes of properties are more than {MAX_PROPERTIES_BYTES:,}")
-    is_sealed = properties[-CRC_BYTES:].startswith(CRC_NAME)
+    is_sealed = len(properties) >= CRC_BYTES and properties[-CRC_BYTES:].startswith(CRC_NAME)
     encoded = b"".join((
         _host(record.born_host, record.system_flag & BORN_IPV6), struct.pack(">q", record.store_ms),
         _host(record.store_host, record.system_flag & STORE_IPV6),
