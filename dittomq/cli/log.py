@@ -1,12 +1,12 @@
 """`dittomq log …`: reads a store on disk, RocketMQ's or ours, without any service, and changes nothing."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dittomq.cli.byte_ranges import bounds
 from dittomq.cli.connect import JsonFlag
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
@@ -128,10 +128,10 @@ def _storage(store: Path) -> "Storage":
 def _range(text: str) -> "Range":
     from dittomq.commitlog.offline.digest_file import Range
 
-    match = re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", text.replace(",", ""))
-    if match is None:
+    found = bounds(text)
+    if found is None:
         raise typer.BadParameter(f'"{text}" is no range; write for example 31,457,280..32,505,856', param_hint="--bytes")
-    return Range(int(match[1]), int(match[2]))
+    return Range(*found)
 
 
 def _steps(advance: Callable[[int], None]) -> Callable[[int, int], None]:

@@ -1,12 +1,12 @@
 """`dittomq repair`: lets nodes verify their logs and fetch what is damaged from other copies."""
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dittomq.cli.audited import wrong_spans
+from dittomq.cli.byte_ranges import bounds
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
@@ -155,7 +155,7 @@ def _exit(repairs: Sequence[NodeRepair]) -> Exit:
 def _range(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
-    match = re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", text.replace(",", ""))
-    if match is None or int(match[1]) >= int(match[2]):
+    found = bounds(text)
+    if found is None or found[0] >= found[1]:
         raise typer.BadParameter(f'"{text}" is no range of bytes; write 31457292812..31457293900', param_hint="--bytes")
-    return int(match[1]), int(match[2])
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages
+from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import reading
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.options import StoreOptions
@@ -24,6 +25,7 @@ class RemovedFiles(ABC):
     flushed: PhysicalOffset
     _options: StoreOptions
     _gate: Gate
+    _maker: SegmentMaker
     _log: Log
 
     def rescue(self, position: int) -> None:
@@ -35,13 +37,13 @@ class RemovedFiles(ABC):
         """
         log, node = self._log, self._options.node
         start, end = log.segment_of(position)
-        if self._looked(log.maker.is_named, start) or not log.min_offset < end <= self.flushed:
+        if self._looked(self._maker.is_named, start) or not log.min_offset < end <= self.flushed:
             return
         with self._only_copy(), self._gate.guard("rescue"), reading(node), log.held_open(start) as is_open:
             if not is_open:
                 return
             self.check_room(log.segment_bytes)
-            with log.maker.saving(_pieces(log, start, end)) as is_saved:
+            with self._maker.saving(_pieces(log, start, end)) as is_saved:
                 if not is_saved:
                     raise NotReady(node, f"its disk takes no copy of the segment at byte {start:,}, whose file was removed")
                 self._put_back(log, start)
@@ -61,8 +63,8 @@ class RemovedFiles(ABC):
     def _put_back(self, log: Log, start: int) -> None:
         """Use what was saved, unless the segment was cut or dropped meanwhile, or has a file again."""
         with self._gate.filing, self._gate.syncing, self._gate.writing("rescue"), reading(self._options.node):
-            if log is self._log and log.min_offset <= start and not self._looked(log.maker.is_named, start):
-                log.maker.put_back(start)
+            if log is self._log and log.min_offset <= start and not self._looked(self._maker.is_named, start):
+                self._maker.put_back(start)
                 log.take_file(start)
 
     def _make_again(self, start: int, end: int) -> None:

@@ -86,6 +86,10 @@ class RouteCache:
         """All nodes that any nameserver knows, in the order of broker name and id, each group from one version of one's table."""
         return _merged_lists(await self._lists())
 
+    async def nodes_of(self, broker: str) -> list[Node]:
+        """The nodes of one group as each nameserver lists them: where one knows half of it, another one may know the other half."""
+        return [node for nodes in await self._lists() for node in nodes if node.broker == broker]
+
     async def _lists(self) -> list[list[Node]]:
         """What each nameserver that answers lists."""
         tries = _LIST_TRIES
@@ -96,10 +100,6 @@ class RouteCache:
             except VersionChanged:
                 if not tries:
                     raise
-
-    async def nodes_of(self, broker: str) -> list[Node]:
-        """The nodes of one group as each nameserver lists them: where one knows half of it, another one may know the other half."""
-        return [node for nodes in await self._lists() for node in nodes if node.broker == broker]
 
     def _entry(self, topic: str) -> _Entry:
         entry = self._entries.get(topic)

@@ -7,7 +7,7 @@ import pytest
 
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import PROTOCOL_VERSION, Hello, VerdictAction
+from dittomq.replication.events import VerdictAction
 from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped
 from dittomq.replication.master_events import Command, DigestsCompared
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
@@ -15,30 +15,12 @@ from dittomq.replication.master_states import State
 from dittomq.replication.moves import IllegalMove, Moves
 from dittomq.replication.slave_events import CutDone, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
+from tests.support.starts import hello
 from tools.statedoc import TABLES
 
 LINEAGE = (LineageEntry(Epoch(1), 0, 1, PhysicalOffset(0)),)
 LOG = MasterLog("c", "a", 65_536, PhysicalOffset(0), PhysicalOffset(900), PhysicalOffset(0), LINEAGE, "a/0", "u0")
 MOVES = [moves for moves, _ in TABLES]
-
-
-def hello(end: int) -> Hello:
-    return Hello(
-        cluster="c",
-        broker="a",
-        broker_id=1,
-        replica_uuid="u1",
-        protocol_version=PROTOCOL_VERSION,
-        min_offset=PhysicalOffset(0),
-        end=PhysicalOffset(end),
-        flushed=PhysicalOffset(end),
-        confirmed=PhysicalOffset(0),
-        lineage=(),
-        digests=(),
-        verified_equal=PhysicalOffset(0),
-        replication_address="a-1:10912",
-        segment_bytes=65_536,
-    )
 
 
 class _Rash(MasterSession):
@@ -53,7 +35,7 @@ def test_a_session_whose_rules_leave_the_table_stops() -> None:
     rash = _Rash(LOG, SessionLimits(), 0.0)
 
     with pytest.raises(IllegalMove, match="MasterSession: Hello does not lead from GREETING to STREAMING"):
-        rash.handle(hello(end=1_000), 0.0)
+        rash.handle(hello(1, 1_000, lineage=()), 0.0)
 
 
 def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:

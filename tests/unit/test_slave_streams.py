@@ -10,7 +10,7 @@ from dittomq.broker.outflow import Outflow
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
-from dittomq.replication.events import PROTOCOL_VERSION, Hello, Verdict, VerdictAction
+from dittomq.replication.events import Hello, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
 from dittomq.routes import DataVersion
 from services.master.degraded import DegradedRanges
@@ -20,6 +20,7 @@ from services.master.slaves import SlaveRecord
 from services.master.term import Opened, Term
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
+from tests.support.starts import hello
 from tests.support.stores import Machine
 from tests.unit.test_term import RULES, NoQueues
 
@@ -29,32 +30,17 @@ def at(offset: int) -> PhysicalOffset:
 
 
 BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
-HELLO = Hello(
-    cluster="c",
-    broker="a",
-    broker_id=1,
-    replica_uuid="slave",
-    protocol_version=PROTOCOL_VERSION,
-    min_offset=at(0),
-    end=at(100),
-    flushed=at(100),
-    confirmed=at(0),
-    lineage=(BEGIN, NEWEST),
-    digests=(),
-    verified_equal=at(0),
-    replication_address="",
-    segment_bytes=1_000,
-)
+HELLO = hello(1, 100, lineage=(BEGIN, NEWEST))
 
 
-async def greeted(hello: Hello, joined: set[str]) -> tuple[VerdictAction, set[str]]:
+async def greeted(greeting: Hello, joined: set[str]) -> tuple[VerdictAction, set[str]]:
     """What the slave is told, and who has joined the epoch then; `joined` had before."""
     clock, lineage = LoopClock(), (BEGIN, NEWEST)
     confirm = Confirm(RULES, end=at(100), confirmed=at(0), members=[], now=clock.monotonic())
     opened = Opened(Epoch(3), at(100), lineage, DegradedRanges())
     term = Term(opened, confirm, None, NoQueues(), clock)  # type: ignore[arg-type]  # nothing is written to a log here
     term.joined |= joined
-    log = MasterLog("c", "a", 1_000, at(0), at(100), at(0), lineage, "a/0", "master")
+    log = MasterLog("c", "a", 65_536, at(0), at(100), at(0), lineage, "a/0", "master")
     session = MasterSession(log, SessionLimits(), clock.monotonic())
     verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
 
@@ -64,11 +50,11 @@ async def greeted(hello: Hello, joined: set[str]) -> tuple[VerdictAction, set[st
 
     async def nothing() -> AsyncIterator[SlaveSaid]:
         await asyncio.Event().wait()
-        yield hello
+        yield greeting
 
     store = Machine(random.Random(1)).open()
     parts = StreamParts(term, store, InlineLane(), clock, "a/0", DataVersion, lambda: True, Outflow(ReplicationTable(), clock).to("a/1"))
-    serving = asyncio.create_task(SlaveStream(parts, session, SlaveRecord("a/1", "slave"), send).run(hello, nothing()))
+    serving = asyncio.create_task(SlaveStream(parts, session, SlaveRecord("a/1", "u1"), send).run(greeting, nothing()))
     verdict = await verdicts.get()
     await asyncio.sleep(0.1)
     serving.cancel()

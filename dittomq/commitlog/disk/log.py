@@ -26,7 +26,7 @@ class Log:
         self.segment_bytes = maker.segment_bytes
         self.min_offset = starts[0] if starts else begin
         self.end = self.min_offset
-        self.maker = maker
+        self._maker = maker
         self._files = files
         self._stop = self.min_offset + len(starts) * self.segment_bytes
         self._unsynced: dict[int, None] = {}
@@ -76,7 +76,7 @@ class Log:
         start, stop = self.segment_of(self.end)
         assert self.end + len(data) + gap <= stop, "a piece never spans segments"
         if self.end == self._stop:
-            self._zeroed = self._stop + self.maker.roll(self._stop)
+            self._zeroed = self._stop + self._maker.roll(self._stop)
             self._stop += self.segment_bytes
         with self._files.borrow(path_of(start)) as file:
             file.pwrite(data, self.end - start)
@@ -117,7 +117,7 @@ class Log:
 
         Somebody put it there, and need not have made it durable: it is then. Nobody writes meanwhile.
         """
-        if not self.maker.take(start):
+        if not self._maker.take(start):
             return False
         self._files.forget(path_of(start))
         with self._files.borrow(path_of(start)) as file:
@@ -132,12 +132,12 @@ class Log:
         damaged is not noticed while it is open, and gone with the process.
         """
         self._files.forget(path_of(start))
-        self.maker.roll(start)
+        self._maker.roll(start)
         self.sync_names()
 
     def sync_names(self) -> None:
         """Make the names of the segments durable, or raise StoreFailed."""
-        self.maker.sync_names()
+        self._maker.sync_names()
 
     def rewrite(self, start: int, data: bytes) -> int:
         """Durably write over bytes below the end, within one segment; returns up to where that was done. Nobody writes meanwhile.
@@ -194,7 +194,7 @@ class Log:
         segment_start, segment_end = self.segment_of(self.end)
         count = min(step, len(_ZEROS), min(self.end + window, segment_end, self._stop) - start)
         if count <= 0:
-            return self.maker.zero(self.end + window - self._stop, step)
+            return self._maker.zero(self.end + window - self._stop, step)
         with self._files.borrow(path_of(segment_start)) as file:
             file.pwrite(_ZEROS[:count], start - segment_start)
         self._unsynced[segment_start] = None
