@@ -121,12 +121,15 @@ class MasterStream:
         self._stored.set()
 
     async def run(self, hello: Hello) -> NoReturn:
-        """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed."""
-        await self._say(hello)
+        """Follow; raises StreamEnded, ToldToCopyAnew, what the ears raise, the error of a broken stream, CorruptRecord or StoreFailed.
+
+        It listens before its hello is out: of a stream that was given up while it was being connected, gRPC tells only who reads.
+        """
         ended: DittoError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
+                await self._say(hello)
                 tasks.create_task(self._parts.log.run(self._moved), name="write")
                 tasks.create_task(self._parts.log.sync_behind(self._moved), name="sync")
                 tasks.create_task(self._acknowledge(), name="acknowledge")

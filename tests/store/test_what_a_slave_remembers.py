@@ -329,3 +329,15 @@ def test_a_slave_that_has_no_record_where_it_is_to_cut_cuts_where_the_one_begins
     size = SMALL.segment_bytes
     second = next_border(0)
     assert run(story()) == second
+
+
+def test_a_slave_dials_again_when_its_stream_is_given_up_before_its_hello_is_out() -> None:
+    """Whoever asks the same node in vain closes the channel that both share."""
+
+    async def story() -> tuple[str, PhysicalOffset]:
+        async with following(Machine(random.Random(3))) as (master, slave):
+            master.gives_up = True
+            said = await hello(master)
+        return slave.problem, said.end
+
+    assert run(story()) == ("a-0:10912 does not answer: its connection was given up meanwhile", 0)

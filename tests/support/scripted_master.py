@@ -15,6 +15,7 @@ class ScriptedMaster(Channels):
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[Any] = asyncio.Queue()
+        self.gives_up = False  # the next stream, before it is connected
         self._frames: asyncio.Queue[pb.ReplicateResponse | None] = asyncio.Queue()
 
     def stub(self, kind: Callable[..., Any], address: str) -> Any:
@@ -40,12 +41,20 @@ class ScriptedMaster(Channels):
         self._frames.put_nowait(None)
 
     async def read(self) -> pb.ReplicateResponse | None:
-        """What the slave reads."""
+        """What the slave reads; of a stream that is given up, gRPC says that it was cancelled."""
+        if self.gives_up:
+            self.gives_up = False
+            raise asyncio.CancelledError
         return await self._frames.get()
 
     async def write(self, frame: pb.ReplicateRequest) -> None:
-        """What the slave says."""
+        """What the slave says; on a stream that is given up before it is connected, gRPC lets it wait for ever."""
+        if self.gives_up:
+            await asyncio.get_running_loop().create_future()
         self.said.put_nowait(wire.slave_event_from_pb(frame))
 
     def cancel(self) -> None:
         """The slave has hung up."""
+
+    async def forget(self, address: str) -> None:
+        """The slave dials anew each time."""
