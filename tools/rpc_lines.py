@@ -140,4 +140,9 @@ LINES: Final = {
         "Slaves call this, when they are told to lead. Here it is refused, because no a/9 follows; the master leads on.",
         refused="NOT_READY",
     ),
+    f"{_REPLICATION}/AnnounceEpoch": Line(
+        _REPLICAS,
+        '{"cluster":"local-5f2a","broker":"a","epoch":1,"opener_id":9}',
+        "Masters call this before they open an epoch. The master above leads in an epoch that is as new, and goes on to.",
+    ),
 }

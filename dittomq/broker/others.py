@@ -1,14 +1,18 @@
-"""The other replicas of a group, asked where they stand."""
+"""The other replicas of a group: asked where they stand, or told of an epoch."""
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dittomq.errors import DittoError
 from dittomq.naming.route_cache import RouteCache
-from dittomq.replication.promotion import Standing
+from dittomq.replication.promotion import KnownBefore, Standing
+from dittomq.routes import Opening
 from dittomq.rpc.replicas import RemoteReplicas
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +28,28 @@ class Others:
 
         A nameserver that is silent is waited for, 3 s at most.
         """
+        heard = await self._each(await self._addresses(known), self.replicas.standing)
+        return {address: standing for address, standing in heard.items() if standing.replica_uuid != own_uuid}
+
+    async def announce(self, opening: Opening, known: Iterable[str]) -> list[KnownBefore]:
+        """Let all know that this epoch is opened, who are found as by `hear`: what each that answers knew before."""
+        told = await self._each(await self._addresses(known), lambda address: self.replicas.announce(address, opening))
+        return list(told.values())
+
+    async def _addresses(self, known: Iterable[str]) -> set[str]:
         addresses = set(known)
         with contextlib.suppress(DittoError):
             addresses |= {node.replication_address for node in await self.routes.nodes_of(self.broker)}
-        heard: dict[str, Standing] = {}
+        return addresses - {""}
 
-        async def hear(address: str) -> None:
+    async def _each(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+        answers: dict[str, T] = {}
+
+        async def answer(address: str) -> None:
             with contextlib.suppress(DittoError):
-                standing = await self.replicas.standing(address)
-                if standing.replica_uuid != own_uuid:
-                    heard[address] = standing
+                answers[address] = await ask(address)
 
         async with asyncio.TaskGroup() as tasks:
-            for address in sorted(addresses - {""}):
-                tasks.create_task(hear(address))
-        return heard
+            for address in sorted(addresses):
+                tasks.create_task(answer(address))
+        return answers

@@ -24,8 +24,11 @@ Those that must be heard have all that was confirmed by q copies. What a degrade
 Then the longest tail of the newest lineage among those heard, own log included, is taken over. One that begins too late to be joined to
 this log is an operator's to give up, or to be copied from its beginning onto an empty disk.
 
-Last, with slaves configured, damaged bytes whose queue offsets and sequences nobody here knows must be whole again: any replica may have
-them. Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
+With slaves configured, damaged bytes whose queue offsets and sequences nobody here knows must be whole again: any replica may have them.
+Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
+
+Last, every replica that it reaches is told of the epoch, and writes it down, before it is opened: whoever starts
+later and asks one of them does not open it too. What they knew before may change the decision.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,6 +38,7 @@ from enum import StrEnum
 from dittomq.lineage import Lineage, common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
+from dittomq.replication.leadership_decisions import Announce, Decision, Follow, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.routes import NO_OPENING, Opening
 
@@ -108,54 +112,10 @@ class OwnLog:
         return newest_epoch(self.lineage[:-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Not yet. `why` says what for."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOver:
-    """Cut the own log to `start`, or let it begin there if it holds nothing; fetch [start, end) from the slave, adopt its lineage, sync.
-
-    Then ask again.
-    """
-
-    source: str
-    address: str
-    start: PhysicalOffset
-    end: PhysicalOffset
-    lineage: Lineage
-
-
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """Open `epoch` at the log's end."""
-
-    epoch: Epoch
-    accepted_loss: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """An operator must decide; accept-loss is the only way past."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """Another node has opened a newer epoch: be its slave. `opener_id` is its configured id."""
-
-    epoch: Epoch
-    opener_id: int
-
-
-Decision = Wait | TakeOver | Lead | Refuse | Follow
 _STANDING = {
     Wait: Standing.WAITING,
     TakeOver: Standing.TAKING_OVER,
+    Announce: Standing.ANNOUNCING,
     Lead: Standing.LEADING,
     Refuse: Standing.REFUSING,
     Follow: Standing.FOLLOWING,
@@ -181,6 +141,7 @@ class Leadership:
         self._accepts_loss = False
         self._taken_over = False
         self._given_up = own.accepted_loss if own.is_freshly_granted else ""
+        self._announcing = self._announced = Epoch(0)  # the epoch that others are told of, and the one that they were told of
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
 
     @property
@@ -216,9 +177,18 @@ class Leadership:
         for opening in newest:
             self._learn(opening)
         for opening in waiting:
-            if not (self._own.is_freshly_granted and opening.epoch == self._own.granted):
-                self._learn(opening)
+            self.told_of(opening)
         self._others_asked = True
+
+    def told_of(self, opening: Opening) -> None:
+        """A master that does not lead yet is about to open this epoch."""
+        if not (self._own.is_freshly_granted and opening.epoch == self._own.granted):
+            self._learn(opening)
+
+    def announced(self) -> None:
+        """An Announce was carried out; what those who answered knew before was said too."""
+        self._move(Found.ANNOUNCED, Standing.WAITING)
+        self._announced = self._announcing
 
     def accept_loss(self, *, accepted: bool = True) -> None:
         """The operator lets this master lead with what was heard so far, or does so no more."""
@@ -246,6 +216,7 @@ class Leadership:
         """What to do now; ask again after every event and every tick, until it is Lead or Follow."""
         found, decision = self._find(now)
         self._move(found, _STANDING[type(decision)])
+        self._announced = Epoch(0)  # what is not opened at once is announced again
         return decision
 
     def _find(self, now: float) -> tuple[Found, Decision]:
@@ -272,7 +243,11 @@ class Leadership:
         if conflict and not (self._accepts_loss or self._given_up):
             return Found.CONFIRMED_MISSING, Refuse(conflict)
         loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, hidden, conflict) if part)
-        return Found.ENOUGH, Lead(Epoch(self._known_epoch + 1), loss)
+        epoch = Epoch(self._known_epoch + 1)
+        if self._announced != epoch:
+            self._announcing = epoch
+            return Found.NOT_ANNOUNCED, Announce(epoch)
+        return Found.ENOUGH, Lead(epoch, loss)
 
     def _move(self, found: Found, to: Standing) -> None:
         MOVES.check(self.standing, found, to)
@@ -281,6 +256,8 @@ class Leadership:
     def _learn(self, opening: Opening) -> None:
         if self._own.is_freshly_granted and opening.epoch == self._own.granted and opening.opener_id in (None, self._own.node_id):
             return  # this node's own registration, told back by nameservers, or by slaves who heard it there
+        if opening == Opening(self._announcing, self._own.node_id):
+            return  # its own announcement, told back
         self._known_epoch = max(self._known_epoch, opening.epoch)
         if opening.opener_id is not None and opening.epoch > self._newest.epoch:
             self._newest = opening

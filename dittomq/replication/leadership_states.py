@@ -13,6 +13,7 @@ class Standing(Enum):
     TAKING_OVER = "the longest tail of the newest lineage is being fetched"
     HOLDING = "it holds the tail that it fetched; nothing more is waited for"
     REFUSING = "an operator must decide"
+    ANNOUNCING = "every replica that it reaches is told which epoch it opens"
     LEADING = "it opens its epoch"
     FOLLOWING = "it is another node's slave"
 
@@ -26,7 +27,9 @@ class Found(Enum):
     CONFIRMED_MISSING = "a slave knows bytes to be confirmed that this log lacks, and nobody accepted the loss"
     NUMBERS_HIDDEN = "it holds damaged bytes of which nobody here knows the queue offsets and sequences, and nobody accepted the loss"
     NEWER_ELSEWHERE = "a node with another configured id has opened a newer epoch"
-    ENOUGH = "nothing is missing, or the loss was accepted"
+    NOT_ANNOUNCED = "nothing is missing, or the loss was accepted; the others were not told of its epoch just now"
+    ANNOUNCED = "whoever answers has noted the epoch, and said what it knew before"
+    ENOUGH = "nothing is missing, and the others were told"
     TOOK_OVER = "the tail is here, durably"
 
 
@@ -36,7 +39,7 @@ _DECIDED: Mapping[Kind, Collection[Standing]] = {
     Found.CONFIRMED_MISSING: (Standing.REFUSING,),
     Found.NUMBERS_HIDDEN: (Standing.WAITING,),
     Found.NEWER_ELSEWHERE: (Standing.FOLLOWING,),
-    Found.ENOUGH: (Standing.LEADING,),
+    Found.NOT_ANNOUNCED: (Standing.ANNOUNCING,),
 }
 _MUST_HEAR: Mapping[Kind, Collection[Standing]] = {Found.MORE_TO_HEAR: (Standing.WAITING,)}
 
@@ -44,9 +47,10 @@ MOVES = Moves(
     title="Leadership",
     first=Standing.WAITING,
     rows={
-        Standing.WAITING: {**_MUST_HEAR, **_DECIDED},
+        Standing.WAITING: {**_MUST_HEAR, **_DECIDED, Found.ENOUGH: (Standing.LEADING,)},
         Standing.TAKING_OVER: {Found.TOOK_OVER: (Standing.HOLDING,), **_MUST_HEAR, **_DECIDED},
         Standing.HOLDING: _DECIDED,
         Standing.REFUSING: {**_MUST_HEAR, **_DECIDED},
+        Standing.ANNOUNCING: {Found.ANNOUNCED: (Standing.WAITING,)},
     },
 )

@@ -63,7 +63,8 @@ class GroupRules:
 class Standing:
     """What one replica says of itself. `node_id` is its configured id, `wire_id` the one that it has, or gives up, on the wire.
 
-    `granted` is the newest epoch that a role change or a master told it of, 0 for none. `stepped_down_at` is where its log ended when it
+    `granted` is the newest epoch that a role change or a master told it of, 0 for none; a slave says by `granted_to` which node has it, as
+    far as it knows. `stepped_down_at` is where its log ended when it
     gave up its place to `successor`, None when it never did or has led again since. `unread_bytes` are damaged here and may hold the newest
     messages of queues; a node knows it of itself only, and says 0 of others.
     """
@@ -84,6 +85,7 @@ class Standing:
     """What it knows of ranges that fewer copies confirmed than asked."""
     unread_bytes: int = 0
     successor: str = ""
+    granted_to: int | None = None
 
     @property
     def newest(self) -> Opening:
@@ -92,10 +94,10 @@ class Standing:
 
     @property
     def claim(self) -> Opening:
-        """The newest epoch that it knows to be granted or opened; of one that it was told of it does not say who opened it."""
+        """The newest epoch that it knows to be granted or opened."""
         if self.granted <= self.newest.epoch:
             return self.newest
-        return Opening(self.granted, None if self.stance is Stance.FOLLOWING else self.node_id)
+        return Opening(self.granted, self.granted_to if self.stance is Stance.FOLLOWING else self.node_id)
 
     @property
     def rank(self) -> tuple[Epoch, PhysicalOffset]:
@@ -164,6 +166,14 @@ class SteppedDown:
     end: PhysicalOffset
     in_sync: tuple[str, ...]
     degraded: Degraded = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBefore:
+    """What a replica that is told of an epoch knew before: the newest one, and what it does."""
+
+    stance: Stance
+    newest: Opening
 
 
 PromotionDecision = AskToStepDown | Promote | RefusePromotion

@@ -5,7 +5,7 @@ from typing import Final
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch
 
-MAX_EPOCH: Final = 1 << 62
+MAX_EPOCH: Final = (1 << 62) - 1  # the largest number that files of ours hold
 
 
 def epoch_from_pb(field: str, number: int) -> Epoch:

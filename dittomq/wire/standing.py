@@ -3,7 +3,8 @@
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.promotion import GroupRules, Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.replication.promotion import GroupRules, KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.routes import Opening
 from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 from dittomq.wire.replication import degraded_from_pb, degraded_to_pb, lineage_from_pb, lineage_to_pb
@@ -35,19 +36,18 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         topics=version_to_pb(standing.topics),
         degraded=degraded_to_pb(standing.degraded),
         successor=standing.successor,
+        granted_to=standing.granted_to,
     )
 
 
 def standing(response: pb.DescribeReplicaResponse) -> Standing:
     """Checked as a lineage and degraded ranges are."""
-    if response.stance not in _STANCE:
-        raise InvalidField("stance", f"{response.stance} is none; the other node is of another version")
     return Standing(
         node=response.node,
         node_id=response.node_id,
         wire_id=response.broker_id,
         replica_uuid=response.replica_uuid,
-        stance=_STANCE[response.stance],
+        stance=_stance(response.stance),
         lineage=lineage_from_pb(list(response.lineage)),
         end=PhysicalOffset(response.end_offset),
         confirmed=PhysicalOffset(response.confirmed_offset),
@@ -57,7 +57,32 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         topics=version_from_pb(response.topics),
         degraded=degraded_from_pb(response.degraded),
         successor=response.successor,
+        granted_to=response.granted_to if response.HasField("granted_to") else None,
     )
+
+
+def announcement(opening: Opening, cluster: str, broker: str) -> pb.AnnounceEpochRequest:
+    """As it is."""
+    return pb.AnnounceEpochRequest(cluster=cluster, broker=broker, epoch=opening.epoch, opener_id=opening.opener_id)
+
+
+def announced(request: pb.AnnounceEpochRequest) -> Opening:
+    """Checked: an epoch that can be opened."""
+    if request.epoch < 1:
+        raise InvalidField("epoch", f"{request.epoch:,} is none that can be opened; they count from 1")
+    return Opening(epoch_from_pb("epoch", request.epoch), request.opener_id)
+
+
+def known_to_pb(known: KnownBefore) -> pb.AnnounceEpochResponse:
+    """As it is."""
+    newest = known.newest
+    return pb.AnnounceEpochResponse(stance=_PB_STANCE[known.stance], epoch=newest.epoch, opener_id=newest.opener_id)
+
+
+def known(response: pb.AnnounceEpochResponse) -> KnownBefore:
+    """Checked: an epoch."""
+    opener_id = response.opener_id if response.HasField("opener_id") else None
+    return KnownBefore(_stance(response.stance), Opening(epoch_from_pb("epoch", response.epoch), opener_id))
 
 
 def step_down_request(order: StepDownOrder, cluster: str, broker: str) -> pb.StepDownRequest:
@@ -93,6 +118,12 @@ def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:
 def stepped_down(response: pb.StepDownResponse) -> SteppedDown:
     """Checked as degraded ranges are."""
     return SteppedDown(PhysicalOffset(response.end_offset), tuple(response.in_sync), degraded_from_pb(response.degraded))
+
+
+def _stance(number: pb.ReplicaStance) -> Stance:
+    if number not in _STANCE:
+        raise InvalidField("stance", f"{number} is none; the other node is of another version")
+    return _STANCE[number]
 
 
 def _rules_to_pb(rules: GroupRules) -> pb.GroupRules:

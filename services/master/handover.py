@@ -17,8 +17,8 @@ from dittomq.metadata.formats import TOPICS
 from dittomq.naming.registrar import NameserverNews
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.leadership import Follow
-from dittomq.replication.promotion import Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.replication.leadership_decisions import Follow
+from dittomq.replication.promotion import KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
@@ -76,6 +76,16 @@ class Handover:
     async def others(self) -> list[Standing]:
         """Where the other replicas of the group stand that nameservers list, and that answer within a second."""
         return list((await self._others.hear(self.standing().replica_uuid)).values())
+
+    async def announce(self, opening: Opening, known: list[str]) -> list[KnownBefore]:
+        """Let the others know that this node opens an epoch."""
+        return await self._others.announce(opening, known)
+
+    def announced(self, opening: Opening) -> KnownBefore:
+        """Another node opens an epoch: this one gives way, unless its own is as new."""
+        before = self.standing()
+        self._parts.node.announced(opening)
+        return KnownBefore(before.stance, before.claim)
 
     async def follow(self, decision: Follow) -> None:
         """Another node has opened a newer epoch: come back as its slave."""

@@ -34,7 +34,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.leadership import Lead
+from dittomq.replication.leadership_decisions import Lead
 from dittomq.replication.promotion import Stance, Standing
 from dittomq.routes import Claim, NodeState, Opening, Registration
 from dittomq.rpc.headers import Answerer
@@ -282,6 +282,13 @@ class MasterNode:
             self._nameserver_answered.set()
         if self.term is not None:
             self._hear_of(news, self.term)
+
+    def announced(self, opening: Opening) -> None:
+        """Another node is about to open this epoch."""
+        if self.term is None:
+            self._parts.recovery.told_of(opening)
+        elif opening.epoch > self.term.opened.epoch:
+            self.term.end(f"node {opening.opener_id} of its group opens epoch {opening.epoch}", opening)
 
     def _hear_of(self, news: NameserverNews, term: Term) -> None:
         """End the term when another replica has its place, or a newer epoch is known."""

@@ -20,8 +20,10 @@ from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
-from dittomq.replication.leadership import Follow, Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
-from dittomq.replication.promotion import Stance, Standing
+from dittomq.replication.leadership import Leadership, OwnLog, Stopped
+from dittomq.replication.leadership_decisions import Announce, Follow, Lead, Refuse, TakeOver, Wait
+from dittomq.replication.promotion import KnownBefore, Stance, Standing
+from dittomq.routes import Opening
 
 R = TypeVar("R")
 
@@ -49,13 +51,15 @@ class Peers:
 
     `take_tables` raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds what a slave knows of degraded ranges, or raises
     OutOfReach.
-    `mend` has whoever mends this log ask them all, at once.
+    `mend` has whoever mends this log ask them all, at once. `announce` tells all that answer, at these addresses too, which epoch is
+    opened, and returns what they knew before.
     """
 
     ranges: Callable[[str], LogSource]
     take_tables: Callable[[str], Awaitable[None]]
     take_degraded: Callable[[str], Awaitable[None]]
     mend: Callable[[], None]
+    announce: Callable[[Opening, list[str]], Awaitable[list[KnownBefore]]]
 
 
 class Recovery:
@@ -99,11 +103,14 @@ class Recovery:
     async def ask(self, others: Callable[[], Awaitable[list[Standing]]]) -> None:
         """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until it is decided."""
         while not self._is_over:
-            heard = await others()
-            waiting = [each.claim for each in heard if each.stance is Stance.RECOVERING]
-            self._leadership.others_say([each.claim for each in heard if each.stance is not Stance.RECOVERING], waiting)
+            self._learn([KnownBefore(each.stance, each.claim) for each in await others()])
             self._bell.set()
             await asyncio.sleep(_ASK_S)
+
+    def told_of(self, opening: Opening) -> None:
+        """Another node of the group is about to open this epoch."""
+        self._leadership.told_of(opening)
+        self._bell.set()
 
     async def accept_loss(self) -> str:
         """The operator lets this master lead; empty when it is about to. Else what no word goes past: then the word counts no more."""
@@ -131,6 +138,8 @@ class Recovery:
                     return decision
                 case TakeOver():
                     await self._take_over(decision, peers)
+                case Announce():
+                    await self._announce(decision, peers)
                 case Wait() | Refuse():
                     self._say(decision)
                     self._weigh_word(self.waiting_for)
@@ -138,6 +147,16 @@ class Recovery:
                         peers.mend()
                 case _:
                     assert_never(decision)
+
+    def _learn(self, known: list[KnownBefore]) -> None:
+        waiting = [each.newest for each in known if each.stance is Stance.RECOVERING]
+        self._leadership.others_say([each.newest for each in known if each.stance is not Stance.RECOVERING], waiting)
+
+    async def _announce(self, decision: Announce, peers: Peers) -> None:
+        self.waiting_for = f"the others to note epoch {decision.epoch}"
+        opening = Opening(decision.epoch, self._own.node_id)
+        self._learn(await peers.announce(opening, self._leadership.heard_addresses()))
+        self._leadership.announced()
 
     async def when_there_is_room(self, write: Callable[[], Awaitable[R]]) -> R:
         """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""

@@ -154,6 +154,10 @@ class ReplicationServicer(RangeServicer):
         self._ranges.check_caller(request.cluster, request.broker)
         return wire_standing.stepped_down_to_pb(await self._handover.step_down.ask(wire_standing.step_down_order(request)))
 
+    async def AnnounceEpoch(self, request: replication_pb2.AnnounceEpochRequest, context: Context) -> replication_pb2.AnnounceEpochResponse:
+        self._ranges.check_caller(request.cluster, request.broker)
+        return wire_standing.known_to_pb(self._handover.announced(wire_standing.announced(request)))
+
     async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
         await self._replication.serve(
             wire_replication.slave_events(request_iterator),

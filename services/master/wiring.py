@@ -39,7 +39,8 @@ from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
-from dittomq.replication.leadership import Follow, Leadership, OwnLog, Stopped
+from dittomq.replication.leadership import Leadership, OwnLog, Stopped
+from dittomq.replication.leadership_decisions import Follow
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_source import RemoteMetadata
@@ -201,6 +202,7 @@ class Master:
             take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
             take_degraded=take_degraded,
             mend=parts.mender.hurry,
+            announce=parts.handover.announce,
         )
         if self._config.node.nameservers:
             await node.nameserver_answered(within_s=_NAMESERVER_S)

@@ -80,6 +80,7 @@ class Follower:
         self._dialled: asyncio.Task[None] | None = None
         self._retired = False
         self._has_taken_up = False
+        self._hearing = asyncio.Lock()
         self._between_streams = asyncio.Event()
         self._between_streams.set()
         self.alone: Callable[[], None] = _nobody  # called whenever there is no stream: somebody else may lead by now
@@ -126,9 +127,9 @@ class Follower:
         return self._own.applied
 
     @property
-    def newest_heard(self) -> Epoch:
-        """Newest epoch that a master or the nameservers told this slave of, 0 for none; its lineage may not have come so far."""
-        return self._heard.epoch
+    def newest_heard(self) -> Opening:
+        """Newest epoch that this slave was told of, and has written down; its lineage may not have come so far."""
+        return self._heard
 
     @property
     def newest(self) -> Replica:
@@ -162,8 +163,13 @@ class Follower:
         """Nameservers name a master that they did not name before: dial it now."""
         self._wake.set()
 
+    async def announced(self, opening: Opening) -> None:
+        """A node of the group is about to open this epoch; what is known of that is durable when this returns. Raises DiskFull."""
+        self.told_of(opening)
+        await self._hear(opening)
+
     def told_of(self, opening: Opening) -> None:
-        """Nameservers know of this epoch: nothing more is acknowledged to a master of an older one."""
+        """There is this epoch, or will be: nothing more is acknowledged to a master of an older one."""
         if opening.epoch > max(self._told.epoch, self._heard.epoch):
             self._told = opening
             if self._following is not None:
@@ -299,9 +305,12 @@ class Follower:
         if opening.epoch > self._told.epoch:
             self._told = opening
         files, storage = self._own.parts.files, self._own.parts.storage
-        if not await files.call(lambda: save_heard(storage, opening)):
-            raise DiskFull(self._parts.config.name, await files.call(storage.free_bytes), side_file.ROOM_BYTES)
-        self._heard = opening
+        async with self._hearing:
+            if opening.epoch <= self._heard.epoch:
+                return
+            if not await files.call(lambda: save_heard(storage, opening)):
+                raise DiskFull(self._parts.config.name, await files.call(storage.free_bytes), side_file.ROOM_BYTES)
+            self._heard = opening
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; the store is looked after."""

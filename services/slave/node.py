@@ -23,7 +23,7 @@ from dittomq.metadata.topics import TopicConfig, find_topic, with_held
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
 from dittomq.replication.degraded import total_bytes
-from dittomq.replication.promotion import Stance, Standing
+from dittomq.replication.promotion import KnownBefore, Stance, Standing
 from dittomq.routes import NO_OPENING, NodeState, Opening, Registration, Role
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
@@ -147,7 +147,8 @@ class SlaveNode:
         With a grant it is the master that it comes back as: an old one that starts meanwhile must hear whose the epoch is.
         """
         self._follower.check_taken_up()
-        parts, grant, newest = self._parts, self._parts.grant, self._follower.newest
+        parts, grant, newest, heard = self._parts, self._parts.grant, self._follower.newest, self._follower.newest_heard
+        granted = max(heard.epoch, self.takes_epoch, Epoch(0) if grant is None else grant.epoch)
         return Standing(
             node=self._config.name,
             node_id=self._config.node.broker_id,
@@ -157,7 +158,8 @@ class SlaveNode:
             lineage=newest.store.lineage,
             end=newest.copy.received,
             confirmed=newest.known_confirmed,
-            granted=max(self._follower.newest_heard, self.takes_epoch, Epoch(0) if grant is None else grant.epoch),
+            granted=granted,
+            granted_to=heard.opener_id if granted == heard.epoch else None,
             stepped_down_at=None if grant is None else grant.end,
             rules=self._config.replication.group_rules,
             topics=parts.metadata.table(TOPICS).version,
@@ -165,6 +167,12 @@ class SlaveNode:
             unread_bytes=newest.store.unread.total_bytes,
             successor="" if grant is None else grant.other,
         )
+
+    async def announced(self, opening: Opening) -> KnownBefore:
+        """A node of the group is about to open this epoch: what was known before. Durable when this returns; raises NotReady, DiskFull."""
+        before = self.standing()
+        await self._follower.announced(opening)
+        return KnownBefore(before.stance, before.claim)
 
     def status(self) -> HaStatus:
         """This slave's view of its group."""

@@ -1,7 +1,8 @@
 # methods are named by the .proto files
 """A slave's doors: decode, call, encode. What masters and slaves answer alike is in `dittomq.broker.servicers`."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
@@ -14,8 +15,10 @@ from dittomq.broker.outflow import Outflow
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import NotMaster
-from dittomq.replication.promotion import Standing
+from dittomq.replication.promotion import KnownBefore, Standing
+from dittomq.routes import Opening
 from dittomq.wire import messaging as wire_messaging
+from dittomq.wire import standing as wire_standing
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -42,18 +45,29 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
         return wire_messaging.pull_response(await self._reading.pull(order), prefer_text=order.prefer_text)
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a slave says of itself to its peers. `announced` is durable when it returns; raises NotReady, DiskFull."""
+
+    node: str
+    master: Callable[[], str]
+    standing: Callable[[], Standing]
+    announced: Callable[[Opening], Awaitable[KnownBefore]]
+
+
 class ReplicationServicer(RangeServicer):
     """Serves ranges to a recovering master; feeds nobody."""
 
-    def __init__(
-        self, node: str, master: Callable[[], str], ranges: RangeServing, outflow: Outflow, standing: Callable[[], Standing]
-    ) -> None:
-        super().__init__(ranges, outflow, standing)
-        self._node = node
-        self._master = master
+    def __init__(self, ranges: RangeServing, outflow: Outflow, answers: Answers) -> None:
+        super().__init__(ranges, outflow, answers.standing)
+        self._answers = answers
 
     async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
-        raise NotMaster(self._node, self._master())
+        raise NotMaster(self._answers.node, self._answers.master())
 
     async def StepDown(self, request: replication_pb2.StepDownRequest, context: Context) -> replication_pb2.StepDownResponse:
-        raise NotMaster(self._node, self._master())
+        raise NotMaster(self._answers.node, self._answers.master())
+
+    async def AnnounceEpoch(self, request: replication_pb2.AnnounceEpochRequest, context: Context) -> replication_pb2.AnnounceEpochResponse:
+        self._ranges.check_caller(request.cluster, request.broker)
+        return wire_standing.known_to_pb(await self._answers.announced(wire_standing.announced(request)))

@@ -53,7 +53,7 @@ from services.slave.heir import Heir, HeirParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
 from services.slave.replica import Replica, ReplicaParts
 from services.slave.resync import ResyncParts
-from services.slave.servicers import MessagingServicer, ReplicationServicer
+from services.slave.servicers import Answers, MessagingServicer, ReplicationServicer
 
 log = structlog.get_logger()
 
@@ -208,6 +208,7 @@ class Slave:
             damaged=bound.mender.suspect,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
+        answers = Answers(config.name, master, node.standing, node.announced)
         ranges = RangeServing(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
             names.messaging(MessagingServicer(config.name, master, reading)),
@@ -217,7 +218,7 @@ class Slave:
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
-            names.replication(ReplicationServicer(config.name, master, ranges, Outflow(config.replication, clock), node.standing)),
+            names.replication(ReplicationServicer(ranges, Outflow(config.replication, clock), answers)),
             names.metadata(MetadataServicer(metadata)),  # a recovering master takes the tables with the tail
         ]
         for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -24,7 +23,6 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
-from services.slave.line import ReplicationLine
 from tests.support.waiting import PATIENCE_S
 
 NAMING = "ditto.naming.v1.NameServerService"
@@ -387,24 +385,6 @@ def test_a_call_whose_channel_is_closed_under_it_fails_with_a_typed_error() -> N
         await loopback.channels.forget(loopback.address)
 
         assert [type(outcome) for outcome in await asyncio.gather(*calls, return_exceptions=True)] == [OutOfReach, OutOfReach]
-
-    over_sockets(story)
-
-
-def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_reads() -> None:
-    """Who writes to it waits for ever: a slave listens before its hello is out."""
-
-    async def story(loopback: Loopback) -> None:
-        with socket.socket() as mute:
-            mute.bind(("127.0.0.1", 0))
-            mute.listen()
-            address = f"127.0.0.1:{mute.getsockname()[1]}"
-            line = ReplicationLine(loopback.channels, address)
-            heard = asyncio.ensure_future(line.read())
-            await asyncio.sleep(0)
-            await loopback.channels.forget(address)
-
-            assert [type(outcome) for outcome in await asyncio.gather(heard, return_exceptions=True)] == [OutOfReach]
 
     over_sockets(story)
 

@@ -65,12 +65,13 @@ def _product_noticed(run: Run) -> bool:
     return any("AssertionError" in failure for failure in run.failures)
 
 
-_LEFT_BEHIND = (FaultKind.LEFT_BEHIND,)
+_LEFT_ON_SLOW_DISKS = (FaultKind.LEFT_BEHIND, FaultKind.SLOW_DISK)
 _HANGS = (FaultKind.HANG,)
 _STALLS = (FaultKind.STALL, FaultKind.KILL)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
+_SLOW_PROMOTIONS = (*_PROMOTIONS, FaultKind.SLOW_LINK)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
@@ -85,8 +86,8 @@ MUTANTS = (
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 0, _CUTS),
     Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 33, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
-    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 132, _LEFT_BEHIND),
-    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 138, _LOST_AND_LEFT),
+    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 5, _LEFT_ON_SLOW_DISKS),
+    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 233, _LOST_AND_LEFT),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 52, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
@@ -98,7 +99,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        10,
+        15,
         _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
@@ -114,7 +115,8 @@ MUTANTS = (
     Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 1, _LOST_DISKS),
     Mutant("epoch-again", "a start opens the epoch that was opened before", of_confirming.epoch_not_raised, 0),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 35, _PROMOTIONS),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 30, _PROMOTIONS),
+    Mutant("unannounced", "an epoch is opened that nobody was told of", of_roles.nobody_is_told_of_an_epoch, 7, _SLOW_PROMOTIONS),
     Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 68),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
     Mutant(

@@ -8,11 +8,11 @@ import pytest
 
 from dittomq.broker.role import BrokerService, Grant
 from dittomq.client import AsyncClient
-from dittomq.errors import OutOfReach
+from dittomq.errors import LevelNotReached, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
 from services.nameserver.registry import MAX_PAGE
 from tests.simulation.disk import BOUNDLESS
-from tests.simulation.group import SYNC, Group, play
+from tests.simulation.group import SYNC, Group, bodies, play
 from tests.simulation.network import Socket
 from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
 from tests.simulation.streams import Opened
@@ -158,3 +158,34 @@ def test_a_replica_that_only_one_of_two_nameservers_lists_is_asked_whatever_the_
             assert not await leads(mq, "a0:10911")()
 
     play(story, replace(TWO_SLAVES, nameservers=(NAMESERVER, SECOND_NAMESERVER)))
+
+
+def test_a_replica_that_was_told_of_an_epoch_tells_the_old_master_when_its_opener_is_down_and_the_nameserver_forgot_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        group.world.network.cut("a2", "ns")  # it never hears where its new master is
+        await group.kill("a0")
+        with contextlib.suppress(OutOfReach):  # it leaves at once, and its answer may be lost by that
+            await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+        await until(leads(mq, "a1:10911"))
+        async with mq.producer() as producer:
+            with pytest.raises(LevelNotReached):  # its receipt says that one copy has it
+                await producer.publish("orders", b"confirmed by one copy", queue=0)
+        for name in ("ns", "a1", "a2"):
+            group.node(name).crash(Power.LOSS)
+        await group.world.buried()
+        for name in ("ns", "a2"):
+            group.node(name).start()
+        group.world.network.heal("a2", "ns")
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+
+        group.node("a0").start()
+
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            assert not await leads(mq, "a0:10911")()
+        group.node("a1").start()
+        await group.in_sync(mq, "a/1")
+        assert b"confirmed by one copy" in await bodies(mq, "a/0")
+
+    play(story, TWO_SLAVES)

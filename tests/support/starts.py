@@ -4,6 +4,7 @@ from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello
 from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped
+from dittomq.replication.leadership_decisions import Announce, Decision
 from dittomq.routes import NO_OPENING
 
 RULES = LeadershipRules(replicas_expected=2, in_sync_replicas=2, sync_flush=True, recover_wait_s=5.0)
@@ -27,6 +28,15 @@ def asked(rules: LeadershipRules, own: OwnLog, now: float) -> Leadership:
     leadership = started(rules, own, now)
     leadership.nameservers_say(NO_OPENING, settled=True, id_taken="")
     return leadership
+
+
+def decided(leadership: Leadership, now: float) -> Decision:
+    """What it decides when nobody knows of a newer epoch than the one that it announces."""
+    decision = leadership.decide(now)
+    if not isinstance(decision, Announce):
+        return decision
+    leadership.announced()
+    return leadership.decide(now)
 
 
 EMPTY = own(Stopped.EMPTY, end=0, lineage=())

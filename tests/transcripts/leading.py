@@ -9,9 +9,11 @@
     > Mended unread=550-600                             what is left of the damaged bytes whose numbers are not known
     > OthersSay epoch=7 opener=1                        those that nameservers list were asked, and know of this epoch
     > OthersSay epoch=7 opener=1 waits=yes              it is told of by a master that does not lead yet
+    > Announced                                         the others were told of the epoch that the last answer named
     > Asked
 
-It is asked after each event, but not while a tail is being fetched; an answer that is the one before is not repeated.
+It is asked after each event, but not while a tail is being fetched or others are being told, which is done at once unless announces=no is
+given. An answer that is the one before is not repeated.
 """
 
 from dataclasses import replace
@@ -19,14 +21,16 @@ from typing import Any
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped, TakeOver
+from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped
+from dittomq.replication.leadership_decisions import Announce, TakeOver
 from dittomq.routes import NO_OPENING, Opening
 from tests.transcripts.script import shown
 from tests.transcripts.sessions import told
 
 
 class Start:
-    """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush, granted, unread; asked=no: others were not asked yet."""
+    """One start. Opened with stopped, end, lineage, slaves, copies, sync_flush, granted, unread; asked=no: others were not asked yet;
+    announces=no: the play says when others were told."""
 
     ticks = False
 
@@ -44,6 +48,8 @@ class Start:
         self._leadership.nameservers_say(NO_OPENING, settled=given.get("denied", True), id_taken="")  # that another node leads
         if given.get("asked", True):
             self._leadership.others_say(())
+        self._announces = given.get("announces", True)
+        self._is_announcing = False
         self._plan: TakeOver | None = None
         self._said = ""
 
@@ -67,6 +73,9 @@ class Start:
             case "OthersSay":
                 told_of = [Opening(Epoch(given.get("epoch", 0)), given.get("opener"))]
                 self._leadership.others_say(*(((), told_of) if given.get("waits") else (told_of,)))
+            case "Announced":
+                self._is_announcing = False
+                self._leadership.announced()
             case "Mended":
                 self._leadership.mended(_ranges(given))
             case "BrokeOff":
@@ -75,13 +84,18 @@ class Start:
                 self._plan = None
             case _:
                 assert event == "Asked", f"a start has no event {event}"
-        return [] if self._plan else self._ask(now)
+        return [] if self._plan or self._is_announcing else self._ask(now)
 
     def _ask(self, now: float) -> list[str]:
         decision = self._leadership.decide(now)
         self._plan = decision if isinstance(decision, TakeOver) else None
         before, self._said = self._said, shown(decision)
-        return [] if self._said == before else [self._said]
+        told = [] if self._said == before else [self._said]
+        self._is_announcing = isinstance(decision, Announce) and not self._announces
+        if self._is_announcing or not isinstance(decision, Announce):
+            return told
+        self._leadership.announced()
+        return [*told, *self._ask(now)]
 
 
 def _ranges(given: dict[str, Any]) -> tuple[tuple[int, int], ...]:

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.leadership import Follow, Lead, Leadership, OwnLog, Refuse, Stopped, TakeOver, Wait
+from dittomq.replication.leadership import Leadership, OwnLog, Stopped
+from dittomq.replication.leadership_decisions import Follow, Lead, Refuse, TakeOver, Wait
 from dittomq.routes import NO_OPENING, Opening
-from tests.support.starts import EMPTY, ONE, RULES, TWO, asked, hello, own, started
+from tests.support.starts import EMPTY, ONE, RULES, TWO, asked, decided, hello, own, started
 
 
 def test_a_whole_log_leads_at_once_with_the_next_epoch() -> None:
-    assert asked(RULES, own(Stopped.WHOLE), 0.0).decide(0.0) == Lead(Epoch(2), "")
+    assert decided(asked(RULES, own(Stopped.WHOLE), 0.0), 0.0) == Lead(Epoch(2), "")
 
 
 def test_a_whole_log_with_a_table_that_may_lack_a_change_waits_a_while_for_slaves_but_takes_no_tail() -> None:
@@ -19,28 +20,28 @@ def test_a_whole_log_with_a_table_that_may_lack_a_change_waits_a_while_for_slave
     assert leadership.decide(4.9) == Wait("slaves with a newer table: 0.1 s more")
 
     leadership.slave_heard(hello(2, 900))
-    assert leadership.decide(4.9) == Lead(Epoch(2), "")
+    assert decided(leadership, 4.9) == Lead(Epoch(2), "")
 
 
 def test_a_master_without_slaves_never_waits() -> None:
     rules = replace(RULES, replicas_expected=0, in_sync_replicas=1)
 
     for found in (EMPTY, replace(own(Stopped.WHOLE), tables_restored=True)):
-        assert isinstance(asked(rules, found, 0.0).decide(0.0), Lead)
+        assert isinstance(decided(asked(rules, found, 0.0), 0.0), Lead)
 
 
 def test_the_epoch_is_above_what_slaves_and_nameservers_know() -> None:
     leadership = asked(RULES, own(Stopped.WHOLE), 0.0)
     leadership.nameservers_say(Opening(Epoch(7), 0), settled=True, id_taken="")
 
-    assert leadership.decide(0.0) == Lead(Epoch(8), "")
+    assert decided(leadership, 0.0) == Lead(Epoch(8), "")
 
 
 def test_after_power_loss_a_flushing_master_waits_for_slaves_and_then_leads_alone() -> None:
     leadership = asked(RULES, own(Stopped.POWER_LOSS), 0.0)
 
     assert isinstance(leadership.decide(4.9), Wait)
-    assert isinstance(leadership.decide(5.0), Lead)
+    assert isinstance(decided(leadership, 5.0), Lead)
 
 
 def test_after_power_loss_the_wait_ends_when_all_slaves_came() -> None:
@@ -50,7 +51,7 @@ def test_after_power_loss_the_wait_ends_when_all_slaves_came() -> None:
 
     leadership.slave_heard(hello(2, 800))
 
-    assert isinstance(leadership.decide(0.1), Lead)
+    assert isinstance(decided(leadership, 0.1), Lead)
 
 
 def test_after_power_loss_the_longest_tail_of_the_newest_lineage_is_taken() -> None:
@@ -69,7 +70,7 @@ def test_power_loss_without_fsync_must_hear_enough_slaves_however_long_it_takes(
 
     assert isinstance(leadership.decide(1e6), Wait)
     leadership.slave_heard(hello(2, 900))
-    assert isinstance(leadership.decide(1e6), Lead)
+    assert isinstance(decided(leadership, 1e6), Lead)
 
 
 def test_beyond_the_slaves_that_must_be_heard_the_others_are_waited_for_a_while() -> None:
@@ -96,7 +97,7 @@ def test_a_failed_fsync_must_hear_enough_slaves_too() -> None:
 def test_with_one_copy_asked_a_failed_fsync_takes_what_it_finds() -> None:
     rules = replace(RULES, in_sync_replicas=1)
 
-    assert isinstance(asked(rules, own(Stopped.FAILED_SYNC), 0.0).decide(5.0), Lead)
+    assert isinstance(decided(asked(rules, own(Stopped.FAILED_SYNC), 0.0), 5.0), Lead)
 
 
 def test_an_empty_master_among_full_slaves_copies_the_longest_first() -> None:
@@ -126,7 +127,7 @@ def test_a_loss_that_was_accepted_is_named_also_after_a_tail_was_taken_over() ->
     assert isinstance(leadership.decide(0.1), TakeOver)
     leadership.took_over(replace(EMPTY, end=PhysicalOffset(700), lineage=ONE))
 
-    decision = leadership.decide(0.2)
+    decision = decided(leadership, 0.2)
     assert isinstance(decision, Lead)
     assert decision.accepted_loss == "1 more of 2 slaves: this store is empty and a slave has data"
 
@@ -143,7 +144,7 @@ def test_an_empty_master_that_heard_all_slaves_empty_opens_the_first_epoch() -> 
     leadership.slave_heard(hello(1, 0, lineage=()))
     leadership.slave_heard(hello(2, 0, lineage=()))
 
-    assert leadership.decide(0.1) == Lead(Epoch(1), "")
+    assert decided(leadership, 0.1) == Lead(Epoch(1), "")
 
 
 def test_a_slave_that_left_does_not_count_as_heard() -> None:
@@ -163,7 +164,7 @@ def test_after_taking_over_the_master_leads_from_the_new_end() -> None:
 
     leadership.took_over(own(Stopped.EMPTY, end=900))
 
-    assert leadership.decide(0.1) == Lead(Epoch(2), "")
+    assert decided(leadership, 0.1) == Lead(Epoch(2), "")
 
 
 def test_confirmed_data_that_is_missing_here_is_refused_until_the_operator_accepts_the_loss() -> None:
@@ -175,7 +176,7 @@ def test_confirmed_data_that_is_missing_here_is_refused_until_the_operator_accep
 
     leadership.accept_loss()
 
-    lead = leadership.decide(0.0)
+    lead = decided(leadership, 0.0)
     assert isinstance(lead, Lead)
     assert "a/1 knows 900" in lead.accepted_loss
 
@@ -185,7 +186,7 @@ def test_accepted_loss_says_what_was_not_waited_for() -> None:
 
     leadership.accept_loss()
 
-    decision = leadership.decide(0.0)
+    decision = decided(leadership, 0.0)
     assert isinstance(decision, Lead)
     assert "2 more of 2 slaves" in decision.accepted_loss
 
@@ -221,15 +222,15 @@ def test_a_whole_log_leads_only_when_a_settled_nameserver_or_all_slaves_deny_tha
 
     unheard.slave_heard(hello(2, 900))
 
-    assert isinstance(unheard.decide(1_000.0), Lead)
-    assert isinstance(told(started(RULES, own(Stopped.WHOLE), 0.0), settled=True).decide(0.0), Lead)
+    assert isinstance(decided(unheard, 1_000.0), Lead)
+    assert isinstance(decided(told(started(RULES, own(Stopped.WHOLE), 0.0), settled=True), 0.0), Lead)
 
 
 def test_an_operator_who_accepts_the_loss_ends_the_waiting_for_a_denial() -> None:
     leadership = started(RULES, own(Stopped.WHOLE), 0.0)
     leadership.accept_loss()
 
-    decision = leadership.decide(0.0)
+    decision = decided(leadership, 0.0)
 
     assert isinstance(decision, Lead)
     assert "whether another node leads" in decision.accepted_loss
@@ -251,7 +252,7 @@ def test_a_newer_epoch_of_this_very_node_or_of_nobody_known_makes_it_nobodys_sla
     for opener in (0, None):
         leadership = told(started(RULES, own(Stopped.WHOLE), 0.0), Opening(Epoch(5), opener), settled=True)
 
-        assert leadership.decide(0.0) == Lead(Epoch(6), "")
+        assert decided(leadership, 0.0) == Lead(Epoch(6), "")
 
 
 def test_a_node_that_was_just_promoted_opens_the_epoch_it_was_granted_without_asking() -> None:
@@ -259,7 +260,7 @@ def test_a_node_that_was_just_promoted_opens_the_epoch_it_was_granted_without_as
     for log in (promoted, replace(promoted, stopped=Stopped.EMPTY, end=PhysicalOffset(0), lineage=())):
         leadership = told(started(RULES, log, 0.0), Opening(Epoch(2), 0))
 
-        assert leadership.decide(0.0) == Lead(Epoch(5), "")
+        assert decided(leadership, 0.0) == Lead(Epoch(5), "")
 
 
 def test_a_promotion_that_another_one_has_overtaken_opens_nothing() -> None:
@@ -289,12 +290,12 @@ def test_an_epoch_that_holds_bytes_or_was_granted_gives_way_to_newer_ones_alone(
     granted = OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO, granted=Epoch(2))
 
     for log in (with_bytes, granted):
-        assert told(started(RULES, log, 0.0), Opening(Epoch(2), 1), settled=True).decide(0.0) == Lead(Epoch(3), "")
+        assert decided(told(started(RULES, log, 0.0), Opening(Epoch(2), 1), settled=True), 0.0) == Lead(Epoch(3), "")
         assert told(started(RULES, log, 0.0), Opening(Epoch(3), 1)).decide(0.0) == Follow(Epoch(3), 1)
 
 
 def test_an_epoch_without_bytes_is_not_opened_again() -> None:
-    assert asked(RULES, OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO), 0.0).decide(0.0) == Lead(Epoch(3), "")
+    assert decided(asked(RULES, OwnLog("a/0", Stopped.WHOLE, PhysicalOffset(500), TWO), 0.0), 0.0) == Lead(Epoch(3), "")
 
 
 def test_while_another_replica_holds_its_id_a_master_opens_no_epoch() -> None:
@@ -302,7 +303,7 @@ def test_while_another_replica_holds_its_id_a_master_opens_no_epoch() -> None:
     leadership.nameservers_say(NO_OPENING, settled=True, id_taken="a/0 is held by another")
     assert leadership.decide(0.0) == Wait("its id: a/0 is held by another")
 
-    assert isinstance(told(leadership).decide(0.0), Lead)
+    assert isinstance(decided(told(leadership), 0.0), Lead)
 
 
 def granted(epoch: int, loss: str = "") -> OwnLog:
@@ -317,7 +318,7 @@ def test_a_loss_that_was_accepted_with_the_grant_is_not_asked_for_again() -> Non
         leadership.slave_heard(knows_more)
 
     assert isinstance(refused.decide(0.0), Refuse)
-    decision = accepted.decide(0.0)
+    decision = decided(accepted, 0.0)
     assert isinstance(decision, Lead)
     assert decision.epoch == 3
     assert decision.accepted_loss.startswith("a/1 has more; a/1 knows 900 bytes to be confirmed")
@@ -335,7 +336,7 @@ def test_a_slave_that_heard_of_this_grant_from_a_nameserver_raises_no_epoch() ->
 
     leadership.slave_heard(replace(hello(1, end=500), heard=Epoch(3)))
 
-    assert leadership.decide(0.0) == Lead(Epoch(3), "")
+    assert decided(leadership, 0.0) == Lead(Epoch(3), "")
 
 
 def test_a_granted_epoch_that_was_opened_and_lost_with_its_bytes_is_not_opened_again() -> None:
@@ -348,7 +349,7 @@ def test_a_granted_epoch_that_was_opened_and_lost_with_its_bytes_is_not_opened_a
     assert isinstance(decision, TakeOver)
     leadership.took_over(replace(lost, end=decision.end, lineage=decision.lineage))
 
-    assert leadership.decide(0.0) == Lead(Epoch(4), "")
+    assert decided(leadership, 0.0) == Lead(Epoch(4), "")
 
 
 def test_a_slave_that_heard_of_a_newer_epoch_and_not_whose_it_is_denies_nothing() -> None:
@@ -360,4 +361,4 @@ def test_a_slave_that_heard_of_a_newer_epoch_and_not_whose_it_is_denies_nothing(
 
     assert isinstance(unknown.decide(0.0), Wait)
     assert of_another.decide(0.0) == Follow(Epoch(2), 1)
-    assert of_this.decide(0.0) == Lead(Epoch(3), "")
+    assert decided(of_this, 0.0) == Lead(Epoch(3), "")

@@ -1,5 +1,5 @@
 # methods are named by the .proto files
-"""ReplicationService as masters and slaves serve it alike. Each adds its own Replicate and StepDown."""
+"""ReplicationService as masters and slaves serve it alike. Each adds its own Replicate, StepDown and AnnounceEpoch."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable

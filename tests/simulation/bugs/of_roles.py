@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dittomq.broker.others import Others
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Member
@@ -18,6 +19,13 @@ def epochs_of_others_ignored(patches: Patches, _: Cluster) -> None:
 
 def anybody_is_promoted(patches: Patches, _: Cluster) -> None:
     patches.put(_Promotion, "_after_silence", always(()))
+
+
+def nobody_is_told_of_an_epoch(patches: Patches, _: Cluster) -> None:
+    async def told_nobody(*_: Any) -> list[Any]:
+        return []
+
+    patches.put(Others, "announce", lambda _: told_nobody)
 
 
 def acks_of_old_sessions_count(patches: Patches, _: Cluster) -> None:

@@ -1,0 +1,60 @@
+"""What a start of a master is to do next. Values only; `leadership` decides, a driver obeys."""
+
+from dataclasses import dataclass
+
+from dittomq.lineage import Lineage
+from dittomq.offsets import Epoch, PhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet. `why` says what for."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Cut the own log to `start`, or let it begin there if it holds nothing; fetch [start, end) from the slave, adopt its lineage, sync.
+
+    Then ask again.
+    """
+
+    source: str
+    address: str
+    start: PhysicalOffset
+    end: PhysicalOffset
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell every replica that answers that this node opens `epoch`, report what they knew before, and ask again."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Open `epoch` at the log's end."""
+
+    epoch: Epoch
+    accepted_loss: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """An operator must decide; accept-loss is the only way past."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Another node has opened a newer epoch: be its slave. `opener_id` is its configured id."""
+
+    epoch: Epoch
+    opener_id: int
+
+
+Decision = Wait | TakeOver | Announce | Lead | Refuse | Follow

@@ -1,0 +1,26 @@
+"""A slave's stream over real gRPC."""
+
+import asyncio
+import socket
+
+from dittomq.doors.transport import GrpcTransport
+from dittomq.errors import OutOfReach
+from dittomq.rpc.channel import Channels
+from services.slave.line import ReplicationLine
+
+
+def test_a_stream_whose_channel_is_closed_before_it_is_connected_is_told_to_who_reads() -> None:
+    """Who writes to it waits for ever: a slave listens before its hello is out."""
+
+    async def story(address: str) -> None:
+        async with Channels(GrpcTransport()) as channels:
+            heard = asyncio.ensure_future(ReplicationLine(channels, address).read())
+            await asyncio.sleep(0)
+            await channels.forget(address)
+
+            assert [type(outcome) for outcome in await asyncio.gather(heard, return_exceptions=True)] == [OutOfReach]
+
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        asyncio.run(story(f"127.0.0.1:{mute.getsockname()[1]}"))
