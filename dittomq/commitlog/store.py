@@ -211,11 +211,11 @@ class Store(Front, Mending):
         """Durably take this lineage for ours, once all before its newest epoch is durable: no lossy copy outranks one. Raises DiskFull."""
         if lineage == self.lineage:
             return
+        if not grows(lineage):
+            raise InvalidField("lineage", "epochs and starts must grow")
         if self.flushed < self.end:
             self.sync()
         with self._gate.writing("adopt_lineage"):
-            if not grows(lineage):
-                raise InvalidField("lineage", "epochs and starts must grow")
             self.check_free(side_file.ROOM_BYTES + lineage_file.ROW_BYTES * len(lineage))
             lineage_file.save(self._storage, lineage)
             self.lineage = lineage

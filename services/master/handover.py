@@ -184,7 +184,7 @@ class Handover:
                 await term.writer.drained()
                 await self._parts.files.call(_nothing)  # a change of topics that had begun has ended
                 self._check(order)
-                await _all_confirmed(term, order.successor)
+                await self._confirm_all(term, order.successor)
         except BaseException as problem:
             node.hands_over_to = ""
             term.writer.resume()
@@ -198,6 +198,10 @@ class Handover:
         node.gave_way_to = order.clients
         term.writer.resume(NotMaster(node.name, order.clients))
         return stepped_down
+
+    async def _confirm_all(self, term: Term, successor: str) -> None:
+        if not await _all_confirmed(term, successor):
+            raise NotReady(self._parts.node.name, f"its epoch is over: {term.refuses_writes}")
 
     def _check(self, order: StepDownOrder) -> PhysicalOffset:
         """Raise unless the successor is the slave that it says it is, and holds the same topics; how far it is proven equal."""
@@ -221,15 +225,14 @@ def _nothing() -> None:
     return
 
 
-async def _all_confirmed(term: Term, successor: str) -> None:
-    """Return when all that was written is confirmed and the successor holds it; TimeoutError when the term is over then."""
+async def _all_confirmed(term: Term, successor: str) -> bool:
+    """True when all that was written is confirmed and the successor holds it; False once the term is over: another one may lead by then."""
     moved = asyncio.Event()
     unlisten = term.listen(moved.set)
     try:
-        while term.confirm.confirmed < term.written or successor not in dict(term.confirm.copies(term.written)):
+        while not term.is_over and (term.confirm.confirmed < term.written or successor not in dict(term.confirm.copies(term.written))):
             moved.clear()
             await moved.wait()
     finally:
         unlisten()
-    if term.is_over:  # what it confirmed before says nothing of who leads by now
-        raise TimeoutError
+    return not term.is_over
