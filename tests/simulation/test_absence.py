@@ -2,12 +2,18 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Producer
+from dittomq.lineage import newest_epoch
+from dittomq.replication.slave_events import AdoptLineage
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
+from services.slave.copy_log import CopyLog
+from tests.simulation.bugs.patches import Patches
 from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
@@ -88,7 +94,25 @@ async def until_logged(group: Group, words: str) -> None:
         await asyncio.sleep(0.0001)
 
 
-def test_a_slave_that_has_not_written_its_masters_lineage_down_does_not_vouch_for_what_that_one_lacks() -> None:
+@pytest.fixture
+def may_join() -> Iterator[asyncio.Event]:
+    """No slave writes the lineage of epoch 2 down before this is set."""
+    event, patches = asyncio.Event(), Patches()
+
+    def waiting(honest: Any) -> Any:
+        async def put(log: CopyLog, write: Any) -> None:
+            if isinstance(write, AdoptLineage) and newest_epoch(write.lineage) == 2:
+                await event.wait()
+            await honest(log, write)
+
+        return put
+
+    patches.put(CopyLog, "put", waiting)
+    yield event
+    patches.undo()
+
+
+def test_a_slave_that_has_not_written_its_masters_lineage_down_does_not_vouch_for_what_that_one_lacks(may_join: asyncio.Event) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         [created] = await mq.admin.create_topic("orders", 1)
         assert created.error is None
@@ -98,14 +122,13 @@ def test_a_slave_that_has_not_written_its_masters_lineage_down_does_not_vouch_fo
             unknown = await lose_what_only_the_second_slave_keeps(group, orders)
             group.node("a0").start()
             await until_logged(group, "epoch_opened node=a/0 epoch=2")
-            group.node("a1").faults.slowness = 100_000.0
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(3.0)
             with pytest.raises(OutcomeUnknown, match="1 of 2 copies have joined"):
                 await orders.resolve(unknown.handle)
 
             group.node("a1").crash(Power.LOSS)
             await group.world.buried()
-            group.node("a1").faults.slowness = 1.0
+            may_join.set()
             await group.replace_disk("a0")
             group.world.network.heal("a0", "a2")
             group.node("a1").start()

@@ -145,7 +145,8 @@ def test_slaves_that_hang_keep_a_master_whose_table_is_damaged_from_leading_for_
 
         for slave in ("a1", "a3"):
             group.world.network.link(slave, "a0").slowness = HANGS
-        await waits_for_a_slave(group, mq, started + RECOVER_WAIT_S + 9.5 - group.now)
+        announced = 1.0  # so long it waits for them to answer that they know of its epoch
+        await waits_for_a_slave(group, mq, started + RECOVER_WAIT_S + announced + 9.5 - group.now)
         await asyncio.sleep(1.0)
 
         assert (await mq.admin.ha_status("a0:10911")).writable
