@@ -1,4 +1,4 @@
-"""The newest epoch that a master or a nameserver told this node of, kept in `dittomq/heard`: no older master is obeyed any more.
+"""The newest epoch that a master, a nameserver or its opener told this node of (`dittomq/heard`): no older master is obeyed any more.
 
 The lineage alone does not tell it: an epoch gets there with its first byte, and leaves when that is cut.
 """

@@ -74,7 +74,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class EpochHeard:
-    """Nameservers know of this epoch of the group, and maybe who opened it."""
+    """Nameservers, or the node that is about to open it, told of this epoch; maybe they know who opened it."""
 
     epoch: Epoch
     opener_id: int | None

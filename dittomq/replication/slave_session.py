@@ -155,7 +155,7 @@ class SlaveSession:
         """Nothing more is acknowledged to a master of an older epoch."""
         hear = self._hear(epoch, opener_id)
         if self.state is State.FOLLOWING and epoch > self.epoch:
-            return [*hear, *self._reconnect(f"nameservers know of epoch {epoch}, newer than {self.epoch}")]
+            return [*hear, *self._reconnect(f"it was told of epoch {epoch}, newer than {self.epoch}")]
         return hear
 
     def _copy_anew(self, verdict: Verdict) -> list[Command]:

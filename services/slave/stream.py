@@ -109,14 +109,14 @@ class MasterStream:
         self._writing = asyncio.Lock()
         self._late: asyncio.TimerHandle | None = None
         self._hello: Hello | None = None  # of what was cut
-        self._told: Opening | None = None  # what nameservers told and the session does not know yet
+        self._told: Opening | None = None  # what was told beside the stream and the session does not know yet
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._ended = False
 
     def told_of(self, opening: Opening) -> None:
-        """Nameservers know of this epoch."""
+        """There is this epoch, or will be."""
         self._told = opening
         self._stored.set()
 
