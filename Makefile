@@ -1,7 +1,7 @@
 # Everything runs from .venv, built from requirements.lock on first use. Needs git, make and Python 3.11.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop sim mutants transcripts crash bench bench-store bench-replication lint proto docs lock clean
+.PHONY: help demo test interop sim soak mutants transcripts crash bench bench-store bench-replication lint proto docs lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
@@ -29,6 +29,9 @@ transcripts: .venv/ready ## write down in tests/transcripts/*.txt what the decid
 
 sim: .venv/ready ## simulate: SEED=7 replays one run, SEEDS=1000 FROM=0 runs many, STRESS=any with many faults of few kinds
 	@$(RUN) -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(STRESS),--stress $(STRESS))
+
+soak: .venv/ready ## run a group of real processes under random kills, pauses and changes of roles: MINUTES=30, SEED=7 chooses the faults
+	@$(RUN) -m tests.soak.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 crash: .venv/ready ## stop or fail the disk at every call of the store, restart and check: SCRIPT=cut only that, SEEDS=5 more chances, POINT=... one run again
 	@$(RUN) -m tests.crash.run $(if $(POINT),--point $(POINT)) $(if $(SCRIPT),--script $(SCRIPT)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM))

@@ -31,6 +31,7 @@ FOLDERS = {
     "integration": Folder(timeout_s=300, alone=True),
     "interop": Folder(timeout_s=900, alone=True),
     "simulation": Folder(timeout_s=600),
+    "soak": Folder(timeout_s=600, alone=True),
     "spark": Folder(timeout_s=900, alone=True),
     "store": Folder(timeout_s=120),
     "transcripts": Folder(timeout_s=60),

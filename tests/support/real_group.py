@@ -71,10 +71,10 @@ class RealGroup:
         """The node's own view."""
         return self.mq.admin.ha_status(self.address(name))
 
-    def writable(self) -> bool:
-        """Whether the master takes writes now."""
+    def writable(self, name: str = MASTER) -> bool:
+        """Whether the node leads and takes writes now."""
         try:
-            return self.status().writable
+            return self.status(name).writable
         except DittoError:
             return False
 
