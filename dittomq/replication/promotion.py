@@ -297,7 +297,7 @@ class _Promotion:
         if self._known.epoch > target.rank[0]:
             who = f" by {old}" if old else ""
             newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.rank[0]}"
-            yield _Missing(newer, "Promote one that has it")
+            yield _Missing(newer, self._where_newest_is())
         slaves = sum(each.node != old for each in (target, *self._others))  # it may answer, with another disk
         needed = rules.replicas_expected - rules.in_sync_replicas + 2
         if needed > rules.replicas_expected:
@@ -307,6 +307,13 @@ class _Promotion:
             few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"
             yield _Missing(few, f"Start {needed - slaves} more")
         yield from filter(None, map(self._outranked_by, self._others))
+
+    def _where_newest_is(self) -> str:
+        """What to do about an epoch that the target does not have."""
+        is_there = any(other.rank[0] >= self._known.epoch for other in self._others)
+        if is_there or len(self._others) < self._target.rules.replicas_expected:
+            return "Promote one that has it"
+        return "Every node answers and none has it any more: --accept-loss gives up what was only on the disk that had it"
 
     def _outranked_by(self, other: Standing) -> _Missing | None:
         target = self._target

@@ -12,6 +12,7 @@ from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Role
 from tests.simulation.faults import Fault
+from tests.simulation.history import Harm, History
 from tests.simulation.shapes import NAMESERVER, name_of
 from tests.simulation.world import Node, Power, World
 
@@ -21,6 +22,7 @@ _ASKS_EVERY_S = 1.0
 _UNKNOWN_S = 20.0  # longer than a node works at a command whose answer was lost
 _LOOKS_S = 5.0
 _HOPES_S = 19.0  # that nothing need be lost
+_GIVES_UP_S = 60.0  # that a slave may lead without a loss
 
 Work = Callable[[AsyncClient], Awaitable[None]]
 
@@ -44,6 +46,9 @@ class Group(Protocol):
     def replaced(self, machine: str, since: float) -> None: ...
 
     def accept_loss(self, machine: str) -> None: ...
+
+    @property
+    def history(self) -> History: ...
 
 
 class Operator:
@@ -78,7 +83,10 @@ class Operator:
             self._group.let_up(old)
 
     async def tend(self, mq: AsyncClient, *, may_lose: bool) -> None:
-        """After the faults: where nobody leads, say again who is to, and accept a loss where the group `may_lose`."""
+        """After the faults: where nobody leads, say again who is to, and accept a loss where the group `may_lose`.
+
+        So he does where the disk of one that was promoted is gone: then all are slaves, and none has its epoch.
+        """
         began = alone_since = self._group.world.loop.time()
         while True:
             await asyncio.sleep(_LOOKS_S)
@@ -92,6 +100,10 @@ class Operator:
                     await _ordered(mq, name, accept_loss=True)
             if self._has_changed_roles and self._group.world.loop.time() - alone_since > _PATIENCE_S:
                 await _ordered(mq, self._chance.choice(self._group.brokers))
+            heir = _longest_of_slaves(self._group.brokers, views)
+            if heir and self._group.history.has_seen(Harm.DISK_LOST) and self._group.world.loop.time() - alone_since > _GIVES_UP_S:
+                self._group.accept_loss(heir)
+                await _ordered(mq, heir, accept_loss=True)
 
     def _other(self, wanted: str) -> str:
         """Who is to lead instead of the one that does."""
@@ -135,6 +147,12 @@ async def _ordered(mq: AsyncClient, name: str, *, accept_loss: bool = False, old
 def _waits_for_an_operator(view: HaStatus) -> bool:
     """Whether this node itself is to lead with what it has; a slave, which repeats what its master waits for, is not."""
     return view.role != Role.SLAVE and any(words in view.waiting_for for words in ("operator", "--accept-loss"))
+
+
+def _longest_of_slaves(machines: Sequence[str], views: Sequence[HaStatus | None]) -> str:
+    """Where all of them are slaves: the machine with the best log."""
+    found = {name: view for name, view in zip(machines, views, strict=True) if view is not None and view.role == Role.SLAVE}
+    return max(found, key=lambda name: (found[name].epoch, found[name].end)) if len(found) == len(machines) else ""
 
 
 async def look_at(mq: AsyncClient, name: str) -> HaStatus | None:

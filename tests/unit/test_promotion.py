@@ -192,7 +192,18 @@ def test_confirmed_bytes_on_an_older_lineage_are_not_passed_over_in_silence() ->
 def test_an_epoch_that_only_nameservers_know_of_is_missing_here() -> None:
     why = refused(decided(standing(1), standing(2), known=Opening(Epoch(5), 2), order=STOPPED))
 
-    assert "nameservers know of epoch 5, opened by a/2, and the newest of a/1 is 1" in why
+    assert "nameservers know of epoch 5, opened by a/2, and the newest of a/1 is 1. Promote one that has it" in why
+
+
+@pytest.mark.parametrize("other", [0, 2])
+def test_an_epoch_that_nobody_has_any_more_though_every_node_answers_is_one_to_give_up(other: int) -> None:
+    """The disk of who was promoted is gone, and it is a slave again."""
+    everybody = [standing(0), standing(2, end=0, lineage=())]
+    known = Opening(Epoch(5), 2)
+
+    assert "none has it any more: --accept-loss" in refused(decided(standing(1), *everybody, known=known, order=STOPPED))
+    everybody[other // 2] = standing(other, lineage=BY_A2)
+    assert "Promote one that has it" in refused(decided(standing(1), *everybody, known=known, order=STOPPED))
 
 
 def test_the_granted_epoch_is_above_all_that_anybody_knows_also_of_grants_that_were_never_opened() -> None:
