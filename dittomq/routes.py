@@ -168,7 +168,10 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A nameserver's answer to a registration. The master's addresses are empty when it knows none."""
+    """A nameserver's answer to a registration. The master's addresses are empty when it knows none.
+
+    `epoch_kept`: the newest epoch of the group that it knows is on its disk: it will know it after a restart too.
+    """
 
     session_id: str
     master: str
@@ -176,6 +179,7 @@ class Membership:
     broker_expiry_ms: int
     newest: Opening
     uptime_ms: int
+    epoch_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +195,16 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
-    """A nameserver's answer to a heartbeat. `rival`: why another replica leads that was refused the node's id since the last one."""
+    """A nameserver's answer to a heartbeat. `rival`: why another replica leads that was refused the node's id since the last one.
+
+    `epoch_kept`: the newest epoch of the group that it knows is on its disk.
+    """
 
     register_again: bool
     master: str
     master_replication: str
     rival: Claim | None = None
+    epoch_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ _BROKER: Final = """`dittomq serve master` and `dittomq serve slave`. Both read 
 every node of a group has the same `[replication]`. A slave needs `node.nameservers` or `replication.master_address` to find its master."""
 
 _SERVICES: Final[Mapping[str, tuple[type[Configuration], str]]] = {
-    "nameserver": (NameserverConfig, "`dittomq serve nameserver`. It keeps nothing on disk."),
+    "nameserver": (NameserverConfig, "`dittomq serve nameserver`. It keeps little on disk: the newest epoch of each group."),
     "broker": (BrokerConfig, _BROKER),
 }
 

@@ -89,6 +89,7 @@ class _Desk:
     stale: bool = False  # what was registered has changed, or may have been forgotten
     topics: tuple[TopicQueues, ...] = ()  # what was registered: a slave's log may hold more than before, and its table does not tell
     answer: NameserverAnswer | None = None  # None: the last call failed
+    kept: bool = False  # the group's newest epoch that it knew at its last answer is on its disk
     answered_s: float = 0.0
     refusal: str = ""
     taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
@@ -158,7 +159,7 @@ class Registrar:
             desk.wake.set()
 
     async def tell(self, within_s: float) -> int:
-        """Report this node as it is now; returns how many nameservers have heard it within the time. Call it while `run` runs."""
+        """Report this node as it is now; how many nameservers hear it within the time and keep its epoch. Call it while `run` runs."""
         heard = 0
 
         async def one(desk: _Desk) -> None:
@@ -178,7 +179,7 @@ class Registrar:
         while desk.reported < number:
             desk.round_over.clear()
             await desk.round_over.wait()
-        return desk.answer is not None
+        return desk.answer is not None and desk.kept
 
     async def goodbye(self) -> None:
         """End `run` and remove this node from the nameservers that answer within 2 s. Call it once `run` was started."""
@@ -246,6 +247,7 @@ class Registrar:
             raise too_long
         self._was_registered = True
         desk.session, desk.taken_s, desk.rival, desk.answered_s = membership.session_id, None, None, self._clock.monotonic()
+        desk.kept = membership.epoch_kept
         self._note(desk, registration, too_long, "registration_period_too_long")
         self._learn(membership.newest)
         desk.answer = NameserverAnswer(
@@ -274,7 +276,7 @@ class Registrar:
             stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
         )
         answer = wire.beat_answer(response)
-        desk.rival = answer.rival
+        desk.rival, desk.kept = answer.rival, answer.epoch_kept
         if desk.answer is not None:
             desk.answer = replace(desk.answer, master=answer.master, master_replication=answer.master_replication)
         return answer

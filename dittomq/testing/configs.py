@@ -14,13 +14,13 @@ Value = str | int | list[str]
 
 def config_text(state: ClusterState, node: LocalNode, data_dir: Path) -> str:
     """The TOML file with which the node's service starts."""
-    tables = _nameserver(state, node) if node.name == NAMESERVER else _broker(state, node, data_dir)
+    tables = _nameserver(state, node, data_dir) if node.name == NAMESERVER else _broker(state, node, data_dir)
     return "\n".join(_table(name, table) for name, table in tables.items())
 
 
-def _nameserver(state: ClusterState, node: LocalNode) -> dict[str, dict[str, Value]]:
+def _nameserver(state: ClusterState, node: LocalNode, data_dir: Path) -> dict[str, dict[str, Value]]:
     tables: dict[str, dict[str, Value]] = {
-        "node": {"cluster": state.cluster},
+        "node": {"cluster": state.cluster, "data_dir": str(data_dir)},
         "listen": {"clients": node.address, "ops": f"127.0.0.1:{node.ports.ops}"},
     }
     return _with(tables, state.shape.nameserver_settings)

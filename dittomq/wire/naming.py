@@ -95,6 +95,7 @@ def membership(response: pb.RegisterBrokerResponse) -> Membership:
         broker_expiry_ms=response.broker_expiry_ms,
         newest=Opening(epoch_from_pb("group_epoch", response.group_epoch), response.opener_id if response.HasField("opener_id") else None),
         uptime_ms=response.uptime_ms,
+        epoch_kept=response.epoch_kept,
     )
 
 
@@ -107,6 +108,7 @@ def membership_response(value: Membership) -> pb.RegisterBrokerResponse:
         group_epoch=value.newest.epoch,
         uptime_ms=value.uptime_ms,
         opener_id=value.newest.opener_id,
+        epoch_kept=value.epoch_kept,
     )
 
 
@@ -127,7 +129,7 @@ def beat_request(value: Beat) -> pb.HeartbeatRequest:
 
 def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
     rival = _claim(response.rival) if response.HasField("rival") else None
-    return BeatAnswer(response.register_again, response.master, response.master_replication, rival)
+    return BeatAnswer(response.register_again, response.master, response.master_replication, rival, response.epoch_kept)
 
 
 def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
@@ -136,6 +138,7 @@ def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
         master=value.master,
         master_replication=value.master_replication,
         rival=None if value.rival is None else _pb_claim(value.rival),
+        epoch_kept=value.epoch_kept,
     )
 
 

@@ -7,13 +7,26 @@ from dittomq.rpc.polling import wait_with_fewer_threads
 
 if __name__ == "__main__":
     wait_with_fewer_threads(os.environ)
+    from pathlib import Path
+
+    from dittomq.broker.doors import BrokerDoors
+    from dittomq.commitlog.disk.storage import OsStorage
     from dittomq.doors.chance import os_chance
     from dittomq.doors.clock import OsClock
     from dittomq.doors.transport import GrpcTransport
+    from dittomq.doors.workers import ThreadWorkers
+    from dittomq.settings import Loaded
     from services.nameserver.config import NameserverConfig
     from services.nameserver.wiring import Nameserver
     from services.process import main
 
-    sys.exit(
-        main("dittomq serve nameserver", NameserverConfig, lambda loaded: Nameserver(loaded.value, GrpcTransport(), OsClock(), os_chance()))
-    )
+    workers = ThreadWorkers()
+
+    def composed(loaded: Loaded[NameserverConfig]) -> Nameserver:
+        """It, on real doors."""
+        storage = OsStorage(Path(loaded.value.node.data_dir))
+        return Nameserver(loaded.value, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers))
+
+    status = main("dittomq serve nameserver", NameserverConfig, composed)
+    workers.close()
+    sys.exit(status)

@@ -16,6 +16,9 @@ class NodeConfig:
     cluster: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,127}$", description="name of the cluster; brokers of another are refused")] = (
         "dittomq"
     )
+    data_dir: Annotated[
+        str, Meta(min_length=1, description="folder of its own, for which epoch of each group is the newest and who opened it")
+    ] = "/data"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The registry with a clock, session names and a log."""
+"""The registry with a clock, session names, a log, and a disk for what brokers cannot tell anew."""
 
 import asyncio
 import random
@@ -13,50 +13,49 @@ from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.limits import check_network
 from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, Membership, NodePage, Registration, Route
 from services.nameserver.config import NameserverConfig
+from services.nameserver.keeping import Keeper
+from services.nameserver.openings import Openings
 from services.nameserver.registry import Now, Registry
 
 log = structlog.get_logger()
 
 
 class Names:
-    """What the servicer calls; everything happens on the loop, at once."""
+    """What the servicer calls; everything happens on the loop, at once. Only answers wait for the disk."""
 
-    def __init__(self, config: NameserverConfig, clock: Clock, chance: random.Random) -> None:
+    def __init__(self, config: NameserverConfig, clock: Clock, chance: random.Random, openings: Openings, keeper: Keeper) -> None:
         self._clock = clock
         self._chance = chance
         self._scan_period_s = config.registry.scan_period_ms / 1_000
         self._longest_pause_ms = config.registry.scan_period_ms + config.registry.broker_expiry_ms // 3
         started = self._now()
         self._looked_ms = started.monotonic_ms
-        self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started)
+        self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started, openings)
+        self._keeper = keeper
 
     @property
     def nodes(self) -> int:
         """How many nodes are registered."""
         return self._registry.nodes
 
-    def register(self, registration: Registration) -> Membership:
-        """Enter a node."""
+    async def register(self, registration: Registration) -> Membership:
+        """Enter a node. The group's newest epoch is on the disk, as far as the answer says so."""
         self.expire()
         try:
-            membership = self._registry.register(registration, hex_id(self._chance), self._now())
-        except NodeIdTaken as refused:
-            log.warning("broker_refused", node=registration.node, replica=registration.replica_uuid, reason=str(refused))
+            membership = self._enter(registration)
+        except NodeIdTaken:
+            await self._keeper.keep(registration.broker)  # one that is refused brings news too, and hears some
             raise
-        log.info(
-            "broker_registered",
-            node=registration.node,
-            role=registration.role,
-            state=registration.state,
-            epoch=registration.epoch,
-            address=registration.addresses[DEFAULT_NETWORK],
-            topics=len(registration.topics),
-        )
-        return membership
+        return replace(membership, epoch_kept=await self._keeper.keep(registration.broker))
 
-    def heartbeat(self, beat: Beat) -> BeatAnswer:
-        """Keep a session alive."""
-        return self._registry.heartbeat(beat, self._now())
+    async def heartbeat(self, beat: Beat) -> BeatAnswer:
+        """Keep a session alive. The group's newest epoch is on the disk, as far as the answer says so."""
+        group = self._registry.group_of(beat.session_id)
+        answer = self._registry.heartbeat(beat, self._now())
+        assert group is not None, "only a session that is there has a heartbeat"
+        if answer.register_again:  # which comes at once, and waits then
+            return answer
+        return replace(answer, epoch_kept=await self._keeper.keep(group))
 
     def unregister(self, session_id: str) -> bool:
         """Remove a session's node."""
@@ -92,6 +91,23 @@ class Names:
         while True:
             await asyncio.sleep(self._scan_period_s)
             self.expire()
+
+    def _enter(self, registration: Registration) -> Membership:
+        try:
+            membership = self._registry.register(registration, hex_id(self._chance), self._now())
+        except NodeIdTaken as refused:
+            log.warning("broker_refused", node=registration.node, replica=registration.replica_uuid, reason=str(refused))
+            raise
+        log.info(
+            "broker_registered",
+            node=registration.node,
+            role=registration.role,
+            state=registration.state,
+            epoch=registration.epoch,
+            address=registration.addresses[DEFAULT_NETWORK],
+            topics=len(registration.topics),
+        )
+        return membership
 
     def _now(self) -> Now:
         return Now(int(self._clock.monotonic() * 1_000), self._clock.wall_ms())

@@ -1,4 +1,4 @@
-"""Who is alive and what they hold: the nameserver's whole knowledge. Pure: the driver brings the time, the session names and the requests.
+"""Who is alive and what they hold. Pure: the driver brings the time, the session names and the requests.
 
 Who may take a node id, when another session holds it:
 
@@ -21,7 +21,6 @@ from dittomq.naming.limits import check_beat, check_registration
 from dittomq.offsets import Epoch
 from dittomq.routes import (
     DEFAULT_NETWORK,
-    NO_OPENING,
     PERMISSION_READ,
     PERMISSION_WRITE,
     Beat,
@@ -37,9 +36,9 @@ from dittomq.routes import (
     Route,
     TopicQueues,
 )
+from services.nameserver.openings import MAX_GROUPS, Openings
 
-MAX_NODES = 10_000
-MAX_GROUPS = MAX_NODES  # and no fewer: of more than these, one has no members
+MAX_NODES = MAX_GROUPS  # and no more: of one group more, one has no members
 MAX_SUPERSEDED = 10_000
 MAX_REPLICAS = 2 * MAX_NODES
 MAX_ADDRESSES = 16
@@ -103,7 +102,7 @@ class _Whereabouts:
 class Registry:
     """Registrations of one cluster. `version` numbers the list of nodes, so that a page token outlives no change of it."""
 
-    def __init__(self, cluster: str, broker_expiry_ms: int, started: Now) -> None:
+    def __init__(self, cluster: str, broker_expiry_ms: int, started: Now, openings: Openings) -> None:
         self._cluster = cluster
         self._expiry_ms = broker_expiry_ms
         self._started = started
@@ -113,7 +112,7 @@ class Registry:
         self._key_of_session: dict[str, NodeKey] = {}
         self._whereabouts: dict[str, _Whereabouts] = {}  # replica uuid → where, at most MAX_REPLICAS: the oldest is forgotten
         self._superseded: dict[str, str] = {}  # session → node, oldest first
-        self._openings: dict[str, Opening] = {}  # the newest epoch of each group, the one told of longest ago first
+        self._openings = openings
         self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
 
     def register(self, registration: Registration, session_id: str, now: Now) -> Membership:
@@ -128,7 +127,7 @@ class Registry:
         self._check_address(registration, now)
         self._leave_other_ids(key, registration.replica_uuid)
         self._enter(key, registration, session_id, now)
-        newest = self._newest(registration.broker, registration.opening)
+        newest = self._openings.learn(registration.broker, registration.opening, self._groups)
         self._members[key].told_epoch = newest.epoch
         uptime_ms = now.monotonic_ms - self._started.monotonic_ms
         return Membership(session_id, *self._master(registration.broker), self._expiry_ms, newest, uptime_ms)
@@ -146,10 +145,15 @@ class Registry:
         self._is_at(known, now)
         if (beat.epoch, beat.state) != (known.epoch, known.state):
             member.registration = replace(known, epoch=beat.epoch, opener_id=beat.opener_id, state=beat.state)
-        newest = self._newest(broker, Opening(beat.epoch, beat.opener_id))
+        newest = self._openings.learn(broker, Opening(beat.epoch, beat.opener_id), self._groups)
         stale = beat.data_version != known.data_version or newest.epoch > member.told_epoch
         rival, member.rival = member.rival, None
         return BeatAnswer(stale, *self._master(broker), rival)
+
+    def group_of(self, session_id: str) -> str | None:
+        """The broker group of a session's node; None when nobody has that session."""
+        key = self._key_of_session.get(session_id)
+        return None if key is None else key[0]
 
     def unregister(self, session_id: str) -> str | None:
         """Remove the session's node at once, return its name. None when the session is not the node's newest: nobody is removed."""
@@ -226,7 +230,7 @@ class Registry:
             if registration.state is NodeState.SERVING and registration.opener_id is not None:
                 holder.rival = Claim(registration.opening, registration.granted_epoch)
             silent_ms = holder.seen.silent_ms(now)
-            newest = self._newest(registration.broker, registration.opening)
+            newest = self._openings.learn(registration.broker, registration.opening, self._groups)
             held = holder.registration
             if held.epoch == newest.epoch and held.opener_id is not None:  # two opened it: the holder's opening counts
                 newest = held.opening
@@ -277,7 +281,7 @@ class Registry:
         node = self._superseded.get(session_id)
         if node is None:
             return SessionEnded("this session")
-        newest = self._openings.get(node.rpartition("/")[0], NO_OPENING)
+        newest = self._openings.newest(node.rpartition("/")[0])
         return SessionEnded(f"the session of {node}", superseded=True, group_epoch=newest.epoch, opener_id=newest.opener_id)
 
     def _remember_superseded(self, old: _Member) -> None:
@@ -307,20 +311,6 @@ class Registry:
     def _group(self, broker: str) -> list[tuple[int, _Member]]:
         """Members of a group by broker id."""
         return sorted(self._groups.get(broker, {}).items(), key=lambda each: each[0])
-
-    def _newest(self, broker: str, heard: Opening) -> Opening:
-        """The newest epoch of the group after one was heard of; of two that are equal, one whose opener is known."""
-        known = self._openings.get(broker, NO_OPENING)
-        if heard.epoch > known.epoch or (heard.epoch == known.epoch and known.opener_id is None):
-            self._openings.pop(broker, None)
-            known = self._openings[broker] = heard
-            self._forget_a_group()
-        return known
-
-    def _forget_a_group(self) -> None:
-        """Where too many are known: the newest epoch of one without members, as after a restart."""
-        if len(self._openings) > MAX_GROUPS:
-            del self._openings[next(broker for broker in self._openings if broker not in self._groups)]
 
     def _master(self, broker: str) -> tuple[str, str]:
         member = self._members.get((broker, 0))

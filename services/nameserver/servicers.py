@@ -21,7 +21,7 @@ def name_server_service(names: Names) -> Service:
 
 
 class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
-    """Every method answers at once from memory."""
+    """Every method answers from memory; what brings a new epoch is on the disk before it is answered."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -33,10 +33,10 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
         return wire.node_page_response(self._names.page(request.page_size, request.page_token, request.network))
 
     async def RegisterBroker(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
-        return wire.membership_response(self._names.register(wire.registration(request)))
+        return wire.membership_response(await self._names.register(wire.registration(request)))
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
-        return wire.beat_response(self._names.heartbeat(wire.beat(request)))
+        return wire.beat_response(await self._names.heartbeat(wire.beat(request)))
 
     async def UnregisterBroker(self, request: pb.UnregisterBrokerRequest, context: Context) -> pb.UnregisterBrokerResponse:
         return pb.UnregisterBrokerResponse(removed=self._names.unregister(request.session_id))

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +24,12 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import TopicNotFound
 from dittomq.naming.route_cache import RouteCache
-from dittomq.routes import Node
+from dittomq.offsets import Epoch
+from dittomq.routes import Membership, Node, Opening, Registration
 from dittomq.rpc.channel import Channels, call
 from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
-from tests.support.naming import master
+from tests.support.naming import UUID_B, master, slave
 from tests.support.tree import ROOT
 
 
@@ -63,9 +65,14 @@ def command(*flags: str) -> list[str]:
     return [sys.executable, "-m", "services.nameserver", *flags]
 
 
-def start(*flags: str) -> Running:
+def at(data_dir: Path, clients: str, ops: str) -> list[str]:
+    settings = {"node.data_dir": data_dir, "listen.clients": clients, "listen.ops": ops}
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+def start(data_dir: Path, *flags: str) -> Running:
     clients, ops = free_addresses()
-    arguments = command("--set", f"listen.clients={clients}", "--set", f"listen.ops={ops}", *flags)
+    arguments = command(*at(data_dir, clients, ops), *flags)
     process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     running = Running(process, clients, ops)
     running.logged("nameserver_started")
@@ -73,8 +80,8 @@ def start(*flags: str) -> Running:
 
 
 @contextlib.contextmanager
-def serving(*flags: str) -> Iterator[Running]:
-    running = start(*flags)
+def serving(data_dir: Path, *flags: str) -> Iterator[Running]:
+    running = start(data_dir, *flags)
     try:
         yield running
     finally:
@@ -83,8 +90,8 @@ def serving(*flags: str) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def nameserver() -> Iterator[Running]:
-    with serving() as running:
+def nameserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with serving(tmp_path_factory.mktemp("nameserver")) as running:
         yield running
 
 
@@ -120,7 +127,7 @@ def test_a_broker_registers_is_routed_to_listed_and_leaves(nameserver: Running) 
     told(story)
 
 
-def test_a_silent_broker_is_forgotten() -> None:
+def test_a_silent_broker_is_forgotten(tmp_path: Path) -> None:
     async def story(channels: Channels) -> None:
         stub = channels.stub(NameServerServiceStub, hasty.clients)
         routes = RouteCache([hasty.clients], channels, OsClock())
@@ -134,15 +141,82 @@ def test_a_silent_broker_is_forgotten() -> None:
         while await routes.brokers():  # what was forgotten was what nobody could ask for
             assert hasty.logged("broker_expired")["node"] == "a/0"
 
-    with serving("--set", "registry.broker_expiry_ms=600", "--set", "registry.scan_period_ms=50") as hasty:
+    with serving(tmp_path, "--set", "registry.broker_expiry_ms=600", "--set", "registry.scan_period_ms=50") as hasty:
         told(story)
 
 
-def test_a_process_may_open_as_many_files_as_its_hard_limit_allows() -> None:
+def registered(running: Running, registration: Registration) -> Membership:
+    """What the nameserver answers."""
+    answers: list[Membership] = []
+
+    async def story(channels: Channels) -> None:
+        stub = channels.stub(NameServerServiceStub, running.clients)
+        answer: pb.RegisterBrokerResponse = await call(stub.RegisterBroker, wire.registration_request(registration), who="it", deadline_s=5)
+        answers.append(wire.membership(answer))
+
+    told(story)
+    return answers[0]
+
+
+def test_a_killed_nameserver_names_after_its_restart_who_opened_the_newest_epoch(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        promoted = replace(slave(), epoch=Epoch(8), opener_id=1)
+        assert registered(running, promoted).epoch_kept
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait(timeout=60)
+
+    with serving(tmp_path) as running:
+        heard = registered(running, master(epoch=7))
+        assert "dittomq_nameserver_epochs_not_kept 0.0" in running.page("/metrics")[1]
+
+    assert (heard.newest, heard.epoch_kept) == (Opening(Epoch(8), 1), True)
+
+
+def test_a_nameserver_that_cannot_keep_an_epoch_registers_its_broker_all_the_same_and_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        (tmp_path / "dittomq" / "tmp-dittomq-openings").mkdir()  # in the way of the file
+
+        heard = registered(running, slave(UUID_B, epoch=7))
+
+        assert (heard.newest.epoch, heard.epoch_kept) == (7, False)
+        assert "Is a directory" in running.logged("openings_not_kept")["reason"]
+        assert "dittomq_nameserver_epochs_not_kept 1.0" in running.page("/metrics")[1]
+        assert running.page("/readyz") == (200, "ok\n")
+
+
+def test_a_data_dir_that_another_nameserver_holds_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with serving(tmp_path):
+        status, sentence = refused(*at(tmp_path, *free_addresses()))
+
+    assert status == 1
+    assert sentence == f"dittomq serve nameserver: the store {tmp_path} is held by another process; stop it or use another data_dir"
+
+
+def test_a_data_dir_that_cannot_be_made_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    status, sentence = refused(*at(tmp_path / "file" / "data", *free_addresses()))
+
+    assert status == 1
+    assert sentence.startswith(f"dittomq serve nameserver: the store {tmp_path}/file/data cannot be opened: ")
+    assert sentence.endswith("let this user read and write there, or set another node.data_dir")
+
+
+def test_damaged_openings_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "dittomq").mkdir()
+    (tmp_path / "dittomq" / "openings").write_bytes(b"DTMQ")
+
+    status, sentence = refused(*at(tmp_path, *free_addresses()))
+
+    assert status == 1
+    assert "dittomq/openings is damaged: it has 4 bytes; restore it, or delete it to begin with nothing" in sentence
+
+
+def test_a_process_may_open_as_many_files_as_its_hard_limit_allows(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # inherited
     try:
-        with serving() as running:
+        with serving(tmp_path) as running:
             limits = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -181,10 +255,10 @@ def test_another_page_of_the_ops_port_is_not_found(nameserver: Running) -> None:
     assert nameserver.page("/etc/passwd")[0] == 404
 
 
-def test_a_port_in_use_is_refused_in_one_sentence(nameserver: Running) -> None:
+def test_a_port_in_use_is_refused_in_one_sentence(nameserver: Running, tmp_path: Path) -> None:
     _, ops = free_addresses()
 
-    status, sentence = refused("--set", f"listen.clients={nameserver.clients}", "--set", f"listen.ops={ops}")
+    status, sentence = refused(*at(tmp_path, nameserver.clients, ops))
 
     assert status == 1
     assert (
@@ -192,10 +266,10 @@ def test_a_port_in_use_is_refused_in_one_sentence(nameserver: Running) -> None:
     )
 
 
-def test_an_ops_port_in_use_is_refused_in_one_sentence(nameserver: Running) -> None:
+def test_an_ops_port_in_use_is_refused_in_one_sentence(nameserver: Running, tmp_path: Path) -> None:
     clients, _ = free_addresses()
 
-    status, sentence = refused("--set", f"listen.clients={clients}", "--set", f"listen.ops={nameserver.ops}")
+    status, sentence = refused(*at(tmp_path, clients, nameserver.ops))
 
     assert status == 1
     assert sentence == f"dittomq serve nameserver: listen.ops: {nameserver.ops} is in use; stop what holds it or choose another port"
@@ -223,8 +297,8 @@ def test_checking_a_configuration_starts_nothing() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_process_cleanly(number: signal.Signals) -> None:
-    running = start()
+def test_a_signal_ends_the_process_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    running = start(tmp_path)
 
     running.process.send_signal(number)
 

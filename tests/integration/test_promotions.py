@@ -1,5 +1,6 @@
 """Promotions that must not be, zombies that must not count, and changes of place in the middle of which somebody dies."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,7 +145,7 @@ def test_whoever_dies_in_the_middle_of_a_change_of_place_one_leads_in_the_end_an
 
 
 def test_of_two_masters_of_one_epoch_the_one_that_waits_follows_by_command_and_the_group_takes_writes_again(tmp_path: Path) -> None:
-    """Nothing fences a master that was promoted where nobody else could hear of it: here the only nameserver forgot it."""
+    """Nothing fences a master that was promoted where nobody else could hear of it: here the only nameserver lost its disk."""
     forgetful = {"registry.broker_expiry_ms": 3_000}
     with real_group(tmp_path, shape(1, master=QUICK, slave=QUICK, nameserver=forgetful)) as group:
         cluster, history, command = group.cluster, History(group), CommandLine(tmp_path, DITTOMQ_NAMESERVER=group.cluster.nameserver)
@@ -154,6 +155,7 @@ def test_of_two_masters_of_one_epoch_the_one_that_waits_follows_by_command_and_t
             assert command.run("role", "lead", "a/1", "--old-master-is-stopped").code == 0
             cluster.stop_node("a/1")
             cluster.kill("nameserver")
+            shutil.rmtree(cluster.data_dir("nameserver"))
             cluster.start_node("nameserver")
             cluster.start_node(MASTER)
             eventually(

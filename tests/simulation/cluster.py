@@ -347,9 +347,7 @@ class Cluster:
 
     def _build(self) -> None:
         for name in self.shape.name_machines:
-            self.world.node(
-                name, lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop)
-            )
+            self.world.node(name, lambda doors, stop: nameserver.serve(NameserverConfig(), doors, stop))
         for number, name in enumerate(self.brokers):
             services = self._services(number, name)
             node = self.world.node(name, services[BrokerService.SLAVE if number else BrokerService.MASTER])

@@ -102,7 +102,7 @@ def play(world: World, story: Callable[[Group], Awaitable[None]], *, on_slave: R
         }
 
     done = asyncio.Event()
-    world.node("ns", lambda doors, stop: nameserver.serve(NameserverConfig(), doors.transport, doors.clock, doors.chance, stop))
+    world.node("ns", lambda doors, stop: nameserver.serve(NameserverConfig(), doors, stop))
     for number, retention in enumerate((RETENTION, on_slave)):
         offered = services(number, retention)
         world.node(f"a{number}", offered[BrokerService.SLAVE if number else BrokerService.MASTER]).services = offered

@@ -117,6 +117,13 @@ MUTANTS = (
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 30, _PROMOTIONS),
     Mutant("unannounced", "an epoch is opened that nobody was told of", of_roles.nobody_is_told_of_an_epoch, 7, _SLOW_PROMOTIONS),
+    Mutant(
+        "nameserver-forgets",
+        "a nameserver does not keep who opened the newest epoch",
+        of_roles.a_nameserver_keeps_nothing,
+        25,
+        _SLOW_PROMOTIONS,
+    ),
     Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 68),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),
     Mutant(

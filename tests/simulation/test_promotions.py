@@ -79,6 +79,7 @@ def test_an_old_demotion_lets_nobody_lead_while_the_one_that_led_since_is_away()
             assert (await producer.publish("orders", b"confirmed", queue=0)).status is PutStatus.PUT_OK
         for name in ("a1", "a2", "ns"):
             await group.kill(name)
+        group.node("ns").lose_disk()
         for name in ("ns", "a0"):
             group.node(name).start()
         await asyncio.sleep(NAMESERVER_SETTLES_S)
@@ -190,6 +191,7 @@ def test_a_word_that_does_not_go_past_what_is_missing_is_refused_and_the_remedy_
             assert (await producer.publish("orders", b"alone", queue=0)).epoch == 2
         for name in ("a1", "ns"):
             await group.kill(name)
+        group.node("ns").lose_disk()
         for name in ("ns", "a0"):  # who have never heard of epoch 2
             group.node(name).start()
         await until(leads(mq, "a0:10911"))

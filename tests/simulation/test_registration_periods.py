@@ -35,6 +35,7 @@ def test_a_broker_whose_three_periods_exceed_the_expiry_of_one_nameserver_refuse
     async def story(town: Town) -> None:
         town.nameserver()
         town.nameserver(SHORT)
+        await asyncio.sleep(0.1)  # both are up
         broker = town.broker(master())
         await asyncio.sleep(5)
 
@@ -100,7 +101,7 @@ def test_a_running_broker_outlives_a_nameserver_that_comes_back_with_a_shorter_e
 def test_brokers_that_change_places_outlive_a_nameserver_that_came_back_with_a_shorter_expiry() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await group.kill("ns")
-        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors.transport, doors.clock, doors.chance, stop)
+        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
         group.node("ns").start()
         await asyncio.sleep(30)
 
@@ -119,7 +120,7 @@ def test_a_broker_whose_role_was_changed_before_refuses_to_start_as_any_other() 
         await group.in_sync(mq, "a/1")
         for name in ("a0", "a1", "ns"):
             await group.kill(name)
-        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors.transport, doors.clock, doors.chance, stop)
+        group.node("ns").serve = lambda doors, stop: nameserver.serve(SHORT, doors, stop)
         group.node("ns").start()
 
         group.node("a1").start()

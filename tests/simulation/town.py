@@ -61,7 +61,7 @@ class Town:
 
     def nameserver(self, config: NameserverConfig = CONFIG) -> str:
         name = f"n{len(self.nameservers)}"
-        self.world.node(name, lambda doors, stop: serve(config, doors.transport, doors.clock, doors.chance, stop)).start()
+        self.world.node(name, lambda doors, stop: serve(config, doors, stop)).start()
         self.nameservers.append(f"{name}:9876")
         return name
 
@@ -69,7 +69,7 @@ class Town:
         """It was killed, and comes back with another configuration."""
         node = self.world.nodes[name]
         node.crash(Power.KILL)
-        node.serve = lambda doors, stop: serve(config, doors.transport, doors.clock, doors.chance, stop)
+        node.serve = lambda doors, stop: serve(config, doors, stop)
         node.start()
 
     def broker(self, registration: Registration) -> Broker:

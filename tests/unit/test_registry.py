@@ -5,6 +5,7 @@ import pytest
 from dittomq.errors import InvalidField, NodeIdTaken, SessionEnded, TopicNotFound, VersionChanged
 from dittomq.offsets import Epoch
 from dittomq.routes import Claim, DataVersion, NodeState, Opening, TopicQueues
+from services.nameserver.openings import Openings
 from services.nameserver.registry import Registry
 from tests.support.naming import UUID_A, UUID_B, at, beat, master, orders, slave
 
@@ -13,7 +14,7 @@ EXPIRY_MS = 30_000
 
 @pytest.fixture
 def registry() -> Registry:
-    return Registry("dittomq", EXPIRY_MS, at(0))
+    return Registry("dittomq", EXPIRY_MS, at(0), Openings())
 
 
 class TestWhoMayTakeANodeId:

@@ -8,14 +8,16 @@ import pytest
 from dittomq.errors import InvalidField, QueueFull, TopicNotFound, WrongCluster
 from dittomq.offsets import Epoch
 from dittomq.routes import Beat, Registration, TopicQueues
+from services.nameserver import openings
 from services.nameserver import registry as module
+from services.nameserver.openings import Openings
 from services.nameserver.registry import Registry
 from tests.support.naming import UUID_A, at, beat, master, slave
 
 
 @pytest.fixture
 def registry() -> Registry:
-    return Registry("dittomq", 30_000, at(0))
+    return Registry("dittomq", 30_000, at(0), Openings())
 
 
 def test_a_broker_of_another_cluster_is_refused(registry: Registry) -> None:
@@ -100,7 +102,7 @@ def test_a_heartbeat_beyond_its_limits_is_refused_and_its_epoch_is_not_the_group
 def test_made_up_groups_lock_no_new_one_out_and_those_that_live_keep_their_epoch(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_GROUPS", 3)
+    monkeypatch.setattr(openings, "MAX_GROUPS", 3)
     registry.register(master(epoch=9), "living", at(0))
     for number in range(10):
         registry.register(master(f"{number:032x}", host=f"h{number}", broker=f"made-up-{number}"), f"s{number}", at(number))
@@ -114,7 +116,7 @@ def test_made_up_groups_lock_no_new_one_out_and_those_that_live_keep_their_epoch
 def test_of_groups_without_members_the_one_that_was_told_of_longest_ago_is_forgotten_first(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_GROUPS", 2)
+    monkeypatch.setattr(openings, "MAX_GROUPS", 2)
     for number, broker in enumerate(("old", "gone", "old")):
         registry.register(master(f"{number:032x}", host=f"h{number}", broker=broker, epoch=number + 1), broker, at(number))
         registry.unregister(broker)

@@ -75,7 +75,8 @@ def test_a_port_in_use_is_named_with_its_setting(bench: Bench) -> None:
         holder.listen()
         port = holder.getsockname()[1]
         config = bench.command.folder / "nameserver.toml"
-        config.write_text(f'[listen]\nclients = "127.0.0.1:{port}"\nops = "127.0.0.1:0"\n')
+        node = f'[node]\ndata_dir = "{bench.command.folder}/nameserver"\n'
+        config.write_text(f'{node}[listen]\nclients = "127.0.0.1:{port}"\nops = "127.0.0.1:0"\n')
 
         ran = ended_at_once(bench, "nameserver", config)
 

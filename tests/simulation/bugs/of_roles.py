@@ -8,6 +8,7 @@ from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Member
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.promotion import _Promotion
+from services.nameserver import keeping
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
@@ -26,6 +27,10 @@ def nobody_is_told_of_an_epoch(patches: Patches, _: Cluster) -> None:
         return []
 
     patches.put(Others, "announce", lambda _: told_nobody)
+
+
+def a_nameserver_keeps_nothing(patches: Patches, _: Cluster) -> None:
+    patches.put(keeping, "keep", always(""))
 
 
 def acks_of_old_sessions_count(patches: Patches, _: Cluster) -> None:
