@@ -147,7 +147,10 @@ class SlaveNode:
         With a grant it is the master that it comes back as: an old one that starts meanwhile must hear whose the epoch is.
         """
         self._follower.check_taken_up()
-        parts, grant, newest, heard = self._parts, self._parts.grant, self._follower.newest, self._follower.newest_heard
+        return self._standing(self._follower.newest_heard)
+
+    def _standing(self, heard: Opening) -> Standing:
+        parts, grant, newest = self._parts, self._parts.grant, self._follower.newest
         granted = max(heard.epoch, self.takes_epoch, Epoch(0) if grant is None else grant.epoch)
         return Standing(
             node=self._config.name,
@@ -170,8 +173,8 @@ class SlaveNode:
 
     async def announced(self, opening: Opening) -> KnownBefore:
         """A node of the group is about to open this epoch: what was known before. Durable when this returns; raises NotReady, DiskFull."""
-        before = self.standing()
-        await self._follower.announced(opening)
+        self._follower.check_taken_up()
+        before = self._standing(await self._follower.announced(opening))
         return KnownBefore(before.stance, before.claim)
 
     def status(self) -> HaStatus:

@@ -10,11 +10,13 @@ from dittomq.broker.role import BrokerService, Grant
 from dittomq.client import AsyncClient
 from dittomq.errors import LevelNotReached, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
+from services.master.config import Mode, ReplicationTable
 from services.nameserver.registry import MAX_PAGE
+from services.slave.config import FlushMode
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import SYNC, Group, bodies, play
 from tests.simulation.network import Socket
-from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
+from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER, Shape
 from tests.simulation.streams import Opened
 from tests.simulation.test_promotions import TWO_SLAVES, leads, until
 from tests.simulation.test_roles import decide
@@ -189,3 +191,28 @@ def test_a_replica_that_was_told_of_an_epoch_tells_the_old_master_when_its_opene
         assert b"confirmed by one copy" in await bodies(mq, "a/0")
 
     play(story, TWO_SLAVES)
+
+
+THREE_SLAVES = Shape(3, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=3), FlushMode.SYNC_FLUSH)
+
+
+def test_of_two_that_tell_a_slave_of_the_same_epoch_while_it_writes_that_down_one_opens_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        for machine in ("a0", "a1", "a2"):
+            await group.kill(machine)
+        for number, machine in ((1, "a1"), (2, "a2")):
+            await decide(group.node(machine), Grant(BrokerService.MASTER, number, Epoch(2), "a/0", PhysicalOffset(0)))
+        for ends in (("a1", "a2"), ("a1", "ns2"), ("a2", "ns")):  # neither knows of the other, and each finds the slave
+            group.world.network.cut(*ends)
+        group.node("a3").faults.slowness = 100.0
+
+        for machine in ("a1", "a2"):
+            group.node(machine).start(BrokerService.MASTER)
+
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+            assert {await leads(mq, f"{machine}:10911")() for machine in ("a1", "a2")} != {True}
+        assert await leads(mq, "a1:10911")() or await leads(mq, "a2:10911")()
+
+    play(story, replace(THREE_SLAVES, nameservers=(NAMESERVER, SECOND_NAMESERVER)))
