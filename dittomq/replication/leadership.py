@@ -78,6 +78,7 @@ class OwnLog:
     `unread` are damaged bytes, [start, end), which may hold the newest messages of queues and producers.
     `accepted_loss`: what the operator gave up when it was granted, in words; empty for nothing.
     `tables_restored`: one of its tables came from its `.bak` and may lack a change that slaves have.
+    `told`: the newest epoch that an earlier life of this node was told of.
     """
 
     node: str
@@ -89,6 +90,7 @@ class OwnLog:
     unread: Ranges = ()
     accepted_loss: str = ""
     tables_restored: bool = False
+    told: Opening = NO_OPENING
 
     @property
     def is_freshly_granted(self) -> bool:
@@ -143,6 +145,7 @@ class Leadership:
         self._given_up = own.accepted_loss if own.is_freshly_granted else ""
         self._announcing = self._announced = Epoch(0)  # the epoch that others are told of, and the one that they were told of
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
+        self._learn(own.told)
 
     @property
     def must_hear_slaves(self) -> bool:
@@ -180,10 +183,11 @@ class Leadership:
             self.told_of(opening)
         self._others_asked = True
 
-    def told_of(self, opening: Opening) -> None:
-        """A master that does not lead yet is about to open this epoch."""
+    def told_of(self, opening: Opening) -> bool:
+        """A master that does not lead yet is about to open this epoch; whether this node is to follow another one now."""
         if not (self._own.is_freshly_granted and opening.epoch == self._own.granted):
             self._learn(opening)
+        return self._is_newer_elsewhere()
 
     def announced(self) -> None:
         """An Announce was carried out; what those who answered knew before was said too."""

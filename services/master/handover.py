@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import structlog
 
+from dittomq.broker.heard import Heard
 from dittomq.broker.others import Others
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.broker.verified import Verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, NotMaster, NotPermitted, NotReady
+from dittomq.errors import DiskFull, DittoError, InvalidField, NotMaster, NotPermitted, NotReady
 from dittomq.metadata.formats import TOPICS
 from dittomq.naming.registrar import NameserverNews
 from dittomq.naming.route_cache import RouteCache
@@ -33,7 +34,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HandoverParts:
-    """What a handover works with. `changed` tells the nameservers."""
+    """What a handover works with. `heard` is what this node was told of, `changed` tells the nameservers."""
 
     node: MasterNode
     storage: Storage
@@ -42,6 +43,7 @@ class HandoverParts:
     replicas: RemoteReplicas
     routes: RouteCache
     place: Place
+    heard: Heard
     changed: Callable[[], None]
 
 
@@ -81,10 +83,13 @@ class Handover:
         """Let the others know that this node opens an epoch."""
         return await self._others.announce(opening, known)
 
-    def announced(self, opening: Opening) -> KnownBefore:
-        """Another node opens an epoch: this one gives way, unless its own is as new."""
+    async def announced(self, opening: Opening) -> KnownBefore:
+        """Another node opens an epoch: this one gives way, durably before this returns, unless its own is as new. Raises DiskFull."""
         before = self.standing()
-        self._parts.node.announced(opening)
+        if self._parts.node.announced(opening):
+            noted = await self._parts.heard.note(opening)
+            if noted.epoch > before.claim.epoch:  # it gives way to that one already
+                return KnownBefore(Stance.FOLLOWING, noted)
         return KnownBefore(before.stance, before.claim)
 
     async def follow(self, decision: Follow) -> None:
@@ -92,6 +97,8 @@ class Handover:
         leader = await self._leader()
         node = f"{self._parts.node.broker}/{decision.opener_id}"
         given_up = leader.wire_id if leader is not None else 0
+        with contextlib.suppress(DiskFull):  # then the grant alone keeps the epoch
+            await self._parts.heard.note(Opening(decision.epoch, decision.opener_id))
         await self._become_slave(given_up or decision.opener_id or self._parts.node.node_id, decision.epoch, node)
 
     async def give_way(self, term: Term) -> None:
