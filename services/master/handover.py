@@ -20,7 +20,7 @@ from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.leadership_decisions import Follow
 from dittomq.replication.promotion import KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
-from dittomq.routes import Node, Opening
+from dittomq.routes import NO_OPENING, Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
@@ -55,6 +55,7 @@ class Handover:
         self._others = Others(parts.node.broker, parts.replicas, parts.routes)
         self._master_address = ""  # replication address of the master that nameservers name
         self._news: NameserverNews | None = None  # what they said last
+        self._gives_way_to = NO_OPENING  # the newest that it was told of
         self.step_down: Errand[StepDownOrder, SteppedDown] = Errand(parts.node.name, self._step_down)
         self.change_role: Errand[RoleOrder, RoleChange] = Errand(parts.node.name, self._change_role)
 
@@ -84,12 +85,16 @@ class Handover:
         return await self._others.announce(opening, known)
 
     async def announced(self, opening: Opening) -> KnownBefore:
-        """Another node opens an epoch: this one gives way, durably before this returns, unless its own is as new. Raises DiskFull."""
-        before = self.standing()
+        """Another node opens an epoch: this one gives way, durably before this returns, unless its own is as new. Raises DiskFull.
+
+        A second one that opens it hears at once of the first one, which may still be being written down.
+        """
+        before, first = self.standing(), max(self._gives_way_to, self._parts.heard.newest, key=lambda each: each.epoch)
+        if first.epoch >= opening.epoch and first.epoch > before.claim.epoch and first.opener_id != opening.opener_id:
+            return KnownBefore(Stance.FOLLOWING, first)
         if self._parts.node.announced(opening):
-            noted = await self._parts.heard.note(opening)
-            if noted.epoch > before.claim.epoch:  # it gives way to that one already
-                return KnownBefore(Stance.FOLLOWING, noted)
+            self._gives_way_to = opening
+            await self._parts.heard.note(opening)
         return KnownBefore(before.stance, before.claim)
 
     async def follow(self, decision: Follow) -> None:

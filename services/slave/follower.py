@@ -163,7 +163,13 @@ class Follower:
         self._wake.set()
 
     async def announced(self, opening: Opening) -> Opening:
-        """A node of the group is about to open this epoch: what was heard before. Durable when this returns; raises DiskFull."""
+        """A node of the group is about to open this epoch: what was heard before. Durable when this returns; raises DiskFull.
+
+        Another one of an epoch as new waits for no disk: it hears at once of what is being written down.
+        """
+        newest = max(self._told, self.newest_heard, key=lambda each: each.epoch)
+        if newest.epoch >= opening.epoch and newest.opener_id not in (None, opening.opener_id):
+            return newest
         self.told_of(opening)
         return await self._notes.note(opening)
 

@@ -196,7 +196,8 @@ def test_a_replica_that_was_told_of_an_epoch_tells_the_old_master_when_its_opene
 THREE_SLAVES = Shape(3, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=3), FlushMode.SYNC_FLUSH)
 
 
-def test_of_two_that_tell_a_slave_of_the_same_epoch_while_it_writes_that_down_one_opens_it() -> None:
+@pytest.mark.parametrize("slowness", [100.0, 10_000.0], ids=["within its time", "longer than they wait"])
+def test_of_two_that_tell_a_slave_of_the_same_epoch_while_it_writes_that_down_one_opens_it(slowness: float) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(mq)
         for machine in ("a0", "a1", "a2"):
@@ -205,7 +206,7 @@ def test_of_two_that_tell_a_slave_of_the_same_epoch_while_it_writes_that_down_on
             await decide(group.node(machine), Grant(BrokerService.MASTER, number, Epoch(2), "a/0", PhysicalOffset(0)))
         for ends in (("a1", "a2"), ("a1", "ns2"), ("a2", "ns")):  # neither knows of the other, and each finds the slave
             group.world.network.cut(*ends)
-        group.node("a3").faults.slowness = 100.0
+        group.node("a3").faults.slowness = slowness
 
         for machine in ("a1", "a2"):
             group.node(machine).start(BrokerService.MASTER)
