@@ -27,7 +27,7 @@ this log is an operator's to give up, or to be copied from its beginning onto an
 With slaves configured, damaged bytes whose queue offsets and sequences nobody here knows must be whole again: any replica may have them.
 Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
 
-Last, every replica that it reaches is told of the epoch, and a slave writes it down, before it is opened: whoever starts
+Last, with slaves configured, every replica that it reaches is told of the epoch, and writes it down, before it is opened: whoever starts
 later and asks one of them does not open it too. What they knew before may change the decision.
 """
 
@@ -248,7 +248,7 @@ class Leadership:
             return Found.CONFIRMED_MISSING, Refuse(conflict)
         loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, hidden, conflict) if part)
         epoch = Epoch(self._known_epoch + 1)
-        if self._announced != epoch:
+        if self._announced != epoch and self._rules.replicas_expected > 0:
             self._announcing = epoch
             return Found.NOT_ANNOUNCED, Announce(epoch)
         return Found.ENOUGH, Lead(epoch, loss)

@@ -23,6 +23,7 @@ from tests.simulation.test_roles import decide
 from tests.simulation.world import Power
 
 NAMESERVER_SETTLES_S = 40.0
+ALONE = Shape(0, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=0, in_sync_replicas=0), FlushMode.SYNC_FLUSH)
 
 
 async def begin(mq: AsyncClient) -> None:
@@ -217,3 +218,18 @@ def test_of_two_that_tell_a_slave_of_the_same_epoch_while_it_writes_that_down_on
         assert await leads(mq, "a1:10911")() or await leads(mq, "a2:10911")()
 
     play(story, replace(THREE_SLAVES, nameservers=(NAMESERVER, SECOND_NAMESERVER)))
+
+
+def test_a_master_without_slaves_waits_for_no_silent_nameserver_longer_than_to_hear_of_newer_epochs() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await group.kill("a0")
+        for ends in (("a0", "ns"), ("ns", "a0")):
+            group.world.network.silence(*ends)
+        started = group.now
+
+        group.node("a0").start()
+        await until(leads(mq, "a0:10911"))
+
+        assert group.now - started < 2.0
+
+    play(story, ALONE)
