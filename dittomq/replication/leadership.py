@@ -27,7 +27,7 @@ this log is an operator's to give up, or to be copied from its beginning onto an
 With slaves configured, damaged bytes whose queue offsets and sequences nobody here knows must be whole again: any replica may have them.
 Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
 
-Last, every replica that it reaches is told of the epoch, and a slave writes it down, before it is opened: whoever starts
+Last, with slaves configured, every replica that it reaches is told of the epoch, and writes it down, before it is opened: whoever starts
 later and asks one of them does not open it too. What they knew before may change the decision.
 """
 
@@ -78,6 +78,7 @@ class OwnLog:
     `unread` are damaged bytes, [start, end), which may hold the newest messages of queues and producers.
     `accepted_loss`: what the operator gave up when it was granted, in words; empty for nothing.
     `tables_restored`: one of its tables came from its `.bak` and may lack a change that slaves have.
+    `told`: the newest epoch that an earlier life of this node was told of.
     """
 
     node: str
@@ -89,6 +90,7 @@ class OwnLog:
     unread: Ranges = ()
     accepted_loss: str = ""
     tables_restored: bool = False
+    told: Opening = NO_OPENING
 
     @property
     def is_freshly_granted(self) -> bool:
@@ -143,6 +145,7 @@ class Leadership:
         self._given_up = own.accepted_loss if own.is_freshly_granted else ""
         self._announcing = self._announced = Epoch(0)  # the epoch that others are told of, and the one that they were told of
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
+        self._learn(own.told)
 
     @property
     def must_hear_slaves(self) -> bool:
@@ -180,10 +183,11 @@ class Leadership:
             self.told_of(opening)
         self._others_asked = True
 
-    def told_of(self, opening: Opening) -> None:
-        """A master that does not lead yet is about to open this epoch."""
+    def told_of(self, opening: Opening) -> bool:
+        """A master that does not lead yet is about to open this epoch; whether this node is to follow another one now."""
         if not (self._own.is_freshly_granted and opening.epoch == self._own.granted):
             self._learn(opening)
+        return self._is_newer_elsewhere()
 
     def announced(self) -> None:
         """An Announce was carried out; what those who answered knew before was said too."""
@@ -244,7 +248,7 @@ class Leadership:
             return Found.CONFIRMED_MISSING, Refuse(conflict)
         loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, hidden, conflict) if part)
         epoch = Epoch(self._known_epoch + 1)
-        if self._announced != epoch:
+        if self._announced != epoch and self._rules.replicas_expected > 0:
             self._announcing = epoch
             return Found.NOT_ANNOUNCED, Announce(epoch)
         return Found.ENOUGH, Lead(epoch, loss)

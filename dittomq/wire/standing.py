@@ -10,6 +10,7 @@ from dittomq.wire.metadata import version_from_pb, version_to_pb
 from dittomq.wire.replication import degraded_from_pb, degraded_to_pb, lineage_from_pb, lineage_to_pb
 
 MAX_TIMEOUT_MS = 60_000
+MAX_NODE_ID = 2**31 - 1
 
 _STANCE = {
     pb.REPLICA_STANCE_LEADING: Stance.LEADING,
@@ -67,9 +68,11 @@ def announcement(opening: Opening, cluster: str, broker: str) -> pb.AnnounceEpoc
 
 
 def announced(request: pb.AnnounceEpochRequest) -> Opening:
-    """Checked: an epoch that can be opened."""
+    """Checked: an epoch that can be opened, and by a node."""
     if request.epoch < 1:
         raise InvalidField("epoch", f"{request.epoch:,} is none that can be opened; they count from 1")
+    if not 0 <= request.opener_id <= MAX_NODE_ID:
+        raise InvalidField("opener_id", f"{request.opener_id:,} is no node's number; they are 0 to {MAX_NODE_ID:,}")
     return Opening(epoch_from_pb("epoch", request.epoch), request.opener_id)
 
 

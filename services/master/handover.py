@@ -7,19 +7,20 @@ from dataclasses import dataclass
 
 import structlog
 
+from dittomq.broker.heard import Heard
 from dittomq.broker.others import Others
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.broker.verified import Verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, NotMaster, NotPermitted, NotReady
+from dittomq.errors import DiskFull, DittoError, InvalidField, NotMaster, NotPermitted, NotReady
 from dittomq.metadata.formats import TOPICS
 from dittomq.naming.registrar import NameserverNews
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.leadership_decisions import Follow
 from dittomq.replication.promotion import KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
-from dittomq.routes import Node, Opening
+from dittomq.routes import NO_OPENING, Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
@@ -33,7 +34,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HandoverParts:
-    """What a handover works with. `changed` tells the nameservers."""
+    """What a handover works with. `heard` is what this node was told of, `changed` tells the nameservers."""
 
     node: MasterNode
     storage: Storage
@@ -42,6 +43,7 @@ class HandoverParts:
     replicas: RemoteReplicas
     routes: RouteCache
     place: Place
+    heard: Heard
     changed: Callable[[], None]
 
 
@@ -53,6 +55,7 @@ class Handover:
         self._others = Others(parts.node.broker, parts.replicas, parts.routes)
         self._master_address = ""  # replication address of the master that nameservers name
         self._news: NameserverNews | None = None  # what they said last
+        self._gives_way_to = NO_OPENING  # the newest that it was told of
         self.step_down: Errand[StepDownOrder, SteppedDown] = Errand(parts.node.name, self._step_down)
         self.change_role: Errand[RoleOrder, RoleChange] = Errand(parts.node.name, self._change_role)
 
@@ -81,10 +84,17 @@ class Handover:
         """Let the others know that this node opens an epoch."""
         return await self._others.announce(opening, known)
 
-    def announced(self, opening: Opening) -> KnownBefore:
-        """Another node opens an epoch: this one gives way, unless its own is as new."""
-        before = self.standing()
-        self._parts.node.announced(opening)
+    async def announced(self, opening: Opening) -> KnownBefore:
+        """Another node opens an epoch: this one gives way, durably before this returns, unless its own is as new. Raises DiskFull.
+
+        A second one that opens it hears at once of the first one, which may still be being written down.
+        """
+        before, first = self.standing(), max(self._gives_way_to, self._parts.heard.newest, key=lambda each: each.epoch)
+        if first.epoch >= opening.epoch and first.epoch > before.claim.epoch and first.opener_id != opening.opener_id:
+            return KnownBefore(Stance.FOLLOWING, first)
+        if self._parts.node.announced(opening):
+            self._gives_way_to = opening
+            await self._parts.heard.note(opening)
         return KnownBefore(before.stance, before.claim)
 
     async def follow(self, decision: Follow) -> None:
@@ -92,6 +102,8 @@ class Handover:
         leader = await self._leader()
         node = f"{self._parts.node.broker}/{decision.opener_id}"
         given_up = leader.wire_id if leader is not None else 0
+        with contextlib.suppress(DiskFull):  # then the grant alone keeps the epoch
+            await self._parts.heard.note(Opening(decision.epoch, decision.opener_id))
         await self._become_slave(given_up or decision.opener_id or self._parts.node.node_id, decision.epoch, node)
 
     async def give_way(self, term: Term) -> None:

@@ -36,7 +36,7 @@ from dittomq.replication.confirm import Confirm
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.leadership_decisions import Lead
 from dittomq.replication.promotion import Stance, Standing
-from dittomq.routes import Claim, NodeState, Opening, Registration
+from dittomq.routes import NO_OPENING, Claim, NodeState, Opening, Registration
 from dittomq.rpc.headers import Answerer
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
@@ -87,6 +87,7 @@ class MasterNode:
         self._nameserver_answered = asyncio.Event()
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
         self.term: Term | None = None
+        self._told = NO_OPENING  # the newest epoch that it gives way to, though it has decided to lead
         self.draining = False
         self.hands_over_to = ""  # the slave that takes its place, while writes wait for that reason
         self.gave_way_to: str | None = None  # where clients reach the one that has taken it, "" where that is unknown; None: nobody has
@@ -198,6 +199,8 @@ class MasterNode:
             log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
         log.info("epoch_opened", node=self._config.name, epoch=decision.epoch, start=store.end)
         self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded, bool(decision.accepted_loss)))
+        if self._told.epoch >= decision.epoch:
+            self._give_way(self.term, self._told)
         self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)
         self._on_change()
         return self.term
@@ -283,12 +286,20 @@ class MasterNode:
         if self.term is not None:
             self._hear_of(news, self.term)
 
-    def announced(self, opening: Opening) -> None:
-        """Another node is about to open this epoch."""
-        if self.term is None:
-            self._parts.recovery.told_of(opening)
-        elif opening.epoch > self.term.opened.epoch:
-            self.term.end(f"node {opening.opener_id} of its group opens epoch {opening.epoch}", opening)
+    def announced(self, opening: Opening) -> bool:
+        """Another node is about to open this epoch; whether this one gives way."""
+        if self.term is not None:
+            gives_way = opening.epoch > self.term.opened.epoch
+            if gives_way:
+                self._give_way(self.term, opening)
+            return gives_way
+        gives_way = self._parts.recovery.told_of(opening)
+        if gives_way and opening.epoch > self._told.epoch:
+            self._told = opening
+        return gives_way
+
+    def _give_way(self, term: Term, opening: Opening) -> None:
+        term.end(f"node {opening.opener_id} of its group opens epoch {opening.epoch}", opening)
 
     def _hear_of(self, news: NameserverNews, term: Term) -> None:
         """End the term when another replica has its place, or a newer epoch is known."""

@@ -107,10 +107,10 @@ class Recovery:
             self._bell.set()
             await asyncio.sleep(_ASK_S)
 
-    def told_of(self, opening: Opening) -> None:
-        """Another node of the group is about to open this epoch."""
-        self._leadership.told_of(opening)
+    def told_of(self, opening: Opening) -> bool:
+        """Another node is about to open this epoch; whether this one is to follow another, also where it has decided to lead."""
         self._bell.set()
+        return self._leadership.told_of(opening)
 
     async def accept_loss(self) -> str:
         """The operator lets this master lead; empty when it is about to. Else what no word goes past: then the word counts no more."""

@@ -156,7 +156,7 @@ class ReplicationServicer(RangeServicer):
 
     async def AnnounceEpoch(self, request: replication_pb2.AnnounceEpochRequest, context: Context) -> replication_pb2.AnnounceEpochResponse:
         self._ranges.check_caller(request.cluster, request.broker)
-        return wire_standing.known_to_pb(self._handover.announced(wire_standing.announced(request)))
+        return wire_standing.known_to_pb(await self._handover.announced(wire_standing.announced(request)))
 
     async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
         await self._replication.serve(

@@ -13,6 +13,7 @@ from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.fetching import RangeServing
+from dittomq.broker.heard import Heard
 from dittomq.broker.keeping import Keeper
 from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
@@ -41,6 +42,7 @@ from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.replication.leadership import Leadership, OwnLog, Stopped
 from dittomq.replication.leadership_decisions import Follow
+from dittomq.routes import NO_OPENING, Opening
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_source import RemoteMetadata
@@ -119,11 +121,13 @@ class Master:
         pins = Pins(PinParts(self._config.name, doors.storage, store, lanes.files, clock, doors.chance))
         await pins.load()
         await lanes.files.call(lambda: forget_verified(doors.storage))
-        parts = self._parts(replace(opened, tables_restored=bool(restored)), lanes, metadata, pins)
+        heard = Heard(self._config.name, doors.storage, lanes.files)
+        await heard.load()
+        parts = self._parts(replace(opened, tables_restored=bool(restored), told=heard.newest), lanes, metadata, pins)
         node = MasterNode(parts, changes.changed)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_mender(self._config, doors, store, lanes, channels)(parts.replication.addresses)
-        handover = self._handover(node, parts, lanes, _Reach(channels, place, changes))
+        handover = self._handover(node, parts, lanes, _Reach(channels, place, heard, changes))
         clients, replicas = await self._bind(node, parts, _Bound(lanes, mender, handover))
         registrar = Registrar(
             self._config.node.nameservers,
@@ -138,6 +142,7 @@ class Master:
             registrar.run,
             lambda: changes.forward(registrar),
             metadata.watch,
+            heard.watch,
             parts.dispatcher.run,
             keeper.run,
             mender.run,
@@ -158,6 +163,7 @@ class Master:
             *(config.name, _STOPPED[store.stopped], store.end, store.lineage, config.node.broker_id, opened.granted),
             accepted_loss=opened.accepted_loss,
             tables_restored=opened.tables_restored,
+            told=opened.told,
         )
         leadership = Leadership(leadership_rules(config.replication), own, doors.clock.monotonic())
         dispatcher = Dispatcher(store, lanes.dispatch)
@@ -181,8 +187,8 @@ class Master:
     def _handover(self, node: MasterNode, parts: NodeParts, lanes: Lanes, reach: "_Reach") -> Handover:
         replicas = RemoteReplicas(reach.channels, self._config.node.cluster, self._config.node.broker)
         routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock, cluster=self._config.node.cluster)
-        changed = reach.changes.changed
-        return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, reach.place, changed))
+        around = reach.place, reach.heard, reach.changes.changed
+        return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, *around))
 
     async def _lead(self, node: MasterNode, recovery: Recovery, parts: "_LeadParts") -> None:
         """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
@@ -318,6 +324,7 @@ class _Opened:
     grant: Grant | None
     place: Place
     tables_restored: bool = False
+    told: Opening = NO_OPENING
 
     @property
     def granted(self) -> Epoch | None:
@@ -332,10 +339,11 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """How a handover reaches others, and ends this process."""
+    """How a handover reaches others, what they told before, and how it ends this process."""
 
     channels: Channels
     place: Place
+    heard: Heard
     changes: Changes
 
 

@@ -9,12 +9,11 @@ from typing import Any, NoReturn
 import structlog
 
 from dittomq.broker.fetching import LogSource
-from dittomq.broker.heard import load_heard, save_heard
+from dittomq.broker.heard import Heard
 from dittomq.broker.remote_ranges import RemoteRanges
-from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.errors import DiskFull, DittoError, NotReady, StoreFailed
+from dittomq.errors import DittoError, NotReady, StoreFailed
 from dittomq.lineage import newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
@@ -67,7 +66,8 @@ class Follower:
         self.topics_at = callers.topics_at
         self._own_address = ""
         self._own = parts.own
-        self._heard = self._told = NO_OPENING
+        self._told = NO_OPENING
+        self._notes = Heard(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self._following: MasterStream | None = None
         self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
         self._streaming = False
@@ -80,7 +80,6 @@ class Follower:
         self._dialled: asyncio.Task[None] | None = None
         self._retired = False
         self._has_taken_up = False
-        self._hearing = asyncio.Lock()
         self._between_streams = asyncio.Event()
         self._between_streams.set()
         self.alone: Callable[[], None] = _nobody  # called whenever there is no stream: somebody else may lead by now
@@ -129,7 +128,7 @@ class Follower:
     @property
     def newest_heard(self) -> Opening:
         """Newest epoch that this slave was told of, and has written down; its lineage may not have come so far."""
-        return self._heard
+        return self._notes.newest
 
     @property
     def newest(self) -> Replica:
@@ -163,14 +162,20 @@ class Follower:
         """Nameservers name a master that they did not name before: dial it now."""
         self._wake.set()
 
-    async def announced(self, opening: Opening) -> None:
-        """A node of the group is about to open this epoch; what is known of that is durable when this returns. Raises DiskFull."""
+    async def announced(self, opening: Opening) -> Opening:
+        """A node of the group is about to open this epoch: what was heard before. Durable when this returns; raises DiskFull.
+
+        Another one of an epoch as new waits for no disk: it hears at once of what is being written down.
+        """
+        newest = max(self._told, self.newest_heard, key=lambda each: each.epoch)
+        if newest.epoch >= opening.epoch and newest.opener_id not in (None, opening.opener_id):
+            return newest
         self.told_of(opening)
-        await self._hear(opening)
+        return await self._notes.note(opening)
 
     def told_of(self, opening: Opening) -> None:
         """There is this epoch, or will be: nothing more is acknowledged to a master of an older one."""
-        if opening.epoch > max(self._told.epoch, self._heard.epoch):
+        if opening.epoch > max(self._told.epoch, self.newest_heard.epoch):
             self._told = opening
             if self._following is not None:
                 self._following.told_of(opening)
@@ -196,10 +201,11 @@ class Follower:
         """Follow until cancelled, or until a copy is to take the store's place; raises StoreFailed when the disk fails."""
         await self._own.load()
         await self.degraded.load()
-        self._heard = await self._own.parts.files.call(lambda: load_heard(self._own.parts.storage))
+        await self._notes.load()
         async with self.resync, asyncio.TaskGroup() as tasks:
             await self.resync.take_up(tasks)
             self._has_taken_up = True
+            tasks.create_task(self._notes.watch(), name="watch notes")
             tasks.create_task(self._look_around(), name="look around")
             tasks.create_task(self._dial_forever(tasks), name="dial")
 
@@ -279,9 +285,9 @@ class Follower:
                 await replica.ask_where_to_begin(source)
             else:
                 await self.degraded.end_at(replica.store.end)
-            return await replica.describe(self._own_address, self._heard)
+            return await replica.describe(self._own_address, self.newest_heard)
 
-        if self._told.epoch > self._heard.epoch:
+        if self._told.epoch > self.newest_heard.epoch:
             await self._hear(self._told)
         hello = await describe()
         stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset, newest_incarnation(hello.lineage))
@@ -304,13 +310,7 @@ class Follower:
         """Write it down. Raises DiskFull; until there is room no stream begins, or an older master would be obeyed."""
         if opening.epoch > self._told.epoch:
             self._told = opening
-        files, storage = self._own.parts.files, self._own.parts.storage
-        async with self._hearing:
-            if opening.epoch <= self._heard.epoch:
-                return
-            if not await files.call(lambda: save_heard(storage, opening)):
-                raise DiskFull(self._parts.config.name, await files.call(storage.free_bytes), side_file.ROOM_BYTES)
-            self._heard = opening
+        await self._notes.note(opening)
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; the store is looked after."""

@@ -147,8 +147,12 @@ class SlaveNode:
         With a grant it is the master that it comes back as: an old one that starts meanwhile must hear whose the epoch is.
         """
         self._follower.check_taken_up()
-        parts, grant, newest, heard = self._parts, self._parts.grant, self._follower.newest, self._follower.newest_heard
+        return self._standing(self._follower.newest_heard)
+
+    def _standing(self, heard: Opening) -> Standing:
+        parts, grant, newest = self._parts, self._parts.grant, self._follower.newest
         granted = max(heard.epoch, self.takes_epoch, Epoch(0) if grant is None else grant.epoch)
+        taken_by = self._config.node.broker_id if granted == self.takes_epoch else None
         return Standing(
             node=self._config.name,
             node_id=self._config.node.broker_id,
@@ -159,7 +163,7 @@ class SlaveNode:
             end=newest.copy.received,
             confirmed=newest.known_confirmed,
             granted=granted,
-            granted_to=heard.opener_id if granted == heard.epoch else None,
+            granted_to=heard.opener_id if granted == heard.epoch else taken_by,
             stepped_down_at=None if grant is None else grant.end,
             rules=self._config.replication.group_rules,
             topics=parts.metadata.table(TOPICS).version,
@@ -169,9 +173,13 @@ class SlaveNode:
         )
 
     async def announced(self, opening: Opening) -> KnownBefore:
-        """A node of the group is about to open this epoch: what was known before. Durable when this returns; raises NotReady, DiskFull."""
-        before = self.standing()
-        await self._follower.announced(opening)
+        """A node of the group is about to open this epoch: what was known before. Durable when this returns; raises NotReady, DiskFull.
+
+        It notes none that it takes itself, or an older one: that other node gives way to its answer.
+        """
+        self._follower.check_taken_up()
+        takes_it = opening.epoch <= self.takes_epoch
+        before = self.standing() if takes_it else self._standing(await self._follower.announced(opening))
         return KnownBefore(before.stance, before.claim)
 
     def status(self) -> HaStatus:

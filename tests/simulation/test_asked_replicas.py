@@ -10,17 +10,20 @@ from dittomq.broker.role import BrokerService, Grant
 from dittomq.client import AsyncClient
 from dittomq.errors import LevelNotReached, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
+from services.master.config import Mode, ReplicationTable
 from services.nameserver.registry import MAX_PAGE
+from services.slave.config import FlushMode
 from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import SYNC, Group, bodies, play
 from tests.simulation.network import Socket
-from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
+from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER, Shape
 from tests.simulation.streams import Opened
 from tests.simulation.test_promotions import TWO_SLAVES, leads, until
 from tests.simulation.test_roles import decide
 from tests.simulation.world import Power
 
 NAMESERVER_SETTLES_S = 40.0
+ALONE = Shape(0, ReplicationTable(mode=Mode.ASYNC_MASTER, replicas_expected=0, in_sync_replicas=0), FlushMode.SYNC_FLUSH)
 
 
 async def begin(mq: AsyncClient) -> None:
@@ -189,3 +192,44 @@ def test_a_replica_that_was_told_of_an_epoch_tells_the_old_master_when_its_opene
         assert b"confirmed by one copy" in await bodies(mq, "a/0")
 
     play(story, TWO_SLAVES)
+
+
+THREE_SLAVES = Shape(3, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=3), FlushMode.SYNC_FLUSH)
+
+
+@pytest.mark.parametrize("slowness", [100.0, 10_000.0], ids=["within its time", "longer than they wait"])
+def test_of_two_that_tell_a_slave_of_the_same_epoch_while_it_writes_that_down_one_opens_it(slowness: float) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        for machine in ("a0", "a1", "a2"):
+            await group.kill(machine)
+        for number, machine in ((1, "a1"), (2, "a2")):
+            await decide(group.node(machine), Grant(BrokerService.MASTER, number, Epoch(2), "a/0", PhysicalOffset(0)))
+        for ends in (("a1", "a2"), ("a1", "ns2"), ("a2", "ns")):  # neither knows of the other, and each finds the slave
+            group.world.network.cut(*ends)
+        group.node("a3").faults.slowness = slowness
+
+        for machine in ("a1", "a2"):
+            group.node(machine).start(BrokerService.MASTER)
+
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+            assert {await leads(mq, f"{machine}:10911")() for machine in ("a1", "a2")} != {True}
+        assert await leads(mq, "a1:10911")() or await leads(mq, "a2:10911")()
+
+    play(story, replace(THREE_SLAVES, nameservers=(NAMESERVER, SECOND_NAMESERVER)))
+
+
+def test_a_master_without_slaves_waits_for_no_silent_nameserver_longer_than_to_hear_of_newer_epochs() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await group.kill("a0")
+        for ends in (("a0", "ns"), ("ns", "a0")):
+            group.world.network.silence(*ends)
+        started = group.now
+
+        group.node("a0").start()
+        await until(leads(mq, "a0:10911"))
+
+        assert group.now - started < 2.0
+
+    play(story, ALONE)

@@ -362,3 +362,14 @@ def test_a_slave_that_heard_of_a_newer_epoch_and_not_whose_it_is_denies_nothing(
     assert isinstance(unknown.decide(0.0), Wait)
     assert of_another.decide(0.0) == Follow(Epoch(2), 1)
     assert decided(of_this, 0.0) == Lead(Epoch(3), "")
+
+
+def test_what_an_earlier_life_was_told_of_counts_at_the_next_start() -> None:
+    log = own(Stopped.WHOLE)
+    for granted_epoch in (None, Epoch(2)):
+        told_before = replace(log, granted=granted_epoch, told=Opening(Epoch(2), 1))
+        assert asked(RULES, told_before, 0.0).decide(0.0) == Follow(Epoch(2), 1)
+
+    of_this = replace(log, told=Opening(Epoch(2), 0))
+    outranked = replace(log, granted=Epoch(3), told=Opening(Epoch(2), 1))
+    assert [decided(asked(RULES, each, 0.0), 0.0) for each in (of_this, outranked)] == [Lead(Epoch(3), "")] * 2

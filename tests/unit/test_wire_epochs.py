@@ -8,9 +8,10 @@ from google.protobuf.message import Message
 from dittomq._pb.ditto.naming.v1 import naming_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.errors import InvalidField
-from dittomq.wire import naming
+from dittomq.wire import naming, standing
 from dittomq.wire.replication import master_event_from_pb, slave_event_from_pb
 
+STANCE = replication_pb2.REPLICA_STANCE_FOLLOWING
 ROLE, STATE = naming_pb2.BROKER_ROLE_ASYNC_MASTER, naming_pb2.BROKER_STATE_RECOVERING
 NO_EPOCHS = [-1, (1 << 62) + 1, (1 << 63) - 1]
 READERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
@@ -27,6 +28,9 @@ READERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
         ),
         master_event_from_pb,
     ),
+    (lambda epoch: replication_pb2.AnnounceEpochRequest(epoch=epoch, opener_id=1), standing.announced),
+    (lambda epoch: replication_pb2.AnnounceEpochResponse(stance=STANCE, epoch=epoch), standing.known),
+    (lambda epoch: replication_pb2.DescribeReplicaResponse(stance=STANCE, granted_epoch=epoch), standing.standing),
     (lambda epoch: naming_pb2.RegisterBrokerRequest(broker_id=1, role=ROLE, state=STATE, epoch=epoch), naming.registration),
     (lambda epoch: naming_pb2.RegisterBrokerRequest(broker_id=1, role=ROLE, state=STATE, granted_epoch=epoch), naming.registration),
     (lambda epoch: naming_pb2.RegisterBrokerResponse(group_epoch=epoch), naming.membership),
@@ -40,5 +44,11 @@ READERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
 def test_what_can_be_no_epoch_is_refused(say: Callable[[int], Message], read: Callable[..., object], epoch: int) -> None:
     read(say(7))
 
-    with pytest.raises(InvalidField, match="is no epoch"):
+    with pytest.raises(InvalidField, match="is none that can be opened" if epoch < 1 and read is standing.announced else "is no epoch"):
         read(say(epoch))
+
+
+@pytest.mark.parametrize("opener_id", [-1, 1 << 31, (1 << 63) - 1])
+def test_an_announcement_of_what_can_be_no_node_is_refused(opener_id: int) -> None:
+    with pytest.raises(InvalidField, match="is no node's number"):
+        standing.announced(replication_pb2.AnnounceEpochRequest(epoch=7, opener_id=opener_id))
