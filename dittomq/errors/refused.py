@@ -228,7 +228,8 @@ class NodeIdTaken(Refused):
     """A living replica holds the id; it was last heard `silent_ms` ago. `group_epoch` is the highest one known of the group, 0 for none.
 
     `opener_id` is the configured id of the node that opened it, None when that is unknown; of several the holder's. `granted_epoch` is
-    what the role change that made the holder a master granted it, 0 for none.
+    what the role change that made the holder a master granted it, 0 for none. `holder_node` is the holder's configured name, empty when
+    that is unknown: another one than `node` has the id since a change of roles.
     """
 
     reason: ClassVar[str] = "NODE_ID_TAKEN"
@@ -238,9 +239,15 @@ class NodeIdTaken(Refused):
     group_epoch: int = 0
     opener_id: int | None = None
     granted_epoch: int = 0
+    holder_node: str = ""
 
     def __str__(self) -> str:
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether the id went to another node of the group."""
+        return self.holder_node not in {"", self.node}
 
 
 @dataclass(eq=False)

@@ -53,15 +53,17 @@ class NameserverNews:
     `answers`: those whose last call succeeded, in the configured order. `newest`: the newest epoch of the group that any of them ever
     told of, also one that refused us. `superseded`: another replica took this node's id by a
     higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, or may forget us, empty for none.
-    `taken`: some refuse us because another replica holds this node's id, and none takes us in. `may_hold`: a nameserver that does not
-    answer now may hold the id for this node still, or its holder may be about to leave it. `rivals`: why those lead for whom it is refused,
-    and who were heard since, or who are refused for it. `complete`: each has answered, refused or been silent once.
+    `taken`: some refuse us because another replica holds this node's id, and none takes us in; `displaced`: that one is another node, since
+    a change of roles. `may_hold`: a nameserver that does not answer now may hold the id for this node still, or its holder may be about to
+    leave it. `rivals`: why those lead for whom it is refused, and who were heard since, or who are refused for it. `complete`: each has
+    answered, refused or been silent once.
     """
 
     answers: tuple[NameserverAnswer, ...]
     superseded: bool
     refusal: str
     taken: bool
+    displaced: bool
     newest: Opening
     may_hold: bool
     rivals: tuple[Claim, ...]
@@ -93,6 +95,7 @@ class _Desk:
     answered_s: float = 0.0
     refusal: str = ""
     taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
+    displaced: bool = False  # and that is another node
     rival: Claim | None = None  # why that one leads, None until it has spoken since; or why one that is refused there for this node does
     held_s: float = 0.0  # until when it may hold that id for this node, if it does not answer, or its holder may leave it to this node
     foreign: bool = False  # it serves another cluster, and has never served ours
@@ -140,7 +143,7 @@ class Registrar:
 
         Raises ConfigError (in a group) when all nameservers serve another cluster, and at a start when three registration periods exceed
         the expiry of a nameserver that takes this node in while it was registered nowhere yet, or before each has answered, refused or
-        been silent once; NodeIdTaken, as long as it was registered nowhere, when a replica that lives holds its id.
+        been silent once; NodeIdTaken, as long as it was registered nowhere, when a replica that lives, and is no other node, holds its id.
         """
         async with asyncio.TaskGroup() as tasks:
             for desk in self._desks:
@@ -186,12 +189,10 @@ class Registrar:
         self._leaving.set()
         for desk in self._desks:
             desk.wake.set()
-        try:
+        with contextlib.suppress(TimeoutError):  # a nameserver that does not hear us forgets us at its expiry
             async with asyncio.timeout(_GOODBYE_S), asyncio.TaskGroup() as tasks:
                 for desk in self._desks:
                     tasks.create_task(self._unregister(desk), name=f"goodbye {desk.nameserver}")
-        except TimeoutError:
-            return  # a nameserver that does not hear us forgets us at its expiry
 
     async def _attend(self, desk: _Desk) -> None:
         failures = 0
@@ -288,10 +289,8 @@ class Registrar:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
         request = pb.UnregisterBrokerRequest(session_id=desk.session)
         desk.session = ""
-        try:
+        with contextlib.suppress(DittoError):  # it forgets us at its expiry
             await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
-        except DittoError:
-            return  # it forgets us at its expiry
 
     @staticmethod
     def _note(desk: _Desk, registration: Registration, problem: DittoError | None, event: str) -> None:
@@ -303,21 +302,22 @@ class Registrar:
     def _stop_if_taken(self, desk: _Desk, registration: Registration, error: DittoError) -> None:
         """Remember the holder of this node's id as a rival, or raise at a start, once it has spoken after it was found in the way.
 
-        A holder that died is silent from then on, but for what was on its way, and makes room at its expiry.
+        A holder that died is silent from then on, but for what was on its way, and makes room at its expiry. Another node has the id since
+        a change of roles that this one's disk does not know: nobody's mistake.
         """
         if not isinstance(error, NodeIdTaken):
-            desk.taken_s = desk.rival = None
+            desk.taken_s, desk.rival, desk.displaced = None, None, False
             return
         rival = Claim(_opening_in(error), Epoch(error.granted_epoch))
         self._learn(rival.opening)
         now = self._clock.monotonic()
-        desk.taken_s = now if desk.taken_s is None else desk.taken_s
+        desk.taken_s, desk.displaced = now if desk.taken_s is None else desk.taken_s, error.is_displaced
         spoke_s = now - error.silent_ms / 1_000
         stays = spoke_s > desk.taken_s + 3 * registration.registration_period_ms / 1_000  # though it was told of this node by then
         desk.held_s = 0.0 if stays else now + _MAX_RETRY_S + _CALL_DEADLINE_S
         lives = spoke_s > desk.taken_s + _CALL_DEADLINE_S
         desk.rival = rival if lives else None
-        if lives and not self._patient and not self._was_registered:
+        if lives and not (self._patient or self._was_registered or desk.displaced):
             raise error
 
     def _learn(self, opening: Opening) -> None:
@@ -345,9 +345,10 @@ class Registrar:
         )
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
         taken = not answers and any(desk.taken_s is not None for desk in self._desks)
+        displaced = taken and any(desk.displaced for desk in self._desks)
         may_hold = any(now < desk.held_s for desk in self._desks)
         rivals = tuple(desk.rival for desk in self._desks if desk.rival is not None)
-        self._heard(NameserverNews(answers, self._superseded, refusal, taken, self._newest, may_hold, rivals, self._is_complete))
+        self._heard(NameserverNews(answers, self._superseded, refusal, taken, displaced, self._newest, may_hold, rivals, self._is_complete))
 
     @property
     def _is_complete(self) -> bool:
@@ -393,8 +394,6 @@ def _opening_in(error: NodeIdTaken | SessionEnded) -> Opening:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        return

@@ -234,8 +234,8 @@ class Registry:
             held = holder.registration
             if held.epoch == newest.epoch and held.opener_id is not None:  # two opened it: the holder's opening counts
                 newest = held.opening
-            address = held.addresses[DEFAULT_NETWORK]
-            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, newest.opener_id, held.granted_epoch or 0)
+            address, granted = held.addresses[DEFAULT_NETWORK], held.granted_epoch or 0
+            raise NodeIdTaken(registration.node, address, silent_ms, newest.epoch, newest.opener_id, granted, held.node)
 
     def _check_address(self, registration: Registration, now: Now) -> None:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""

@@ -126,11 +126,11 @@ class SlaveNode:
         """Its broker id in routes: as configured, or what a role change gave it.
 
         That is the id of the node it made room for, and free once that one has opened an epoch. Until then, and where somebody else has
-        it after all, it is one that no other node can have.
+        it after all, it is one that no other node can have; also where a role change that only an earlier disk knew of gave its own away.
         """
         grant, own = self._parts.grant, self._config.node.broker_id
         if grant is None:
-            return own
+            return _SPARE_IDS + own if self._id_is_taken else own
         other, newest = int(grant.other.rpartition("/")[2]), self._addresses.newest
         told = newest.opener_id == other and newest.epoch >= grant.epoch
         is_free = told or any(entry.opener_id == other and entry.epoch >= grant.epoch for entry in self._parts.store.lineage)
@@ -138,7 +138,7 @@ class SlaveNode:
 
     def heard(self, news: NameserverNews) -> bool:
         """The nameservers answered; whether this node must register anew, under another id."""
-        self._id_is_taken = self._id_is_taken or news.taken
+        self._id_is_taken = self._id_is_taken or (news.displaced if self._parts.grant is None else news.taken)
         return self.wire_id != self._registered_as
 
     def standing(self) -> Standing:

@@ -9,7 +9,7 @@ from dittomq.errors import NodeIdTaken
 from services.master.config import MasterConfig, Mode, NodeTable, ReplicationTable
 from services.master.wiring import serve as serve_master
 from services.slave.config import FlushMode
-from tests.simulation.group import Group
+from tests.simulation.group import Group, bodies
 from tests.simulation.group import play as play_group
 from tests.simulation.shapes import NAMESERVER, Shape
 from tests.simulation.town import Town, play
@@ -17,6 +17,8 @@ from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master
 
 THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH)
+
+TWO_OF_THREE = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
 
 
 def test_a_replica_that_comes_second_ends_once_the_holder_was_heard_again(world: World) -> None:
@@ -127,3 +129,26 @@ def test_one_disk_that_comes_back_under_another_slaves_name_is_still_one_copy() 
         assert (await mq.admin.ha_status("a/0")).degraded
 
     play_group(story, THREE_COPIES)
+
+
+def test_a_node_that_led_and_has_another_disk_comes_back_under_an_id_that_nobody_has_and_is_filled() -> None:
+    """Its own id went to the node that it changed places with, and only its old disk knew that."""
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await mq.admin.change_role("a/2")
+        await group.in_sync(mq, "a/2")
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"on three disks", queue=0)
+
+        await group.replace_disk("a2")
+        await asyncio.sleep(30)
+
+        assert group.node("a2").running
+        assert {node.name: node.broker_id for node in await mq.admin.list_brokers()} == {"a/0": 2, "a/1": 1, "a/2": 1_000_003}
+        change = await mq.admin.change_role("a/0", accept_loss=True)
+        assert change.epoch == 3
+        await group.in_sync(mq, "a/0")
+        assert [await bodies(mq, node) for node in ("a/0", "a/1", "a/2")] == [[b"on three disks"]] * 3
+
+    play_group(story, TWO_OF_THREE)
