@@ -41,7 +41,8 @@ class Hello:
 
     `heard` is the newest epoch that it was told of, 0 for none, and `heard_opener` the configured id of the node that opened it, None when
     that is unknown: its lineage may not have come so far. `verified_with` is the replica
-    uuid of the master that `verified_equal` speaks of.
+    uuid of the master that `verified_equal` speaks of. `is_filling`: it began on an empty disk and has not caught up yet, so it may lack
+    what the disk before it acknowledged.
     """
 
     cluster: str
@@ -61,6 +62,7 @@ class Hello:
     heard: Epoch = NO_EPOCH
     verified_with: str = ""
     heard_opener: int | None = None
+    is_filling: bool = False
 
     @property
     def newest(self) -> Opening:

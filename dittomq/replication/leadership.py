@@ -19,7 +19,8 @@ then this node is that one's slave. Only all slaves can deny it, or a nameserver
 replicas that nameservers list are asked as well: one may have been promoted and not have reached any nameserver. A node that was just
 granted its epoch by a role change need not hear it denied.
 
-Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others.
+Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others. A slave that
+began on an empty disk and has not caught up since is not among them: the disk before it may have been one of the q.
 
 Then the longest tail of the newest lineage among those heard, own log included, is taken over. One that begins too late to be joined to
 this log is an operator's to give up, or to be copied from its beginning onto an empty disk.
@@ -295,7 +296,8 @@ class Leadership:
                 return self._hear(needed, f"this store {holds} and a slave has data") or self._others(now)
             if stopped is Stopped.INCOMPLETE:
                 return f"a slave that has data: this store {holds} and so far no slave has any"
-            return self._hear(rules.replicas_expected, "this store is empty; the group is new only when every slave is empty too")
+            missing = rules.replicas_expected - len(self._heard)
+            return self._more(missing, "this store is empty; the group is new only when every slave is empty too") if missing > 0 else ""
         if rules.in_sync_replicas >= 2 and (stopped is Stopped.FAILED_SYNC or not rules.sync_flush):
             return self._hear(needed, f"confirmed data may be missing here after a {stopped}") or self._others(now)
         return self._others(now)
@@ -307,8 +309,18 @@ class Leadership:
         return f"slaves with {with_what}: {left_s:.1f} s more"
 
     def _hear(self, needed: int, why: str) -> str:
-        heard = len(self._heard)
-        return "" if heard >= needed else f"{needed - heard} more of {self._rules.replicas_expected} slaves: {why}"
+        """Together so many know all that was confirmed. One that is being filled may lack what the disk before it acknowledged."""
+        promised = self._rules.in_sync_replicas >= 2  # otherwise no slave need have anything
+        filling = [node for node, hello in sorted(self._heard.items()) if hello.is_filling and promised]
+        missing = needed - (len(self._heard) - len(filling))
+        if missing <= 0:
+            return ""
+        if filling:
+            why += f"; {' and '.join(filling)} began on an empty disk and never caught up, and cannot before somebody leads: --accept-loss"
+        return self._more(missing, why)
+
+    def _more(self, count: int, why: str) -> str:
+        return f"{count} more of {self._rules.replicas_expected} slaves: {why}"
 
     def _best(self) -> Hello | None:
         """The slave to take the tail from; None when the own log is the best."""

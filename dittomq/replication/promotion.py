@@ -66,7 +66,8 @@ class Standing:
     `granted` is the newest epoch that a role change or a master told it of, 0 for none; a slave says by `granted_to` which node has it, as
     far as it knows. `stepped_down_at` is where its log ended when it
     gave up its place to `successor`, None when it never did or has led again since. `unread_bytes` are damaged here and may hold the newest
-    messages of queues; a node knows it of itself only, and says 0 of others.
+    messages of queues; a node knows it of itself only, and says 0 of others. `is_filling`: it began on an empty disk and has not caught up
+    yet, so it may lack what the disk before it acknowledged.
     """
 
     node: str
@@ -86,6 +87,7 @@ class Standing:
     unread_bytes: int = 0
     successor: str = ""
     granted_to: int | None = None
+    is_filling: bool = False
 
     @property
     def newest(self) -> Opening:
@@ -298,14 +300,17 @@ class _Promotion:
             who = f" by {old}" if old else ""
             newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.rank[0]}"
             yield _Missing(newer, self._where_newest_is())
-        slaves = sum(each.node != old for each in (target, *self._others))  # it may answer, with another disk
+        answer = [each for each in (target, *self._others) if each.node != old]  # that one may answer, with another disk
+        new = [each.node for each in answer if each.is_filling] if any(each.lineage for each in answer) else []
+        slaves = len(answer) - len(new)
         needed = rules.replicas_expected - rules.in_sync_replicas + 2
         if needed > rules.replicas_expected:
             alone = f"with one copy asked for, what was confirmed is surely on the disk of {old or 'the master'} only"
             yield _Missing(alone, "Start that one again")
         elif slaves < needed:
             few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"
-            yield _Missing(few, f"Start {needed - slaves} more")
+            on_new = f"; {' and '.join(new)} began on an empty disk and never caught up" if new else ""
+            yield _Missing(few + on_new, f"Start {needed - slaves} more")
         yield from filter(None, map(self._outranked_by, self._others))
 
     def _where_newest_is(self) -> str:

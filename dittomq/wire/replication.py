@@ -100,6 +100,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             heard_epoch=hello.heard,
             heard_opener_id=hello.heard_opener,
             verified_with=hello.verified_with,
+            filling=hello.is_filling,
         )
     )
 
@@ -246,6 +247,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         segment_bytes=hello.segment_bytes,
         heard=epoch_from_pb("hello.heard_epoch", hello.heard_epoch),
         heard_opener=hello.heard_opener_id if hello.HasField("heard_opener_id") else None,
+        is_filling=hello.filling,
         verified_with=hello.verified_with,
     )
 

@@ -38,6 +38,7 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         degraded=degraded_to_pb(standing.degraded),
         successor=standing.successor,
         granted_to=standing.granted_to,
+        filling=standing.is_filling,
     )
 
 
@@ -59,6 +60,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         degraded=degraded_from_pb(response.degraded),
         successor=response.successor,
         granted_to=response.granted_to if response.HasField("granted_to") else None,
+        is_filling=response.filling,
     )
 
 

@@ -28,6 +28,7 @@ from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
 from services.slave.copy_log import CopyLog
 from services.slave.degraded import KnownDegraded
+from services.slave.filling import Filling
 from services.slave.line import ReplicationLine
 from services.slave.replica import Replica
 from services.slave.resync import CopyComplete, Resync, ResyncParts
@@ -69,6 +70,7 @@ class Follower:
         self._told = NO_OPENING
         self._notes = Heard(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self._following: MasterStream | None = None
+        self.filling = Filling(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
         self._streaming = False
         self._heard_at = parts.clock.monotonic()
@@ -95,6 +97,7 @@ class Follower:
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
         """The master says what is confirmed, and where its log ends."""
         self._own.learn(confirmed)
+        self.filling.master_ends_at(master_end)
         self._ends_at(master_end)
         self._review()
 
@@ -202,6 +205,7 @@ class Follower:
         await self._own.load()
         await self.degraded.load()
         await self._notes.load()
+        await self.filling.load(self._own.store)
         async with self.resync, asyncio.TaskGroup() as tasks:
             await self.resync.take_up(tasks)
             self._has_taken_up = True
@@ -285,10 +289,13 @@ class Follower:
                 await replica.ask_where_to_begin(source)
             else:
                 await self.degraded.end_at(replica.store.end)
-            return await replica.describe(self._own_address, self.newest_heard)
+            return await replica.describe(self._own_address, self.newest_heard, is_filling=self.filling.goes_on)
 
         if self._told.epoch > self.newest_heard.epoch:
             await self._hear(self._told)
+        self.filling.session_begins()
+        if replica is self._own and not replica.store.lineage:
+            await self.filling.begin()
         hello = await describe()
         stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset, newest_incarnation(hello.lineage))
         held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
@@ -319,6 +326,7 @@ class Follower:
             if self.master_end is not None:
                 self.master_ends.mark(self.master_end, self._parts.clock.monotonic())
             await self._own.look_after()
+            await self.filling.look_after(self.copy.flushed)
             await self.degraded.look_after()
             self._review()
 

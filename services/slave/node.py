@@ -170,6 +170,7 @@ class SlaveNode:
             degraded=self._follower.degraded.ranges,
             unread_bytes=newest.store.unread.total_bytes,
             successor="" if grant is None else grant.other,
+            is_filling=self._follower.filling.goes_on,
         )
 
     async def announced(self, opening: Opening) -> KnownBefore:

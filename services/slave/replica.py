@@ -125,7 +125,7 @@ class Replica:
             is_kept = await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
             self._verified_kept = verified if is_kept else None
 
-    async def describe(self, own_address: str, heard: Opening) -> Hello:
+    async def describe(self, own_address: str, heard: Opening, *, is_filling: bool) -> Hello:
         """Who this slave is, where it serves ranges, the newest epoch that it was told of, and what this store holds now."""
         parts, config, store = self.parts, self.parts.config, self.store
         await parts.store_lane.call(store.sync)
@@ -152,6 +152,7 @@ class Replica:
             segment_bytes=config.store.segment_bytes,
             heard=heard.epoch,
             heard_opener=heard.opener_id,
+            is_filling=is_filling,
         )
 
     async def _digests(self) -> tuple[RangeDigest, ...]:

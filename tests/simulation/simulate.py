@@ -183,7 +183,8 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
 
 async def _operate(cluster: Cluster) -> None:
     async def tend(mq: AsyncClient) -> None:
-        await cluster.operator.tend(mq, may_lose=not cluster.shape.needs_no_operator)
+        needs_him = not cluster.shape.needs_no_operator or cluster.history.has_seen(Harm.DISK_LOST)
+        await cluster.operator.tend(mq, may_lose=needs_him)
 
     await as_client(cluster.world, "operator", tend)
 

@@ -253,3 +253,37 @@ def test_nobody_is_granted_the_epoch_that_another_slave_is_taking_though_the_old
         assert (await mq.admin.ha_status("a/1")).epoch == 2
 
     play(story, TWO_SLAVES)
+
+
+def test_a_slave_whose_disk_was_replaced_lets_nobody_lead_without_what_only_its_old_disk_and_the_silent_master_had() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"on all three", queue=0)
+            await group.in_sync(mq)
+            await group.kill("a2")
+            receipt = await producer.publish("orders", b"on the master and a1", queue=0)
+        assert receipt.status is PutStatus.PUT_OK
+        await group.kill("a0")
+        await group.replace_disk("a1")
+        group.node("a2").start()
+        await until(follows(mq, "a1:10911"))
+        await until(follows(mq, "a2:10911"))
+
+        for _ in range(2):
+            with pytest.raises(NotPermitted, match=r"a/1 began on an empty disk and never caught up"):
+                await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+            await group.kill("a1")  # and it does not forget that it is new
+            group.node("a1").start()
+            await until(follows(mq, "a1:10911"))
+
+        group.node("a0").start()
+        await group.in_sync(mq)
+        await asyncio.sleep(2)
+        await group.kill("a0")
+        await mq.admin.change_role("a1:10911", old_master_is_stopped=True)  # it has caught up, and is a witness again
+        group.node("a0").start()
+        await group.in_sync(mq, "a/1")
+        assert await bodies(mq, "a/1") == [b"on all three", b"on the master and a1"]
+
+    play(story, TWO_SLAVES)

@@ -206,6 +206,25 @@ def test_an_epoch_that_nobody_has_any_more_though_every_node_answers_is_one_to_g
     assert "Promote one that has it" in refused(decided(standing(1), *everybody, known=known, order=STOPPED))
 
 
+def test_a_copy_that_began_on_an_empty_disk_is_no_witness_of_what_was_confirmed_until_it_has_caught_up() -> None:
+    """What its old disk had may be on that of the silent master only."""
+    for new in (standing(2, end=0, lineage=(), is_filling=True), standing(2, end=100, is_filling=True)):
+        why = refused(decided(standing(1), new, order=STOPPED))
+        assert why.startswith(
+            "1 of the 2 slaves answer that together hold all that was confirmed; a/2 began on an empty disk and never caught up."
+        )
+
+    assert promoted(decided(standing(1), standing(2), order=STOPPED)).may_be_lost == ""
+    lost = promoted(decided(standing(1), standing(2, end=0, lineage=(), is_filling=True), order=ACCEPTED)).may_be_lost
+    assert "a/2 began on an empty disk" in lost
+
+
+def test_where_nobody_has_anything_empty_disks_keep_nobody_from_leading() -> None:
+    nothing = [standing(number, end=0, lineage=(), is_filling=True) for number in range(3)]
+
+    assert promoted(decided(nothing[1], nothing[0], nothing[2], order=STOPPED)).may_be_lost == ""
+
+
 def test_the_granted_epoch_is_above_all_that_anybody_knows_also_of_grants_that_were_never_opened() -> None:
     decision = decided(standing(1), standing(2, granted=Epoch(8)), known=Opening(Epoch(1), 0), order=STOPPED)
 

@@ -1,0 +1,61 @@
+"""⑤ Whether this copy may lack what a disk in its place has acknowledged (`dittomq/filling`).
+
+One that began on an empty disk does, until it has once held all that its master's log held at some moment. Until then it is no witness:
+what was confirmed with the help of the disk before it may be on others only.
+"""
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.gate import reported
+from dittomq.commitlog.store import Store
+from dittomq.doors.workers import Lane
+from dittomq.errors import DiskFull
+from dittomq.offsets import PhysicalOffset
+
+_NAME = "filling"
+_KIND = b"FILL"
+
+
+class Filling:
+    """Of a node's own store. Load it before anything else."""
+
+    def __init__(self, node: str, storage: Storage, files: Lane) -> None:
+        self.goes_on = False
+        self._node = node
+        self._storage = storage
+        self._files = files
+        self._goal: PhysicalOffset | None = None
+
+    async def load(self, store: Store) -> None:
+        """Whether it began on an earlier day, or is about to. What is in the file does not matter, only that it is there."""
+        is_noted = await self._files.call(lambda: self._storage.exists(f"{side_file.FOLDER}/{_NAME}"))
+        self.goes_on = is_noted or not store.lineage
+
+    async def begin(self) -> None:
+        """To be done before the first byte comes; durable when this returns. Raises DiskFull, StoreFailed."""
+        self.goes_on = True
+        if not await self._files.call(self._note):
+            raise DiskFull(self._node, self._storage.free_bytes(), side_file.ROOM_BYTES)
+
+    def session_begins(self) -> None:
+        """What an earlier master's log held says nothing of the next one's."""
+        self._goal = None
+
+    def master_ends_at(self, end: PhysicalOffset) -> None:
+        """A master that accepted this copy's lineage says where its log ends now."""
+        if self.goes_on and self._goal is None:
+            self._goal = end
+
+    async def look_after(self, flushed: PhysicalOffset) -> None:
+        """It is over when all is on the disk that the log held when its end was told. Raises StoreFailed."""
+        if self._goal is not None and flushed >= self._goal:
+            await self._files.call(self._forget)
+            self.goes_on, self._goal = False, None
+
+    def _note(self) -> bool:
+        with reported("note that the copy is being filled"):
+            return side_file.save_if_room(self._storage, _NAME, _KIND, b"")
+
+    def _forget(self) -> None:
+        with reported("note that the copy is filled"):
+            side_file.remove(self._storage, _NAME)

@@ -1,0 +1,39 @@
+"""Whose word counts at the start of a master that may lack what was confirmed: not a slave's whose disk is new."""
+
+from dataclasses import replace
+
+from dittomq.replication.leadership import Stopped
+from dittomq.replication.leadership_decisions import Lead, TakeOver, Wait
+from tests.support.starts import EMPTY, RULES, asked, decided, hello, own
+
+
+def test_a_slave_that_began_on_an_empty_disk_and_never_caught_up_is_not_among_those_that_must_be_heard() -> None:
+    """The disk before it may have been the other one with what was confirmed."""
+    for found in (own(Stopped.FAILED_SYNC), EMPTY):
+        leadership = asked(RULES, found, 0.0)
+        leadership.slave_heard(hello(1, 900))
+        leadership.slave_heard(replace(hello(2, 400), is_filling=True))
+
+        waits = leadership.decide(1e6)
+        assert isinstance(waits, Wait)
+        assert "1 more of 2 slaves" in waits.why
+        assert waits.why.endswith("a/2 began on an empty disk and never caught up, and cannot before somebody leads: --accept-loss")
+
+        leadership.slave_heard(hello(2, 400))
+        assert not isinstance(leadership.decide(1e6), Wait)
+
+
+def test_slaves_of_a_new_group_that_are_all_empty_are_heard_though_none_was_ever_filled() -> None:
+    leadership = asked(RULES, EMPTY, 0.0)
+    for number in (1, 2):
+        leadership.slave_heard(replace(hello(number, 0, lineage=()), is_filling=True))
+
+    assert isinstance(decided(leadership, 0.1), Lead)
+
+
+def test_where_one_copy_is_enough_a_slave_that_is_being_filled_is_heard_like_any_other() -> None:
+    leadership = asked(replace(RULES, in_sync_replicas=1), EMPTY, 0.0)
+    leadership.slave_heard(hello(1, 900))
+    leadership.slave_heard(replace(hello(2, 400), is_filling=True))
+
+    assert isinstance(leadership.decide(1e6), TakeOver)
