@@ -25,15 +25,16 @@ class Filling:
         self._storage = storage
         self._files = files
         self._goal: PhysicalOffset | None = None
+        self._is_noted = False
 
     async def load(self, store: Store) -> None:
         """Whether it began on an earlier day, or is about to. What is in the file does not matter, only that it is there."""
-        is_noted = await self._files.call(lambda: self._storage.exists(f"{side_file.FOLDER}/{_NAME}"))
-        self.goes_on = is_noted or not store.lineage
+        self._is_noted = await self._files.call(lambda: self._storage.exists(f"{side_file.FOLDER}/{_NAME}"))
+        self.goes_on = self._is_noted or not store.lineage
 
     async def begin(self) -> None:
         """To be done before the first byte comes; durable when this returns. Raises DiskFull, StoreFailed."""
-        self.goes_on = True
+        self.goes_on = self._is_noted = True
         if not await self._files.call(self._note):
             raise DiskFull(self._node, self._storage.free_bytes(), side_file.ROOM_BYTES)
 
@@ -46,11 +47,16 @@ class Filling:
         if self.goes_on and self._goal is None:
             self._goal = end
 
-    async def look_after(self, flushed: PhysicalOffset) -> None:
-        """It is over when all is on the disk that the log held when its end was told. Raises StoreFailed."""
+    def holds(self, flushed: PhysicalOffset) -> None:
+        """It is over when all is on the disk that the log held when its end was told."""
         if self._goal is not None and flushed >= self._goal:
-            await self._files.call(self._forget)
             self.goes_on, self._goal = False, None
+
+    async def look_after(self) -> None:
+        """Take the note away when it is over; a crash before that costs nothing but the next end. Raises StoreFailed."""
+        if self._is_noted and not self.goes_on:
+            await self._files.call(self._forget)
+            self._is_noted = False
 
     def _note(self) -> bool:
         with reported("note that the copy is being filled"):

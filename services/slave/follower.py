@@ -80,6 +80,8 @@ class Follower:
         self.resync = Resync(parts.resync, self.heard, self._ends_at, callers.topics_at)
         self._silence_s = parts.config.replication.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
+        self._dials = ""
+        self._was_useless = False
         self._retired = False
         self._has_taken_up = False
         self._between_streams = asyncio.Event()
@@ -98,11 +100,13 @@ class Follower:
         """The master says what is confirmed, and where its log ends."""
         self._own.learn(confirmed)
         self.filling.master_ends_at(master_end)
+        self.filling.holds(self.copy.flushed)
         self._ends_at(master_end)
         self._review()
 
     def stored(self) -> None:
         """The copy grew."""
+        self.filling.holds(self.copy.flushed)
         self._review()
 
     def compared(self, found: NoteCompared) -> None:
@@ -162,18 +166,22 @@ class Follower:
         return Readable(confirmed, confirmed)
 
     def master_is_named(self) -> None:
-        """Nameservers name a master that they did not name before: dial it now."""
+        """Nameservers name a master that they did not name before: dial it now, and wait no more for one that has not said a word yet."""
         self._wake.set()
+        if self._dialled is not None and not self._streaming and self._dials != self._callers.master_address():
+            self._dialled.cancel()
 
     async def announced(self, opening: Opening) -> Opening:
         """A node of the group is about to open this epoch: what was heard before. Durable when this returns; raises DiskFull.
 
-        Another one of an epoch as new waits for no disk: it hears at once of what is being written down.
+        Nameservers may name it by now. Another one of an epoch as new waits for no disk: it hears at once of what is being written down.
         """
         newest = max(self._told, self.newest_heard, key=lambda each: each.epoch)
         if newest.epoch >= opening.epoch and newest.opener_id not in (None, opening.opener_id):
             return newest
         self.told_of(opening)
+        if not self._streaming:
+            self.alone()
         return await self._notes.note(opening)
 
     def told_of(self, opening: Opening) -> None:
@@ -220,9 +228,11 @@ class Follower:
             began = self._parts.clock.monotonic()
             if address and not self._retired:
                 self._between_streams.clear()
+                self._dials = address
                 self._dialled = tasks.create_task(self._follow(address), name="stream")
                 await asyncio.wait([self._dialled])
                 self._between_streams.set()
+                await self._clear_away(address)
             self.alone()
             await self._pause(pauses.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
 
@@ -247,13 +257,16 @@ class Follower:
         finally:
             line.hang_up()
             self._become("waiting")
-            useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= self._silence_s
+            self._was_useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= self._silence_s
             if self._streaming:
                 self._streaming = False
                 self._left_at = self._time.at(parts.clock.monotonic())
+
+    async def _clear_away(self, address: str) -> None:
+        """What a stream leaves, also one that was cancelled."""
         await self.resync.tidy()
-        if useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address for a while
-            await parts.channels.forget(address)
+        if self._was_useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address for a while
+            await self._parts.channels.forget(address)
 
     def _become(self, state: str) -> None:
         if state != self.state:
@@ -326,7 +339,7 @@ class Follower:
             if self.master_end is not None:
                 self.master_ends.mark(self.master_end, self._parts.clock.monotonic())
             await self._own.look_after()
-            await self.filling.look_after(self.copy.flushed)
+            await self.filling.look_after()
             await self.degraded.look_after()
             self._review()
 

@@ -193,10 +193,16 @@ class Heir:
         return f"{self._parts.config.name} has not heard of its master's {', '.join(tables)} yet" if tables else ""
 
     async def _tell(self, grant: Grant) -> None:
-        """An old master that starts again asks nameservers who has opened a newer epoch; it must not hear "nobody" from now on."""
+        """An old master that starts again asks nameservers and its peers who has opened a newer epoch: none is to say "nobody" from now on.
+
+        Those who answered before the decision are told now. This node may not find them again when it opens the epoch.
+        """
         parts = self._parts
-        parts.node.granted = Opening(grant.epoch, parts.config.node.broker_id)
-        if not await self.tell(_TELL_S):
+        parts.node.granted = opening = Opening(grant.epoch, parts.config.node.broker_id)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._others.announce(opening, self._address_of.values()))
+            told = await self.tell(_TELL_S)
+        if not told:
             log.warning("nameservers_not_told", node=parts.config.name, epoch=grant.epoch)
 
 

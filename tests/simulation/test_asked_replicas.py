@@ -233,3 +233,29 @@ def test_a_master_without_slaves_waits_for_no_silent_nameserver_longer_than_to_h
         assert group.now - started < 2.0
 
     play(story, ALONE)
+
+
+def test_a_replica_is_told_of_a_promotion_before_the_command_answers_also_when_no_nameserver_can_be() -> None:
+    """Whoever was promoted may die before it opens its epoch, and a nameserver that comes up then knows nobody but who registers."""
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        group.node("a0").crash(Power.LOSS)
+        promoting = asyncio.ensure_future(mq.admin.change_role("a1:10911", old_master_is_stopped=True))
+        await asyncio.sleep(0.1)  # it has the nameserver's list, and waits for an answer of the old master
+        await group.kill("ns")
+        change = await promoting
+        await group.kill("a1")
+        assert change.epoch == 2
+
+        group.node("ns").start()
+        group.node("a0").start()
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+
+        old = await mq.admin.ha_status("a0:10911")
+        assert (old.writable, old.epoch) == (False, 1)
+        group.node("a1").start()
+        await group.in_sync(mq, "a/1")
+        assert (await mq.admin.ha_status("a/1")).epoch == 2
+
+    play(story, TWO_SLAVES)
