@@ -22,11 +22,14 @@ def anybody_is_promoted(patches: Patches, _: Cluster) -> None:
     patches.put(_Promotion, "_after_silence", always(()))
 
 
-def nobody_is_told_of_an_epoch(patches: Patches, _: Cluster) -> None:
+def nobody_is_told_of_an_epoch(patches: Patches, cluster: Cluster) -> None:
+    """No replica is told. Nameservers forget, too, what they heard: they would make good for it."""
+
     async def told_nobody(*_: Any) -> list[Any]:
         return []
 
     patches.put(Others, "announce", lambda _: told_nobody)
+    a_nameserver_keeps_nothing(patches, cluster)
 
 
 def a_nameserver_keeps_nothing(patches: Patches, _: Cluster) -> None:
