@@ -6,6 +6,8 @@ from enum import Enum
 
 from dittomq.message import Ack, Copy, CopyState, Receipt
 
+_TABLES_TRAVEL_S = 10.0  # a slave asks for its master's so often, where it does not hear of a change at once
+
 
 class Outcome(Enum):
     """What a client knows of a publish. A client that crashed knows nothing."""
@@ -96,6 +98,7 @@ class History:
 
     `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
     node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, by node and offset; mended or not.
+    `topics`: when a client tried last to make each.
     """
 
     reigns: list[Reign]
@@ -107,6 +110,7 @@ class History:
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
+    topics: dict[str, float] = field(default_factory=dict)
 
     @property
     def master(self) -> str:
@@ -129,6 +133,17 @@ class History:
     def has_seen(self, *harms: Harm) -> bool:
         """Whether one of these happened to any copy."""
         return any(incident.harm in harms for incident in self.incidents)
+
+    @property
+    def may_lack_topics(self) -> bool:
+        """Whether a topic may be gone: tables travel apart from the log, and who leads now may not have heard of it.
+
+        That is so when a disk was lost, when an operator accepted a loss, and when another node was promoted in the place of a master
+        that had made the topic shortly before it went down.
+        """
+        fell = [incident.at for incident in self.incidents if incident.harm is Harm.REPLACED]
+        in_time = any(made <= at < made + _TABLES_TRAVEL_S for at in fell for made in self.topics.values())
+        return in_time or self.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED)
 
     def is_safe(self, publish: Publish, copy: Copy) -> bool:
         """Whether this copy of it outlives what happened to its node since."""

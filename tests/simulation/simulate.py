@@ -17,7 +17,6 @@ from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, plan, rots, stalls, stressed
 from tests.simulation.happened import Happened
-from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.loop import Deadlock, Livelock, SimulatedLoop
 from tests.simulation.operating import as_client, leading, repair
@@ -167,7 +166,7 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
         cluster.heal()
         cluster.phases.calm.set()
         operator = background.create_task(_operate(cluster))
-        if cluster.history.has_seen(Harm.DISK_LOST):
+        if cluster.history.may_lack_topics:
             await as_client(cluster.world, "clerk", lambda mq: _make_topics_again(cluster, mq))
         if await _settled(cluster) and await _mended(cluster) and await _equal(cluster):
             await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
@@ -190,7 +189,7 @@ async def _operate(cluster: Cluster) -> None:
 
 
 async def _make_topics_again(cluster: Cluster, mq: AsyncClient) -> None:
-    """A topic that was made in the second in which the master's disk was lost may be lost with it."""
+    """A topic that was made shortly before its master's disk was lost, or a slave promoted in its place, may be lost with it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_SETTLE_S):
             while await leading(mq, cluster.brokers) is None:  # noqa: ASYNC110  # nobody tells when somebody leads
@@ -258,7 +257,7 @@ async def _read_all(cluster: Cluster) -> None:
 
     async def read(mq: AsyncClient) -> None:
         for node in map(name_of, cluster.brokers):
-            lost = cluster.history.has_seen(Harm.DISK_LOST)
+            lost = cluster.history.may_lack_topics
             cluster.history.final_reads[node] = await read_everything(mq, node, missing_queues=lost)
 
     try:

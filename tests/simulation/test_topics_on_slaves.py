@@ -10,6 +10,7 @@ from dittomq.client import AsyncClient, Message, NotStored, Producer
 from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import TOPICS
 from tests.simulation.group import Group, play
+from tests.simulation.test_promotions import leads, until
 
 
 async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 0) -> list[tuple[int, bytes]]:
@@ -20,6 +21,11 @@ async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 
 async def create(mq: AsyncClient, topic: str = "orders") -> None:
     [created] = await mq.admin.create_topic(topic, 1)
     assert created.error is None
+
+
+async def topics(mq: AsyncClient) -> list[str]:
+    [listed] = await mq.admin.list_topics()
+    return sorted(topic.name for topic in listed.value or ())
 
 
 async def publish(mq: AsyncClient, *bodies: bytes) -> None:
@@ -247,5 +253,28 @@ def test_an_update_reaches_producers_and_slaves_and_says_where_nothing_changed()
         async with mq.producer(retry_s=1.0) as producer:
             with pytest.raises(NotStored, match="takes no writes"):
                 await producer.publish("orders", b"x")
+
+    play(story)
+
+
+def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_was_promoted() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq, "known")
+        await asyncio.sleep(2.0)
+        group.world.network.cut("a0", "a1")
+        await create(mq)
+        await group.kill("a0")
+        group.world.network.heal("a0", "a1")
+        await mq.admin.change_role("a/1", old_master_is_stopped=True, accept_loss=True)
+        await until(leads(mq, "a1:10911"))
+        assert await topics(mq) == ["known"]
+
+        group.node("a0").start()
+        await group.in_sync(mq, "a/1")
+        await create(mq)
+
+        await publish(mq, b"first")
+        assert await read(mq, "a/1") == [(0, b"first")]
+        assert await topics(mq) == ["known", "orders"]
 
     play(story)

@@ -87,6 +87,7 @@ class Publisher:
         for topic in TOPICS:
             created = False
             while not created:
+                self._history.topics[topic] = self._phases.now()
                 try:
                     created = all(result.error is None for result in await mq.admin.create_topic(topic, QUEUES))
                 except DittoError:
