@@ -17,6 +17,7 @@ from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, plan, rots, stalls, stressed
 from tests.simulation.happened import Happened
+from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.loop import Deadlock, Livelock, SimulatedLoop
 from tests.simulation.operating import as_client, leading, repair
