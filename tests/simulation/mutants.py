@@ -72,6 +72,7 @@ _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
 _SLOW_PROMOTIONS = (*_PROMOTIONS, FaultKind.SLOW_LINK)
+_LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
@@ -129,6 +130,13 @@ MUTANTS = (
         of_roles.a_nameserver_keeps_nothing,
         25,
         _SLOW_PROMOTIONS,
+    ),
+    Mutant(
+        "new-disk-witness",
+        "a slave whose disk is new counts as one that has all it acknowledged",
+        of_roles.new_disks_are_witnesses,
+        301_028,
+        _LOST_PROMOTIONS,
     ),
     Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 68),
     Mutant("dedup-forgotten", "a start forgets what producers have stored", of_producers.forget_sequences_at_restart, 1),

@@ -9,6 +9,7 @@ from dittomq.replication.confirm_states import Member
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.promotion import _Promotion
 from services.nameserver import keeping
+from services.slave.filling import Filling
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
@@ -34,6 +35,22 @@ def nobody_is_told_of_an_epoch(patches: Patches, cluster: Cluster) -> None:
 
 def a_nameserver_keeps_nothing(patches: Patches, _: Cluster) -> None:
     patches.put(keeping, "keep", always(""))
+
+
+def new_disks_are_witnesses(patches: Patches, _: Cluster) -> None:
+    """A slave says that it has all that the disk before its own acknowledged."""
+
+    def make(_: Any) -> Any:
+        async def load(filling: Filling, store: Any) -> None:
+            filling.goes_on = False
+
+        return load
+
+    async def begun(_: Filling) -> None:
+        return
+
+    patches.put(Filling, "load", make)
+    patches.put(Filling, "begin", lambda _: begun)
 
 
 def acks_of_old_sessions_count(patches: Patches, _: Cluster) -> None:
