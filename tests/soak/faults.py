@@ -1,6 +1,7 @@
 """What happens to the processes of a real group in a soak: each fault has a beginning and an end, and tells what it does."""
 
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,6 +49,22 @@ class Gone:
     def end(self) -> None:
         for name in self.nodes:
             self.group.cluster.start_node(name)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReplaced:
+    """A process is killed and comes back on an empty disk."""
+
+    group: RealGroup
+    nodes: tuple[str]
+
+    def begin(self) -> str:
+        self.group.cluster.kill(self.nodes[0])
+        shutil.rmtree(self.group.cluster.data_dir(self.nodes[0]))
+        return f"killed, and its disk is gone: {self.nodes[0]}"
+
+    def end(self) -> None:
+        self.group.cluster.start_node(self.nodes[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +124,15 @@ def _ask(group: RealGroup, heir: str, *, stopped: bool) -> str:
 
 @dataclass(slots=True)
 class Faults:
-    """Draws faults for nodes that none meets now. `leader` tells who takes writes, of the nodes that answer."""
+    """Draws faults for nodes that none meets now. `leader` tells who takes writes, of the nodes that answer.
+
+    `spare_disks`: so many disks may be lost until it is set again, when every copy has all that was confirmed.
+    """
 
     group: RealGroup
     chance: random.Random
     leader: Callable[[], str]
+    spare_disks: int = 1
     open: list[Fault] = field(default_factory=list)
 
     @property
@@ -122,8 +143,8 @@ class Faults:
 
     def draw(self) -> Fault | None:
         """Another fault, None when what was drawn has nobody to meet."""
-        kinds = (self._killed, self._all_killed, self._restarted, self._frozen, self._nameserver, self._promoted, self._changed)
-        [draw] = self.chance.choices(kinds, weights=(4, 1, 2, 3, 1, 2, 3))
+        one_at_a_time = (self._killed, self._restarted, self._frozen, self._nameserver, self._promoted, self._changed, self._disk_replaced)
+        [draw] = self.chance.choices((*one_at_a_time, self._all_killed), weights=(4, 2, 3, 1, 2, 3, 2, 1))
         return draw()
 
     def _one(self) -> str:
@@ -137,6 +158,13 @@ class Faults:
 
     def _restarted(self) -> Fault | None:
         return Gone(self.group, (name,), cleanly=True) if (name := self._one()) else None
+
+    def _disk_replaced(self) -> Fault | None:
+        name = self._one()
+        if not name or not self.spare_disks or not self.group.cluster.is_alive(name):
+            return None
+        self.spare_disks -= 1
+        return DiskReplaced(self.group, (name,))
 
     def _frozen(self) -> Fault | None:
         return Frozen(self.group, (name,)) if (name := self._one()) else None

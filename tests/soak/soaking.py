@@ -6,7 +6,7 @@ The seed chooses the faults; when each meets what, the machine decides, so a run
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from dittomq.errors import DittoError
@@ -21,6 +21,7 @@ _MOST_OPEN = 2
 _BURSTS = (1, 32)
 _PATIENCE_S = 120.0
 _SAYS_IT_AGAIN_S = 15.0
+_GIVES_UP_S = 30.0
 # Nothing may be confirmed by one copy alone: then no fault here may lose what was confirmed.
 _STRICT = {**QUICK, "replication.min_in_sync_replicas": 2}
 
@@ -87,6 +88,7 @@ class _Soak:
         eventually(lambda: self._group.leads_all(self._leader()), "all copies are in sync", within_s=_PATIENCE_S)
         self.history.wait_for_more(_SOME, _PATIENCE_S)
         self.history.check_holders()
+        self._faults.spare_disks = 1
         self._say(f"{self._leader()} leads all copies, {self.history.acknowledged():,} messages acknowledged")
 
     def _await_leader(self) -> None:
@@ -94,14 +96,22 @@ class _Soak:
             eventually(self._leader, "somebody leads", within_s=_SAYS_IT_AGAIN_S)
         except AssertionError:
             self._say("nobody leads: an operator says who is to")
+            try:
+                eventually(lambda: self._led(self._group.copies), "somebody leads", within_s=_GIVES_UP_S)
+            except AssertionError:
+                if self._faults.spare_disks:
+                    raise
+                ends = {name: self._group.status(name) for name in self._group.copies}
+                longest = max(ends, key=lambda name: (ends[name].epoch, ends[name].end))
+                self._say(f"a disk was lost: an operator lets {longest} lead with what it has")
+                eventually(lambda: self._led([longest], accept_loss=True), "somebody leads", within_s=_PATIENCE_S)
 
-            def led() -> str:
-                for name in self._group.copies:
-                    with contextlib.suppress(DittoError):
-                        self._group.mq.admin.change_role(name)
-                return self._leader()
-
-            eventually(led, "somebody leads", within_s=_PATIENCE_S)
+    def _led(self, names: Iterable[str], *, accept_loss: bool = False) -> str:
+        """Tell each to lead; who does then."""
+        for name in names:
+            with contextlib.suppress(DittoError):
+                self._group.mq.admin.change_role(name, accept_loss=accept_loss)
+        return self._leader()
 
     def _end_one(self) -> None:
         fault = self._faults.open.pop(self._chance.randrange(len(self._faults.open)))
