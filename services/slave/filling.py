@@ -58,6 +58,11 @@ class Filling:
             await self._files.call(self._forget)
             self._is_noted = False
 
+    async def end(self) -> None:
+        """This copy is its group's from now on: whatever it lacks is given up. Raises StoreFailed."""
+        self.goes_on, self._goal = False, None
+        await self.look_after()
+
     def _note(self) -> bool:
         with reported("note that the copy is being filled"):
             return side_file.save_if_room(self._storage, _NAME, _KIND, b"")

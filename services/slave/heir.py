@@ -180,6 +180,7 @@ class Heir:
         parts.node.in_sync = promotion.in_sync
         grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
+        await parts.follower.filling.end()
         if not planned:
             await self._tell(grant)
         lost = "; ".join(filter(None, (promotion.may_be_lost, self._lacking_tables())))  # the grant names what its log may lack

@@ -44,6 +44,7 @@ class Cluster:
         self.world = world
         self.shape = shape
         self.phases = Phases(world.loop.time)
+        self._may_lose: set[str] = set()
         self.history = History([Reign(0.0, "a/0")], syncs_matter=shape.syncs_matter, copies=shape.replication.asked_copies)
         self.brokers = shape.brokers
         self.checks = RunningChecks(world, shape, self.history, self.copy)
@@ -141,10 +142,9 @@ class Cluster:
             node.faults.failing_syncs = 0
             node.disk.capacity_bytes = BOUNDLESS
             node.faults.operations_to_live = None
+        for doomed in (self._to_die_in_a_cut, self._to_die_cutting, self._to_die_copying):
+            doomed.clear()
         self._down.clear()
-        self._to_die_in_a_cut.clear()
-        self._to_die_cutting.clear()
-        self._to_die_copying.clear()
         self.world.transcript.note("FAULT", "everything is healed")
 
     def lose_all_power(self) -> None:
@@ -170,9 +170,8 @@ class Cluster:
         self.history.incidents.append(Incident(since, name_of(machine), Harm.REPLACED))
 
     def accept_loss(self, machine: str) -> None:
-        """The operator lets a master lead without what it lacks."""
-        self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
-        self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
+        """The operator lets a node lead without what it lacks: that is looked at when it does, it may have copied much by then."""
+        self._may_lose.add(machine)
 
     async def stop(self) -> None:
         """Stop all brokers in order; a problem when one does not end."""
@@ -223,6 +222,10 @@ class Cluster:
         """A service wrote a line into its log."""
         if name in ("epoch_opened", "promoted") and fields["node"] != self.history.master:
             self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
+        if machine in self._may_lose and name in ("loss_accepted", "promoted", "leads_anew") and fields["may_be_lost"]:
+            self._may_lose.discard(machine)
+            self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
+            self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
         self.witness.logged(machine, name, fields)
 
     async def _crash(self, nodes: list[Node], power: Power, down_s: float) -> None:

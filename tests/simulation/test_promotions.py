@@ -287,3 +287,27 @@ def test_a_slave_whose_disk_was_replaced_lets_nobody_lead_without_what_only_its_
         assert await bodies(mq, "a/1") == [b"on all three", b"on the master and a1"]
 
     play(story, TWO_SLAVES)
+
+
+def test_a_copy_that_was_promoted_before_it_noted_that_it_was_filled_is_a_witness_when_it_is_a_slave_again() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"on all three", queue=0)
+            await group.replace_disk("a1")
+            await until(is_followed(mq, "a0:10911", "a/1"))
+            await mq.admin.change_role("a/1")
+            await until(is_followed(mq, "a1:10911", "a/0"))
+            await mq.admin.change_role("a/0")
+            await until(is_followed(mq, "a0:10911", "a/1"))
+        for machine in ("a0", "a1", "a2"):
+            await group.kill(machine)
+        for machine in ("a1", "a2"):
+            group.node(machine).start()
+            await until(follows(mq, f"{machine}:10911"))
+
+        change = await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+
+        assert change.may_be_lost == ""
+
+    play(story, TWO_SLAVES)
