@@ -25,16 +25,9 @@ def group(tmp_path: Path) -> Iterator[RealGroup]:
         yield running
 
 
-def writable(group: RealGroup, name: str) -> bool:
-    try:
-        return group.status(name).writable
-    except DittoError:
-        return False
-
-
 def leader(group: RealGroup) -> str:
     """The node that takes writes, "" while there is none."""
-    return next((name for name in group.copies if group.cluster.is_alive(name) and writable(group, name)), "")
+    return next((name for name in group.copies if group.cluster.is_alive(name) and group.writable(name)), "")
 
 
 def all_in_sync(group: RealGroup) -> None:
