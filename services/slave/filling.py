@@ -34,9 +34,9 @@ class Filling:
 
     async def begin(self) -> None:
         """To be done before the first byte comes; durable when this returns. Raises DiskFull, StoreFailed."""
-        self.goes_on = self._is_noted = True
-        if not await self._files.call(self._note):
-            raise DiskFull(self._node, self._storage.free_bytes(), side_file.ROOM_BYTES)
+        self.goes_on = True
+        if not self._is_noted:
+            await self._files.call(self._note)
 
     def session_begins(self) -> None:
         """What an earlier master's log held says nothing of the next one's."""
@@ -63,9 +63,11 @@ class Filling:
         self.goes_on, self._goal = False, None
         await self.look_after()
 
-    def _note(self) -> bool:
+    def _note(self) -> None:
         with reported("note that the copy is being filled"):
-            return side_file.save_if_room(self._storage, _NAME, _KIND, b"")
+            self._is_noted = side_file.save_if_room(self._storage, _NAME, _KIND, b"")
+        if not self._is_noted:
+            raise DiskFull(self._node, self._storage.free_bytes(), side_file.ROOM_BYTES)
 
     def _forget(self) -> None:
         with reported("note that the copy is filled"):
