@@ -64,7 +64,9 @@ class Handover:
         self._news = news
         self._master_address = news.master.master_replication if news.master is not None else ""
         self._parts.node.heard(news)
-        if not self._is_elsewhere(news.newest):
+        if news.superseded and self._has_opened(news.newest):
+            self._open_again(news.newest)
+        elif not self._is_elsewhere(news.newest):
             self._parts.place.heard(news)
 
     def leads(self) -> None:
@@ -112,10 +114,18 @@ class Handover:
         while (opener := term.newer.opener_id) is None or node.hands_over_to:
             await term.outdated.wait()
             term.outdated.clear()
-        if opener == node.node_id:  # it had another disk then
-            self._parts.place.come_back(BrokerService.MASTER, f"it has opened epoch {term.newer.epoch} before")
+        if opener == node.node_id:
+            self._open_again(term.newer)
         else:
             await self.follow(Follow(term.newer.epoch, opener))
+
+    def _open_again(self, opening: Opening) -> None:
+        """It has opened that epoch, on another disk: whoever leads by an older one gives way as soon as it hears of that."""
+        self._parts.place.come_back(BrokerService.MASTER, f"it has opened epoch {opening.epoch} before")
+
+    def _has_opened(self, opening: Opening) -> bool:
+        node = self._parts.node
+        return opening.opener_id == node.node_id and opening.epoch > node.epoch
 
     def _is_elsewhere(self, opening: Opening) -> bool:
         node = self._parts.node

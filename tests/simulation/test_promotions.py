@@ -311,3 +311,29 @@ def test_a_copy_that_was_promoted_before_it_noted_that_it_was_filled_is_a_witnes
         assert change.may_be_lost == ""
 
     play(story, TWO_SLAVES)
+
+
+def test_a_master_on_an_empty_disk_waits_while_one_that_led_before_it_gives_way_to_the_epoch_it_has_opened() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer(timeout_s=20.0, retry_s=60.0) as producer:
+            await mq.admin.change_role("a/1")
+            await until(leads(mq, "a1:10911"))
+            await group.in_sync(mq, "a/1")
+            await group.kill("a1")
+            await mq.admin.change_role("a0:10911", old_master_is_stopped=True)
+            await until(is_followed(mq, "a0:10911", "a/2"))
+            assert (await producer.publish("orders", b"confirmed", queue=0)).status is PutStatus.PUT_OK
+        await asyncio.sleep(2.0)
+        await group.kill("a2")
+        await group.replace_disk("a0")
+        await asyncio.sleep(NAMESERVER_SETTLES_S)  # it has its id there again
+        group.node("a1").start()  # it has never heard of the epoch that a/0 has opened
+
+        await until(follows(mq, "a1:10911"))
+        await asyncio.sleep(2.0)
+        group.node("a2").start()
+        await group.in_sync(mq, "a/0")
+        assert await bodies(mq, "a/0") == await bodies(mq, "a/1") == [b"confirmed"]
+
+    play(story, TWO_SLAVES)
