@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -33,6 +34,7 @@ _TICK_S = 0.25
 _ROOM_S = 1.0
 _TABLES_S = 10.0
 _ASK_S = 2.0
+_COUNTDOWN = re.compile(r"[0-9.]+ s more")  # what it waits for stays the same while that runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class Recovery:
 
     def _say(self, decision: Wait | Refuse) -> None:
         words = decision.why if isinstance(decision, Wait) else f"an operator: {decision.why}"
-        if words.split(":")[0] != self.waiting_for.split(":")[0]:
+        if _COUNTDOWN.sub("", words) != _COUNTDOWN.sub("", self.waiting_for):
             log.info("recovery_waits", node=self._own.node, waiting_for=words)
         self.waiting_for = words
 

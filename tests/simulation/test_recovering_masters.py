@@ -153,3 +153,28 @@ def test_slaves_that_hang_keep_a_master_whose_table_is_damaged_from_leading_for_
         assert sum("tables_not_taken" in line and "silent for 10 s" in line for line in group.world.transcript.lines) == 2
 
     play(story, Shape(3, THREE_SLAVES, FlushMode.SYNC_FLUSH))
+
+
+def test_the_log_says_anew_why_a_master_waits_when_the_reason_changes_and_not_for_each_second_that_passes() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        def reasons() -> list[str]:
+            return [line.split("waiting_for=")[1] for line in group.world.transcript.lines if "recovery_waits" in line]
+
+        await store_messages(mq)
+        await asyncio.sleep(NAMESERVER_SETTLES_S)
+        await group.kill("a3")
+        await lose_power(group)
+        group.node("a0").start()
+        await waits_for_a_slave(group, mq, RECOVER_WAIT_S - 0.5)
+        assert sum("slaves with a longer tail" in reason for reason in reasons()) == 1
+
+        await group.kill("a2")
+        await group.replace_disk("a1")
+        await group.replace_disk("a0")
+        await waits_for_a_slave(group, mq, NAMESERVER_SETTLES_S)
+        assert reasons()[-1].startswith("2 more of 3 slaves: this store is empty; the group is new only when")
+        group.node("a2").start()
+        await waits_for_a_slave(group, mq, 5.0)
+        assert reasons()[-1].startswith("2 more of 3 slaves: this store is empty and a slave has data; a/1 began on an empty disk")
+
+    play(story, Shape(3, THREE_SLAVES, FlushMode.SYNC_FLUSH))
