@@ -242,6 +242,8 @@ class NodeIdTaken(Refused):
     holder_node: str = ""
 
     def __str__(self) -> str:
+        if self.is_displaced:
+            return f"the id of {self.node} belongs to {self.holder_node} at {self.holder} since a change of roles, until that one stops"
         return f"{self.node} is held by the replica at {self.holder}, which is alive; stop it or choose another broker_id"
 
     @property

@@ -200,7 +200,7 @@ def test_a_word_that_does_not_go_past_what_is_missing_is_refused_and_the_remedy_
         group.node("a1").start()
         await asyncio.sleep(NAMESERVER_SETTLES_S)
 
-        with pytest.raises(NotPermitted, match=r"a/1 cannot lead all the same; it waits for its id: .* is held by the replica at a0:10911"):
+        with pytest.raises(NotPermitted, match=r"a/1 cannot lead all the same; it waits for its id: .* belongs to a/0 at a0:10911"):
             await mq.admin.change_role("a1:10911", accept_loss=True)
         await mq.admin.change_role("a1:10911", leads=False)
 

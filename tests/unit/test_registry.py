@@ -336,6 +336,15 @@ def test_whoever_is_refused_hears_of_the_newest_epoch_and_who_opened_it_if_that_
     assert (refused.value.group_epoch, refused.value.opener_id) == (9, opener_id)
 
 
+def test_whoever_is_refused_an_id_that_a_change_of_roles_gave_away_is_not_told_to_choose_another_one(registry: Registry) -> None:
+    registry.register(replace(master(UUID_B, host="a-1", epoch=9), configured_id=1), "s1", at(0))
+
+    with pytest.raises(NodeIdTaken) as refused:
+        registry.register(master(UUID_A, epoch=7), "s2", at(1))
+
+    assert str(refused.value) == "the id of a/0 belongs to a/1 at a-1:10911 since a change of roles, until that one stops"
+
+
 def test_of_two_that_opened_one_epoch_the_refused_one_hears_of_the_holders_opening_and_what_it_was_granted(registry: Registry) -> None:
     registry.register(replace(slave(UUID_A, epoch=9), configured_id=1, opener_id=1), "s1", at(0))  # it was promoted, and is to come back
     registry.register(replace(master(UUID_B, host="a-9", epoch=9), opener_id=0, granted_epoch=Epoch(4)), "s2", at(1))
