@@ -66,6 +66,14 @@ class Message:
     born_ms: int = 0
 
 
+class PlainRun(NamedTuple):
+    """Neighbouring messages of one queue that have nothing but a body."""
+
+    topic: str
+    queue: int
+    bodies: list[bytes]
+
+
 class Draft(NamedTuple):
     """A checked message on its way into the log: everything but its positions and its store time.
 

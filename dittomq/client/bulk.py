@@ -2,11 +2,12 @@
 
 import asyncio
 from array import array
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, overload
 
-from dittomq.client.checks import checked_size
+from dittomq.client.checks import MESSAGE_OVERHEAD_BYTES, checked_size, is_plain
 from dittomq.client.frames import FULL_FRAME_BYTES
 from dittomq.client.outcomes import Absent, Failure, Outcome, Parted, Stored, Unknown
 from dittomq.client.queues import QueueChooser, Target
@@ -30,7 +31,9 @@ class Publisher(Protocol):
         """The topic's route."""
         ...
 
-    async def submit(self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int) -> "asyncio.Future[Outcome]":
+    async def submit(
+        self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
+    ) -> "asyncio.Future[Outcome]":
         """Hand a batch over, waiting for room."""
         ...
 
@@ -52,12 +55,51 @@ class Tally(NamedTuple):
     unknown: int
 
 
+class Whereabouts:
+    """Piece and position of each message; messages that stand behind each other in their pieces too are kept as one run."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._next = -1  # the place of a message that goes on with the last run
+        self._starts = array("q")  # the index of each run's first message
+        self._places = array("q")  # and its piece and position
+
+    def __len__(self) -> int:
+        return self._count
+
+    def note(self, piece: int, position: int) -> None:
+        """The next message is there."""
+        place = piece << _POSITION_BITS | position
+        if place != self._next:
+            self._starts.append(self._count)
+            self._places.append(place)
+            self._next = place
+        self.go_on(1)
+
+    def go_on(self, count: int) -> None:
+        """So many more stand behind the last one."""
+        self._count += count
+        self._next += count
+
+    def of(self, index: int) -> tuple[int, int]:
+        """Piece and position; raises IndexError."""
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        run = bisect_right(self._starts, index) - 1
+        return divmod(self._places[run] + index - self._starts[run], 1 << _POSITION_BITS)
+
+    def of_pieces(self, pieces: Container[int]) -> Iterator[int]:
+        """The messages of these pieces, by index, in order."""
+        for start, end, place in zip(self._starts, [*self._starts[1:], self._count], self._places, strict=True):
+            yield from (index for index in range(start, end) if place + index - start >> _POSITION_BITS in pieces)
+
+
 class Outcomes(Sequence[Receipt | Failure]):
     """One entry for each message, in order: its receipt, or the failure in its place. An entry is made when it is looked at."""
 
-    def __init__(self, pieces: Sequence[Outcome], where: "array[int]", *, weak_fails: bool) -> None:
+    def __init__(self, pieces: Sequence[Outcome], where: "Whereabouts", *, weak_fails: bool) -> None:
         self._pieces = pieces
-        self._where = where  # piece and position of each message
+        self._where = where
         self._weak_fails = weak_fails
 
     def __len__(self) -> int:
@@ -70,8 +112,10 @@ class Outcomes(Sequence[Receipt | Failure]):
     def __getitem__(self, index: int | slice) -> Receipt | Failure | list[Receipt | Failure]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        number, position = divmod(self._where[index], 1 << _POSITION_BITS)
-        entry = self._pieces[number].item(position, index if index >= 0 else index + len(self))
+        if index < 0:
+            index += len(self)
+        number, position = self._where.of(index)
+        entry = self._pieces[number].item(position, index)
         if isinstance(entry, Receipt) and entry.status is not PutStatus.PUT_OK and self._weak_fails:
             return LevelNotReached(entry)
         return entry
@@ -98,9 +142,9 @@ class Outcomes(Sequence[Receipt | Failure]):
         failed = frozenset(number for number, piece in enumerate(self._pieces) if is_failure(piece, weak_fails=self._weak_fails))
         if not failed:
             return
-        for index, place in enumerate(self._where):
-            failure = self[index] if place >> _POSITION_BITS in failed else None
-            if failure is not None and not isinstance(failure, Receipt):
+        for index in self._where.of_pieces(failed):
+            failure = self[index]
+            if not isinstance(failure, Receipt):
                 failure.add_note(f"message {index:,} of {len(self):,} that were read; all together: {self.tally()}")
                 raise failure
 
@@ -117,13 +161,34 @@ def _is_free(message: Message) -> bool:
 
 @dataclass(slots=True)
 class _Piece:
-    """A batch that grows."""
+    """A batch that grows. `queues` of messages that are bound; all others are of one topic, for the queue of its `target`.
+
+    `plain`: none has more than its body.
+    """
 
     number: int
     target: Target
+    plain: bool
     messages: list[Message] = field(default_factory=list)
     queues: list[int] = field(default_factory=list)
     size: int = 0
+
+    def takes(self, message: Message) -> bool:
+        """Take one that goes where the others go, as most do; False when it needs a closer look."""
+        messages, body = self.messages, message.body
+        if self.target.bound or message.topic != messages[0].topic or message.queue is not None or message.order_key:
+            return False
+        plain = is_plain(message) and type(body) is bytes
+        try:
+            size = self.size + (len(body) + MESSAGE_OVERHEAD_BYTES if plain else checked_size(message))
+        except DittoError:
+            return False
+        if size > FULL_FRAME_BYTES or len(messages) >= MAX_FRAME_MESSAGES:
+            return False
+        messages.append(message)
+        self.size = size
+        self.plain = plain and self.plain
+        return True
 
     def has_room(self, size: int) -> bool:
         return len(self.messages) < MAX_FRAME_MESSAGES and self.size + size <= FULL_FRAME_BYTES
@@ -138,7 +203,9 @@ class Bulk:
         self._stop_at_failure = stop_at_failure
         self._stopped = False
         self._pieces: list[asyncio.Future[Outcome] | Outcome | None] = []  # None: still open. Small: one for some 1,024 messages
-        self._where = array("q")
+        self._where = Whereabouts()
+        self._last: _Piece | None = None  # where the last message went
+        self._counted = 0  # how many of that piece are noted in `_where`
         self._open: dict[tuple[bool, str], _Piece] = {}  # by group for messages that are bound, by topic for others
         self._routes: dict[str, Route] = {}  # as they were when the last piece left
         self._refusals: dict[str, tuple[DittoError, float]] = {}  # topics without a route, why, and until when that counts
@@ -148,29 +215,40 @@ class Bulk:
         for message in messages:
             if self._stopped:
                 return False
-            try:
-                size = checked_size(message)
-                route = self._routes.get(message.topic) or await self._route(message.topic)
-                if isinstance(route, DittoError):
-                    self._refuse(message, route)
-                    continue
-                piece = self._open.get((True, message.topic)) if _is_free(message) else None
-                if piece is not None and piece.has_room(size):  # nearly always
-                    piece.queues.append(piece.target.queue)
-                else:
-                    piece = await self._piece_for(route, message, size)
-            except DittoError as error:
-                if isinstance(error, QueueNotFound):
-                    self._routes.pop(message.topic, None)  # it may be added while no piece leaves
-                self._refuse(message, error)
-            else:
-                self._where.append(piece.number << _POSITION_BITS | len(piece.messages))
-                piece.messages.append(message)
-                piece.size += size
+            if self._last is None or not self._last.takes(message):
+                await self._place(message)
         return not self._stopped
+
+    async def _place(self, message: Message) -> None:
+        """Put it into its piece, or note why it is refused."""
+        self._count_last()
+        try:
+            size = checked_size(message)
+            route = self._routes.get(message.topic) or await self._route(message.topic)
+            if isinstance(route, DittoError):
+                self._refuse(message, route)
+                return
+            piece = await self._piece_for(route, message, size)
+        except DittoError as error:
+            if isinstance(error, QueueNotFound):
+                self._routes.pop(message.topic, None)  # it may be added while no piece leaves
+            self._refuse(message, error)
+            return
+        self._where.note(piece.number, len(piece.messages))
+        piece.messages.append(message)
+        piece.size += size
+        piece.plain &= is_plain(message)
+        self._last, self._counted = piece, len(piece.messages)
+
+    def _count_last(self) -> None:
+        """Those that went along since the last piece was noted."""
+        if self._last is not None:
+            self._where.go_on(len(self._last.messages) - self._counted)
+            self._last = None
 
     async def finish(self) -> Outcomes:
         """Send what is left and wait for all."""
+        self._count_last()
         for key in list(self._open):
             await self._send(key)
         outcomes: list[Outcome] = []
@@ -215,16 +293,18 @@ class Bulk:
             piece = None
             target = self._publisher.chooser.target(route, message) if free else target
         if piece is None:
-            piece = self._open[key] = _Piece(len(self._pieces), target)
+            piece = self._open[key] = _Piece(len(self._pieces), target, plain=free)
             self._pieces.append(None)
-        piece.queues.append(target.queue)
+        if not free:
+            piece.queues.append(target.queue)
         return piece
 
     async def _send(self, key: tuple[bool, str]) -> None:
         piece = self._open.pop(key)
         self._routes.clear()
         try:
-            future = await self._publisher.submit(piece.target, piece.messages, piece.queues, piece.size)
+            queues = piece.queues or [piece.target.queue] * len(piece.messages)
+            future = await self._publisher.submit(piece.target, piece.messages, queues, piece.size, plain=piece.plain)
         except DittoError as error:
             self._pieces[piece.number] = Absent(tuple(message.topic for message in piece.messages), error)
             self._stopped = self._stop_at_failure
@@ -238,6 +318,6 @@ class Bulk:
             self._stopped = True
 
     def _refuse(self, message: Message, cause: DittoError) -> None:
-        self._where.append(len(self._pieces) << _POSITION_BITS)
+        self._where.note(len(self._pieces), 0)
         self._pieces.append(Absent((message.topic,), cause))
         self._stopped = self._stop_at_failure

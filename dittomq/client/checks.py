@@ -38,6 +38,11 @@ def checked_size(message: Message) -> int:
     return size + len(message.order_key) + MESSAGE_OVERHEAD_BYTES
 
 
+def is_plain(message: Message) -> bool:
+    """Whether it has nothing but its topic, its queue and its body."""
+    return not (message.keys or message.tag or message.order_key or message.properties or message.flag or message.born_ms)
+
+
 def encoded(field: str, text: str) -> bytes:
     """The text in UTF-8; raises InvalidField for half of a surrogate pair, which has none."""
     try:

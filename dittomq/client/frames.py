@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import chain
 
 from dittomq.errors import NotPermitted, QueueNotFound, Refused, TopicNotFound
-from dittomq.message import MAX_FRAME_MESSAGES, Message
+from dittomq.message import MAX_FRAME_MESSAGES, Message, PlainRun
 
 FULL_FRAME_BYTES = 1024 * 1024
 """A frame takes no further batch beyond this; one large message makes a frame of its own."""
@@ -18,7 +18,8 @@ FULL_FRAME_BYTES = 1024 * 1024
 class Batch:
     """Messages offered together, at most a full frame. `queues[i]` is the queue of `messages[i]`.
 
-    `bound`: a queue or an order key ties some message to this group. Otherwise all are of one topic.
+    `bound`: a queue or an order key ties some message to this group. Otherwise all are for one queue of one topic. `plain`: they are, and
+    none has more than its body.
     `offered` and `deadline` are on the monotonic clock. `refused`: messages that are in the batch no more, by their place in it
     when it was offered, and why; None: none.
     """
@@ -27,6 +28,7 @@ class Batch:
     queues: Sequence[int]
     size: int
     bound: bool
+    plain: bool
     offered: float
     deadline: float
     refused: dict[int, tuple[Message, Refused]] | None = None
@@ -50,7 +52,7 @@ class FrameState(Enum):
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """Batches under one run of sequences. Messages of one queue are neighbours: `place_of[i]` is the place of message i of the batches.
+    """Batches under one run of sequences, in any order. Messages of one queue are neighbours: `place_of[i]` is the place of message i.
 
     `in_doubt`: a stream that carried it ended without an answer. `sent_since`: no try of it can lie below this position; None: no try yet.
     """
@@ -73,7 +75,7 @@ class Frame:
     @property
     def deadline(self) -> float:
         """When the oldest batch must be told something."""
-        return self.batches[0].deadline
+        return min(map(_deadline, self.batches))
 
     def parts(self) -> Iterator[tuple[Batch, Sequence[int]]]:
         """Each batch with the places of its messages."""
@@ -104,6 +106,20 @@ class Frame:
             ]
             if taken:
                 batch.take_out(taken, cause)
+
+    def plain_runs(self) -> list[PlainRun] | None:
+        """What it holds, in the order of places, when no message has more than its body; None otherwise."""
+        if not all(batch.plain for batch in self.batches):
+            return None
+        runs: list[PlainRun] = []
+        for batch in self.batches:
+            topic, queue = _key(batch)
+            bodies = [message.body for message in batch.messages]
+            if runs and runs[-1][:2] == (topic, queue):
+                runs[-1].bodies.extend(bodies)
+            else:
+                runs.append(PlainRun(topic, queue, bodies))
+        return runs
 
     def content(self) -> tuple[list[Message], list[int]]:
         """Messages and their queues in the order of their places."""
@@ -146,8 +162,8 @@ class BatchQueue:
             self._batches.append(batch)
 
     def put_back(self, batches: Sequence[Batch]) -> None:
-        """Wait again, in front of all others."""
-        for batch in reversed(batches):
+        """Wait again, in front of all others. In whatever order they come, those for one queue are in the order in which they waited."""
+        for batch in sorted(batches, key=_deadline)[::-1]:
             self._count(batch, 1)
             self._batches.appendleft(batch)
 
@@ -184,11 +200,19 @@ class BatchQueue:
 
 def make_frame(frame_id: int, producer_id: str, first_sequence: int, batches: list[Batch]) -> Frame:
     """A frame of these batches."""
-    return Frame(frame_id, producer_id, first_sequence, batches, _places(batches))
+    if any(batch.bound for batch in batches):
+        return Frame(frame_id, producer_id, first_sequence, batches, _places(batches))
+    count = sum(len(batch.messages) for batch in batches)
+    return Frame(frame_id, producer_id, first_sequence, sorted(batches, key=_key), range(count))
 
 
 def _deadline(batch: Batch) -> float:
     return batch.deadline
+
+
+def _key(batch: Batch) -> tuple[str, int]:
+    """Topic and queue of all messages of a batch that is bound to no group."""
+    return batch.messages[0].topic, batch.queues[0]
 
 
 def _places(batches: list[Batch]) -> Sequence[int]:

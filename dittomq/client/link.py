@@ -233,12 +233,14 @@ class GroupLink:
             await self._outgoing_changed.wait()
 
     def _request(self, frame: Frame) -> wire.FrameRequest:
-        messages, queues = frame.content()
+        plain = frame.plain_runs()
+        messages, queues = frame.content() if plain is None else ((), ())
         assert frame.sent_since is not None, "it is being sent"
         return wire.FrameRequest(
             frame_id=frame.frame_id,
             messages=messages,
             queues=queues,
+            plain=plain,
             ack=self._owner.ack,
             timeout_s=self._owner.timeout_s,
             producer_id=frame.producer_id,

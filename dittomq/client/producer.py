@@ -23,7 +23,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client.bulk import Bulk, Outcomes
-from dittomq.client.checks import checked_size, encoded
+from dittomq.client.checks import checked_size, encoded, is_plain
 from dittomq.client.frames import Batch
 from dittomq.client.link import GroupLink, LinkOwner, Settled
 from dittomq.client.outbox import MAY_PASS, Outbox, OutboxOptions
@@ -151,7 +151,7 @@ class Producer:
         try:
             size = checked_size(message)
             target = self.chooser.target(await self.route(message.topic), message)
-            future = await self.submit(target, [message], [target.queue], size)
+            future = await self.submit(target, [message], [target.queue], size, plain=is_plain(message) and not target.bound)
         except Refused as cause:
             raise NotStored(message.topic, cause) from cause
         outcome = await self.hear(future)
@@ -241,13 +241,16 @@ class Producer:
             await asyncio.sleep(backoff_s(failures, self._around.chance))
             failures += 1
 
-    async def submit(self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int) -> asyncio.Future[Outcome]:
+    async def submit(
+        self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
+    ) -> asyncio.Future[Outcome]:
         """Hand a batch to its group, waiting for room; the future is settled by the batch's deadline."""
         if self._options.on_full == "raise" and not self._waiting.has_room(size):
             raise QueueFull("the producer's waiting bytes", self._options.max_waiting_bytes)
         await self._waiting.take(size)
         now = self._around.clock.monotonic()
-        batch = Batch(messages, queues, size, target.bound, now, now + self._options.timeout_s + self._options.retry_s)
+        deadline = now + self._options.timeout_s + self._options.retry_s
+        batch = Batch(messages, queues, size, bound=target.bound, plain=plain, offered=now, deadline=deadline)
         future = self._pending[batch] = asyncio.get_running_loop().create_future()
         self._link(target.broker).offer(batch)
         return future

@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField, OutcomeHandle
-from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, Receipt, StoredMessage
+from dittomq.message import Ack, Copy, CopyState, Message, PlainRun, PutStatus, Receipt, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import (
     DEFAULT_PULL_BYTES,
@@ -55,7 +55,7 @@ _LEAST_RUN = 4  # messages in each run, on average: fewer are as short one by on
 
 
 class FrameRequest(NamedTuple):
-    """A frame on its way out. `queues[i]` is the queue of `messages[i]`.
+    """A frame on its way out: its messages, where `queues[i]` is the queue of `messages[i]`, or if `plain` is not None, what that says.
 
     No try of it can lie below `sent_since`.
     """
@@ -63,6 +63,7 @@ class FrameRequest(NamedTuple):
     frame_id: int
     messages: Sequence[Message]
     queues: Sequence[int]
+    plain: Sequence[PlainRun] | None
     ack: Ack | None
     timeout_s: float
     producer_id: str
@@ -100,6 +101,10 @@ def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
         frame_id=frame.frame_id,
         sent_since_offset=frame.sent_since,
     )
+    if frame.plain is not None:
+        for run in frame.plain:
+            request.runs.add(topic=run.topic, queue=run.queue, bodies=run.bodies)
+        return request
     runs = _runs(frame)
     if runs is not None:
         for (topic, queue, tag), bodies in runs:

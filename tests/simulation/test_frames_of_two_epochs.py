@@ -15,7 +15,7 @@ from tests.simulation.group import Group, play
 async def send(group: Group, *bodies: bytes) -> FrameReceipt:
     """One frame that begins with the producer's first sequence, on a stream of its own."""
     messages = [Message("orders", body) for body in bodies]
-    request = frame_request(FrameRequest(1, messages, [0] * len(bodies), None, 5.0, "somebody", 0, 0))
+    request = frame_request(FrameRequest(1, messages, [0] * len(bodies), None, None, 5.0, "somebody", 0, 0))
     told: list[FrameReceipt | RefusedFrame] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:

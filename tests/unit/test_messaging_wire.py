@@ -101,7 +101,7 @@ def test_the_longest_tag_of_a_message_and_256_tags_can_be_asked_for(tags: set[st
 
 def test_a_frame_carries_every_part_of_its_messages() -> None:
     full = Message("t", b"\x00", None, ("k1", "k2"), "tag", "order", {"p": "q"}, 7, 8)
-    frame = messaging.FrameRequest(5, [full, Message("t", b"")], [3, 0], Ack.MASTER_FLUSHED, 2.5, "p-0", 9, 700)
+    frame = messaging.FrameRequest(5, [full, Message("t", b"")], [3, 0], None, Ack.MASTER_FLUSHED, 2.5, "p-0", 9, 700)
 
     request = messaging.frame_request(frame)
 

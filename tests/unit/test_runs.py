@@ -115,7 +115,7 @@ def test_a_resent_frame_counts_the_messages_of_its_runs() -> None:
 
 
 def sent(messages: Sequence[Message], queues: Sequence[int]) -> pb.PublishStreamRequest:
-    return frame_request(FrameRequest(1, messages, queues, None, 3.0, "p", 0, 0))
+    return frame_request(FrameRequest(1, messages, queues, None, None, 3.0, "p", 0, 0))
 
 
 def test_neighbours_with_nothing_but_a_body_travel_as_runs() -> None:

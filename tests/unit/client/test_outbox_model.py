@@ -120,8 +120,9 @@ class Run:
     def offer(self, count: int, *, bound: bool) -> None:
         messages = [Message("t", b"%d" % (self.offered + at)) for at in range(count)]
         self.offered += count
-        queues = [at % 2 for at in range(count)]
-        self.feed(Offered(Batch(messages, queues, count * 400_000, bound, self.now, self.now + 13)))
+        queues = [(at if bound else self.offered) % 2 for at in range(count)]
+        plain = not bound and self.offered % 3 > 0
+        self.feed(Offered(Batch(messages, queues, count * 400_000, bound, plain, self.now, self.now + 13)))
 
     def open(self) -> None:
         if self.stream is None and self.outbox.wants_stream:
