@@ -1,9 +1,10 @@
 """What producers hand in and what readers get back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, overload
 
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
@@ -89,6 +90,42 @@ class Draft(NamedTuple):
     body: bytes
     properties: bytes
     tags_code: int
+
+
+class DraftRun(NamedTuple):
+    """Neighbouring drafts that differ in their bodies and properties only; their flag is 0."""
+
+    topic: str
+    queue: int
+    born_ms: int
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    tags_code: int
+
+    def each(self) -> Iterator[Draft]:
+        """One after the other."""
+        for body, properties in zip(self.bodies, self.properties, strict=True):
+            yield Draft(self.topic, self.queue, 0, self.born_ms, body, properties, self.tags_code)
+
+
+class DraftRuns(Sequence[Draft]):
+    """Drafts that are kept as runs; each is made when somebody looks at it."""
+
+    def __init__(self, runs: Sequence[DraftRun]) -> None:
+        self.runs = runs
+
+    def __len__(self) -> int:
+        return sum(len(run.bodies) for run in self.runs)
+
+    def __iter__(self) -> Iterator[Draft]:
+        return chain.from_iterable(run.each() for run in self.runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Draft: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Draft]: ...
+    def __getitem__(self, index: int | slice) -> Draft | Sequence[Draft]:
+        return next(iter(self)) if index == 0 and self.runs else list(self)[index]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dittomq.commitlog.store import Frame, Group, Store, StoreOptions
 from dittomq.doors.clock import OsClock
 from dittomq.doors.workers import ThreadWorkers, Workers
 from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch
-from dittomq.message import Draft
+from dittomq.message import DraftRun, DraftRuns
 from dittomq.offsets import Epoch, PhysicalOffset
 
 BATCH = 256
@@ -41,8 +41,10 @@ def stream() -> Iterator[Frame]:
     for batch in count():
         first = batch * BATCH
         sequences = range(first, first + BATCH)
-        drafts = [Draft(TOPIC, batch % QUEUES, 0, BORN_MS, filling[at % _BODIES], identity % at, 0) for at in sequences]
-        yield Frame(drafts, _PRODUCER, first)
+        run = DraftRun(
+            TOPIC, batch % QUEUES, BORN_MS, [filling[at % _BODIES] for at in sequences], [identity % at for at in sequences], tags_code=0
+        )
+        yield Frame(DraftRuns([run]), _PRODUCER, first)
 
 
 def frames(batches: int) -> list[Frame]:

@@ -7,7 +7,6 @@ are encoded by columns, see `dittomq.commitlog.records.bulk`; what this module d
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.queues.derived import Derived
-from dittomq.commitlog.queues.dispatch import Waiting, WaitingBatch, carried
+from dittomq.commitlog.queues.dispatch import Kept, Waiting, WaitingBatch, carried
 from dittomq.commitlog.queues.queue_index import Queue
 from dittomq.commitlog.records.bulk import LEAST_MESSAGES, Bulk, Stamp
 from dittomq.commitlog.records.columns import Numbers
@@ -230,17 +229,16 @@ class Appender:
     def _encode_bulk(self, frame: Frame, bulk: Bulk, stretch: _Stretch, placed: list[PlacedRun]) -> None:
         """Encode the frame, all of which fits into the segment, and say where its messages will lie."""
         store_ms, sizes, make = self._derived.store_ms, bulk.sizes.tolist(), tuple.__new__
-        offsets, rows, changes = self._assign(bulk)
+        offsets, rows = self._assign(bulk)
         found = bulk.encode(stretch.position, offsets, Stamp(store_ms, self._host))
         starts = found.starts.tolist()
-        for low, high in pairwise([*changes, len(starts)]):
-            place = (bulk.topics[low], bulk.queues[low], offsets[low], starts[low], sizes[low:high], store_ms, False)
-            placed.append(make(PlacedRun, place))
+        for topic, queue_id, low, high in bulk.neighbours:
+            placed.append(make(PlacedRun, (topic, queue_id, offsets[low], starts[low], sizes[low:high], store_ms, False)))
         runs = [(queue, Run(queue.topic, queue.queue, offsets[mine[0]], mine, found.units[mine].tobytes())) for queue, mine in rows]
-        named = []
-        for row, properties in enumerate(bulk.properties) if bulk.keyed else ():
-            if properties.find(KEY_NAME) >= 0:
-                named.append((row, found.units[row].tobytes(), carried(bulk.topics[row], store_ms, properties)))
+        named: list[tuple[int, bytes, Kept]] = []
+        for topic, _, low, high in bulk.neighbours if bulk.keyed else ():
+            keyed = (row for row in range(low, high) if bulk.properties[row].find(KEY_NAME) >= 0)
+            named += [(row, found.units[row].tobytes(), carried(topic, store_ms, bulk.properties[row])) for row in keyed]
         stretch.waiting.append(WaitingBatch(found.ends, runs, named, 0))
         stretch.in_batches += len(offsets)
         stretch.parts.append(found.data)
@@ -250,26 +248,17 @@ class Appender:
         if bulk.size >= _LARGE_BYTES:
             _close(stretch, 0)
 
-    def _assign(self, bulk: Bulk) -> tuple[Sequence[int], list[tuple[Queue, Numbers]], list[int]]:
-        """Give each message the next offset of its queue; also says which messages each queue gets, and where in the frame it changes."""
+    def _assign(self, bulk: Bulk) -> tuple[list[int], list[tuple[Queue, Numbers]]]:
+        """Give each message the next offset of its queue; also says which messages each queue gets."""
         index = self._derived.index
-        queue, count = index.queue(bulk.topics[0], bulk.queues[0]), len(bulk.queues)
-        if bulk.has_one_queue:
-            first, queue.next = queue.next, queue.next + count
-            return range(first, queue.next), [(queue, np.arange(count))], [0]
         offsets: list[int] = []
         rows: dict[Queue, list[int]] = {}
-        changes: list[int] = []
-        mine, last = [], None
-        for row, key in enumerate(zip(bulk.topics, bulk.queues, strict=True)):
-            if key != last:
-                queue, last = index.queues.get(key) or index.queue(*key), key
-                mine = rows.setdefault(queue, [])
-                changes.append(row)
-            offsets.append(queue.next)
-            queue.next += 1
-            mine.append(row)
-        return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()], changes
+        for topic, queue_id, low, high in bulk.neighbours:
+            queue = index.queues.get((topic, queue_id)) or index.queue(topic, queue_id)
+            first, queue.next = queue.next, queue.next + high - low
+            offsets += range(first, queue.next)
+            rows.setdefault(queue, []).extend(range(low, high))
+        return offsets, [(queue, np.array(mine)) for queue, mine in rows.items()]
 
     def _roll(self, stretch: _Stretch) -> None:
         """End the segment with its mark; the group goes on in the next one."""

@@ -3,11 +3,10 @@
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField, MessageTooLarge, NotPermitted, QueueNotFound, Refused
-from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft
+from dittomq.message import MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_ORDER_KEY_CHARACTERS, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
 from dittomq.metadata.topics import TopicConfig, find_topic
 from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_properties, tags_code
 from dittomq.routes import PERMISSION_WRITE
@@ -68,29 +67,29 @@ def drafts_of(messages: Iterable[pb.Message], producer_id: str, sequence: int, t
     return drafts, size
 
 
-def drafts_of_runs(runs: Sequence[pb.MessageRun], producer_id: str, sequence: int, topics: Topics) -> tuple[list[Draft], int]:
+def drafts_of_runs(runs: Sequence[pb.MessageRun], producer_id: str, sequence: int, topics: Topics) -> tuple[Sequence[Draft], int]:
     """The same of runs. As soon as something needs a closer look, all is spelled out, message by message."""
-    drafts: list[Draft] = []
-    size = 0
-    prefix, now_ms, make = _identity(producer_id), topics.now_ms, tuple.__new__
+    found: list[DraftRun] = []
+    count = size = 0
+    prefix = _identity(producer_id)
     for run in runs:
         name, queue, tag, bodies = run.topic, run.queue, run.tag, list(run.bodies)
         if not bodies:
             continue
-        config = _writable(name, len(drafts), topics)
+        config = _writable(name, count, topics)
         named = run.HasField("queue") and 0 <= queue < config.write_queues
         easy = len(tag) <= _EASY_TAG_CHARACTERS and NAME_END not in tag and PROPERTY_END not in tag
         if not (named and easy) or max(map(len, bodies)) > MAX_BODY_BYTES:
             return drafts_of(_spelled_out(runs), producer_id, sequence, topics)
         code, common = (tags_code(tag), encode_properties((), tag, {})) if tag else (0, b"")
-        numbers = range(sequence + len(drafts), sequence + len(drafts) + len(bodies))
+        numbers = range(sequence + count, sequence + count + len(bodies))
         properties = [b"%b%d\x02%b" % (prefix, number, common) for number in numbers] if prefix else [common] * len(bodies)
         size += sum(map(len, bodies)) + sum(map(len, properties))
         if size > MAX_FRAME_BYTES:
             return drafts_of(_spelled_out(runs), producer_id, sequence, topics)
-        columns = zip(repeat(name), repeat(queue), repeat(0), repeat(now_ms), bodies, properties, repeat(code))  # some never end
-        drafts += [make(Draft, each) for each in columns]
-    return drafts, size
+        count += len(bodies)
+        found.append(DraftRun(name, queue, topics.now_ms, bodies, properties, code))
+    return DraftRuns(found), size
 
 
 def _spelled_out(runs: Iterable[pb.MessageRun]) -> Iterator[pb.Message]:

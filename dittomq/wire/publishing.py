@@ -140,6 +140,7 @@ def _order(request: pb.PublishRequest | pb.PublishStreamRequest, sequence: int |
     producer_id = _producer_id(request.producer_id, sequence)
     first = -1 if sequence is None else sequence
     timeout_s = _timeout_s(request)
+    drafts: Sequence[Draft]
     if isinstance(request, pb.PublishRequest):
         drafts, size = drafts_of([request.message], producer_id, first, topics)
     elif request.runs:

@@ -1,12 +1,13 @@
 """Messages encoded by columns are the same bytes as messages encoded one by one."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dittomq.commitlog.records.bulk import Bulk, Stamp
 from dittomq.commitlog.records.encoding import encode_draft
 from dittomq.commitlog.records.format import UNIT, Host
-from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
+from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
 
 NAMES = {"orders": b"\x06orders", "linien-ü": b"\x09linien-\xc3\xbc"}
 STAMP = Stamp(1_700_000_000_123, Host(bytes([10, 0, 0, 7]), 10_911))
@@ -40,6 +41,47 @@ def test_many_messages_are_encoded_as_each_by_itself(drafts: list[Draft], positi
     assert bytes(found.data) == expected
     assert bulk.size == len(expected)
     assert bulk.keyed or not any(b"KEYS" in each.properties for each in drafts)
+
+
+def run_of(topic: str, queue: int, born_ms: int, messages: list[tuple[bytes, bytes]], code: int) -> DraftRun:
+    return DraftRun(topic, queue, born_ms, [body for body, _ in messages], [properties for _, properties in messages], code)
+
+
+MESSAGES = st.lists(st.tuples(st.binary(max_size=50), PROPERTIES), min_size=1, max_size=9)
+RUNS = st.lists(st.builds(run_of, st.sampled_from(sorted(NAMES)), st.integers(0, 3), INT_64, MESSAGES, INT_64), min_size=1, max_size=6)
+
+
+@given(RUNS, st.integers(0, 2**60))
+def test_runs_are_encoded_as_their_messages(runs: list[DraftRun], position: int) -> None:
+    drafts = DraftRuns(runs)
+    offsets = range(7, 7 + len(drafts))
+    short, long = Bulk.of(drafts, NAMES, identified=True), Bulk.of(list(drafts), NAMES, identified=True)
+    assert short is not None
+    assert long is not None
+
+    found, expected = short.encode(position, offsets, STAMP), long.encode(position, offsets, STAMP)
+
+    assert bytes(found.data) == bytes(expected.data)
+    assert (found.starts == expected.starts).all()
+    assert (found.units == expected.units).all()
+    assert (short.size, short.keyed, list(short.properties)) == (long.size, long.keyed, list(long.properties))
+    into = [[(topic, queue) for topic, queue, start, end in bulk.neighbours for _ in range(start, end)] for bulk in (short, long)]
+    assert into[0] == into[1] == [(each.topic, each.queue) for each in drafts]
+
+
+@given(RUNS)
+def test_runs_of_drafts_are_a_sequence_of_them(runs: list[DraftRun]) -> None:
+    drafts, spelled = DraftRuns(runs), [each for run in runs for each in run.each()]
+
+    assert len(drafts) == len(spelled)
+    assert list(drafts) == spelled
+    assert [drafts[index] for index in range(len(spelled))] == spelled
+    assert (drafts[-1], drafts[2:5], drafts[1:]) == (spelled[-1], spelled[2:5], spelled[1:])
+
+
+@pytest.mark.parametrize("run", [DraftRun("unknown", 0, 1, [b"a"], [b""], 0), DraftRun("orders", -1, 1, [b"a"], [b""], 0)])
+def test_runs_that_need_a_closer_look_are_not_encoded_with_many(run: DraftRun) -> None:
+    assert Bulk.of(DraftRuns([DraftRun("orders", 0, 1, [b"a"], [b""], 0), run]), NAMES, identified=True) is None
 
 
 def test_a_message_that_needs_a_closer_look_is_not_encoded_with_many() -> None:

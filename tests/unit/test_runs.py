@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,7 +36,8 @@ def run(*bodies: bytes, topic: str = "orders", queue: int | None = 0, tag: str =
 def outcome(frame: pb.PublishStreamRequest) -> tuple[str, PublishOrder | str]:
     """What becomes of it: the order, or the refusal with the message it names."""
     try:
-        return "taken", publish_frame(frame, topics())
+        order = publish_frame(frame, topics())
+        return "taken", replace(order, drafts=list(order.drafts))
     except MessageRefused as refused:
         return f"message {refused.index} refused", repr(refused.cause)
     except Exception as refused:  # noqa: BLE001

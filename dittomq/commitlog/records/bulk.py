@@ -8,6 +8,7 @@ sent) is left to whoever looks at messages one by one.
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,12 +17,13 @@ from zlib_ng.zlib_ng import crc32
 
 from dittomq.commitlog.records.columns import FIELDS, UNITS, Numbers
 from dittomq.commitlog.records.format import CRC_BYTES, CRC_MASK, FIXED_BYTES, KEY_NAME, MAGIC_1, Host, sealed_crc
-from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft
+from dittomq.message import MAX_BODY_BYTES, MAX_PROPERTIES_BYTES, Draft, DraftRun, DraftRuns
 from dittomq.properties import RECORD_CRC
 
 LEAST_MESSAGES = 24
 """From so many messages on it is quicker than one by one."""
 
+_Column = int | tuple[int, ...] | Numbers
 _PORT = struct.Struct(">i")
 _HEADER_ITEM, _LENGTH_ITEM, _SEAL_ITEM = (np.dtype((np.void, count)) for count in (FIELDS.itemsize, 2, CRC_BYTES))
 # A CRC is written with its lowest digit first.
@@ -51,20 +53,35 @@ class Encoded(NamedTuple):
     units: NDArray[np.void]
 
 
+class Neighbours(NamedTuple):
+    """Messages [start, end) of a frame, which go into one queue."""
+
+    topic: str
+    queue: int
+    start: int
+    end: int
+
+
+class _Columns(NamedTuple):
+    """What the messages hold; one number stands for all."""
+
+    neighbours: list[Neighbours]
+    queues: _Column
+    flags: _Column
+    born_ms: _Column
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    tags_codes: _Column
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Bulk:
     """Messages that need no closer look, column by column. `sizes` is what their records take; `keyed`: one may have keys."""
 
-    topics: tuple[str, ...]
-    queues: tuple[int, ...]
-    properties: tuple[bytes, ...]
     sizes: Numbers
     size: int
     keyed: bool
-    _flags: tuple[int, ...]
-    _born_ms: tuple[int, ...]
-    _bodies: tuple[bytes, ...]
-    _tags_codes: tuple[int, ...]
+    _columns: _Columns
     _names: Sequence[bytes]
     _body_bytes: Numbers
     _properties_bytes: Numbers
@@ -72,31 +89,35 @@ class Bulk:
     @classmethod
     def of(cls, drafts: Sequence[Draft], names: Mapping[str, bytes], *, identified: bool) -> Self | None:
         """None when one of them needs a closer look. `names` are topics as they are written; `identified`: they carry a producer's id."""
-        topics, queues, flags, born_ms, bodies, properties, codes = zip(*drafts, strict=True)
-        try:
-            written = [names[topics[0]]] * len(drafts) if _same(topics) else [names[topic] for topic in topics]
-        except KeyError:
+        columns = _columns_of_runs(drafts.runs) if isinstance(drafts, DraftRuns) else _columns_of(drafts)
+        written: list[bytes] = []
+        for topic, queue, start, end in columns.neighbours:
+            if topic not in names or queue < 0:
+                return None
+            written += [names[topic]] * (end - start)
+        joined = b"".join(columns.properties)
+        if _holds(joined, _CRC_NAME) or (not identified and _holds(joined, _PID_NAME)):
             return None
-        joined = b"".join(properties)
-        if min(queues) < 0 or _holds(joined, _CRC_NAME) or (not identified and _holds(joined, _PID_NAME)):
-            return None
-        body_bytes, properties_bytes = _lengths(bodies), _lengths(properties)
+        body_bytes, properties_bytes = _lengths(columns.bodies), _lengths(columns.properties)
         last = np.frombuffer(joined, np.uint8)[properties_bytes.cumsum() - 1] if joined else _SEPARATOR
         if body_bytes.max() > MAX_BODY_BYTES or properties_bytes.max() > MAX_PROPERTIES_BYTES - CRC_BYTES:
             return None
         if not np.all((last == _SEPARATOR) | (properties_bytes == 0)):
             return None
         properties_bytes += CRC_BYTES
-        sizes = body_bytes + properties_bytes + (len(written[0]) if _same(topics) else _lengths(written)) + (FIXED_BYTES - 1)
-        keyed = _holds(joined, KEY_NAME)
-        return cls(
-            topics, queues, properties, sizes, int(sizes.sum()), keyed, flags, born_ms, bodies, codes, written, body_bytes, properties_bytes
-        )
+        topic_bytes = len(written[0]) if len(columns.neighbours) == 1 else _lengths(written)
+        sizes = body_bytes + properties_bytes + topic_bytes + (FIXED_BYTES - 1)
+        return cls(sizes, int(sizes.sum()), _holds(joined, KEY_NAME), columns, written, body_bytes, properties_bytes)
 
     @property
-    def has_one_queue(self) -> bool:
-        """Whether all of them are for the same."""
-        return _same(self.topics) and _same(self.queues)
+    def neighbours(self) -> Sequence[Neighbours]:
+        """Which messages go into which queue, in order."""
+        return self._columns.neighbours
+
+    @property
+    def properties(self) -> Sequence[bytes]:
+        """Of each message, as its draft has them."""
+        return self._columns.properties
 
     def encode(self, position: int, queue_offsets: Sequence[int], stamp: Stamp) -> Encoded:
         """The records that begin at `position`, all in one segment."""
@@ -104,27 +125,53 @@ class Bulk:
         starts = ends - self.sizes
         heads = _items(self._headers(starts, queue_offsets, stamp), _HEADER_ITEM)
         lengths = _items(self._properties_bytes.astype(">i2"), _LENGTH_ITEM)
-        records = list(map(b"".join, zip(heads, self._bodies, self._names, lengths, self.properties, strict=True)))
+        records = list(map(b"".join, zip(heads, self._columns.bodies, self._names, lengths, self.properties, strict=True)))
         parts: list[bytes] = [b""] * (2 * len(records))
         parts[0::2], parts[1::2] = records, _seals(records)
         units = np.empty(len(heads), UNITS)
-        units["position"], units["size"], units["code"] = starts, self.sizes, _column(self._tags_codes)
+        units["position"], units["size"], units["code"] = starts, self.sizes, self._columns.tags_codes
         return Encoded(b"".join(parts), starts, ends, units)
 
     def _headers(self, starts: Numbers, queue_offsets: Sequence[int], stamp: Stamp) -> NDArray[np.void]:
+        columns = self._columns
         header = np.zeros(len(starts), FIELDS)
         header["size"] = self.sizes
         header["magic"] = MAGIC_1
-        header["body_crc"] = _crcs(self._bodies)
-        header["queue"] = _column(self.queues)
-        header["flag"] = _column(self._flags)
+        header["body_crc"] = _crcs(columns.bodies)
+        header["queue"] = columns.queues
+        header["flag"] = columns.flags
         header["queue_offset"] = queue_offsets
         header["position"] = starts
-        header["born_ms"] = _column(self._born_ms)
+        header["born_ms"] = columns.born_ms
         header["born_host"] = header["store_host"] = np.void(stamp.host.address + _PORT.pack(stamp.host.port))
         header["store_ms"] = stamp.store_ms
         header["body_bytes"] = self._body_bytes
         return header
+
+
+def _columns_of_runs(runs: Sequence[DraftRun]) -> _Columns:
+    counts = [len(run.bodies) for run in runs]
+    ends = list(accumulate(counts))
+    neighbours = [Neighbours(run.topic, run.queue, end - count, end) for run, count, end in zip(runs, counts, ends, strict=True)]
+    bodies = runs[0].bodies if len(runs) == 1 else list(chain.from_iterable(run.bodies for run in runs))
+    properties = runs[0].properties if len(runs) == 1 else list(chain.from_iterable(run.properties for run in runs))
+
+    def column(numbers: list[int]) -> _Column:
+        return numbers[0] if _same(numbers) else np.repeat(numbers, counts)
+
+    queues, codes = column([run.queue for run in runs]), column([run.tags_code for run in runs])
+    return _Columns(neighbours, queues, 0, column([run.born_ms for run in runs]), bodies, properties, codes)
+
+
+def _columns_of(drafts: Sequence[Draft]) -> _Columns:
+    topics, queues, flags, born_ms, bodies, properties, codes = zip(*drafts, strict=True)
+    if _same(topics) and _same(queues):
+        neighbours = [Neighbours(topics[0], queues[0], 0, len(drafts))]
+    else:
+        keys = list(zip(topics, queues, strict=True))
+        starts = [row for row in range(len(keys)) if not row or keys[row] != keys[row - 1]]
+        neighbours = [Neighbours(*keys[start], start, end) for start, end in pairwise([*starts, len(keys)])]
+    return _Columns(neighbours, _column(queues), _column(flags), _column(born_ms), bodies, properties, _column(codes))
 
 
 def _items(rows: NDArray[Any], item: np.dtype[np.void]) -> list[bytes]:
@@ -154,11 +201,11 @@ def _holds(joined: bytes, name: bytes) -> bool:
     return name[:1] in joined and name in joined  # a single byte is found much quicker
 
 
-def _same(column: tuple[object, ...]) -> bool:
+def _same(column: Sequence[object]) -> bool:
     """Whether all are the same as the first."""
     return column.count(column[0]) == len(column)
 
 
-def _column(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
+def _column(numbers: tuple[int, ...]) -> _Column:
     """The same for numpy, which takes one number for all much quicker than many."""
     return numbers[0] if _same(numbers) else numbers
