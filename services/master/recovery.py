@@ -16,7 +16,7 @@ from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, DiskFull, OffsetOutOfRange, OutOfReach
+from dittomq.errors import CorruptRecord, DiskFull, OutOfReach, Refused
 from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
@@ -235,16 +235,16 @@ class Recovery:
                 await self._lane.call(lambda start=start: self._store.adopt_lineage(_lineage_upto(plan.lineage, start)))  # type: ignore[misc]
                 await self._copy(source.fetch(start, end))
             await self._hold_what_came()
-        except (OutOfReach, CorruptRecord, OffsetOutOfRange) as problem:
-            log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
-            await self._hold_what_came()
-            self._leadership.took_a_part(self._own)
-            self.slave_gone(plan.source)
-            return
         except DiskFull as full:
             await self._hold_what_came()
             self._leadership.took_a_part(self._own)
             await self._wait_for_room(full)
+            return
+        except (OutOfReach, Refused) as problem:
+            log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
+            await self._hold_what_came()
+            self._leadership.took_a_part(self._own)
+            self.slave_gone(plan.source)
             return
         self.confirmed = max(self.confirmed, self._confirmed_of[plan.source])
         self._leadership.took_over(self._own)

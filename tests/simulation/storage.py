@@ -1,5 +1,6 @@
 """The storage door: one process's view of its machine's disk, with faults."""
 
+import errno
 import functools
 import math
 from collections.abc import Callable
@@ -27,6 +28,8 @@ class Faults:
 
     slowness: float = 1.0
     read_bytes_per_s: float = math.inf
+    failing_reads: int = 0
+    """So many of the next reads fail as if the process had too many files open."""
     failing_syncs: int = 0
     """So many of the next syncs fail."""
     sync_failed: Callable[[], None] = _nobody
@@ -250,6 +253,9 @@ class SimulatedFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         self._begin()
+        if self._storage.faults.failing_reads:
+            self._storage.faults.failing_reads -= 1
+            raise OSError(errno.EMFILE, "Too many open files", self._path)
         content = self._inode.read(length, offset)
         self._storage.spend(len(content) / self._storage.faults.read_bytes_per_s)
         return content
