@@ -236,7 +236,7 @@ class MasterNode:
             rows = with_held(table.rows, queues)
             return table if rows == dict(table.rows) else table.changed(rows.values(), term.opened.epoch, self._parts.clock.wall_ms())
 
-        await self.metadata.change(TOPICS, known)
+        await self._parts.recovery.when_there_is_room(lambda: self.metadata.change(TOPICS, known))
 
     async def save_degraded(self, document: bytes) -> None:
         """Write the degraded ranges down, durably: as soon as the disk has room for that."""

@@ -13,6 +13,7 @@ from dittomq.metadata.formats import CONSUMER_OFFSETS
 from dittomq.metadata.rows import ConsumerOffset
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.routes import DataVersion
+from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import Group, play
 from tests.simulation.network import Socket
 from tests.simulation.streams import Opened
@@ -118,5 +119,38 @@ def test_a_slave_that_starts_again_without_its_master_and_holds_tables_says_noth
         change = await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
 
         assert change.may_be_lost == ""
+
+    play(story)
+
+
+def test_a_promoted_master_serves_on_when_its_disk_has_no_room_for_a_topic_that_only_its_log_knows() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        node = group.node("a1")
+        async with mq.producer() as producer:
+            await mq.admin.create_topic("orders", 1)
+            await producer.publish("orders", b"before", queue=0)
+            await asyncio.sleep(5.0)
+            group.world.network.tap = break_whoever_asks_for_tables
+            await mq.admin.create_topic("late", 1)
+            await producer.publish("late", b"confirmed", queue=0)
+        await group.kill("a0")
+
+        async def fill() -> None:
+            while not any("epoch_opened node=a/1" in line for line in group.world.transcript.lines):  # noqa: ASYNC110  # nodes tell nobody
+                await asyncio.sleep(0.00005)
+            node.disk.capacity_bytes = node.disk.used_bytes() + 512 * 1024
+
+        filling = asyncio.create_task(fill())
+        with contextlib.suppress(OutOfReach):
+            await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+        await filling
+        lives = node.lives
+        await asyncio.sleep(30.0)
+        assert (node.running, node.lives) == (True, lives)
+
+        node.disk.capacity_bytes = BOUNDLESS
+        await asyncio.sleep(3.0)
+        page = await mq.reader("late", queue=0, node="a/1").pull(0)
+        assert [message.body for message in page.messages] == [b"confirmed"]
 
     play(story)
