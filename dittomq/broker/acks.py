@@ -18,6 +18,7 @@ from dittomq.replication.confirm_states import Degrade
 
 _PAUSE_S = 0.25
 _GRACE_S = 1.0
+_TIDY_AT = 1_024
 _REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
 
 
@@ -36,6 +37,7 @@ class Acks:
         self._confirm = confirm
         self._clock = clock
         self._waiters: dict[Ack, deque[_Waiter]] = {level: deque() for level in Ack}
+        self._tidy_at = dict.fromkeys(Ack, _TIDY_AT)
         self._closed: DittoError | None = None  # why nobody is answered any more
 
     async def wait(self, end: PhysicalOffset, level: Ack, timeout_s: float) -> PutStatus:
@@ -47,7 +49,7 @@ class Acks:
             return status
         loop = asyncio.get_running_loop()
         waiter = _Waiter(end, loop.create_future())
-        line = self._waiters[level]
+        line = self._line(level)
         if line and line[-1].end > end:
             insort(line, waiter)  # the receipt of an earlier try: its end lies further back
         else:
@@ -60,6 +62,11 @@ class Acks:
         finally:
             late.cancel()
             waiter.done.cancel()
+
+    @property
+    def kept(self) -> int:
+        """How many waiters are kept, those among them that nobody waits for any more."""
+        return sum(map(len, self._waiters.values()))
 
     def moved(self) -> None:
         """A position or the set of copies in sync changed: release whoever has what it waits for."""
@@ -82,6 +89,14 @@ class Acks:
                     waiter.done.set_exception(self._closed)
                     waiter.done.exception()  # looked at: its caller may have left
             line.clear()
+
+    def _line(self, level: Ack) -> deque[_Waiter]:
+        """Who waits for that level. Those that have left go when a position moves past them, or from here when they are many."""
+        line = self._waiters[level]
+        if len(line) >= self._tidy_at[level]:
+            line = self._waiters[level] = deque(waiter for waiter in line if not waiter.done.done())
+            self._tidy_at[level] = max(_TIDY_AT, 2 * len(line))
+        return line
 
     def _expire(self, waiter: _Waiter, deadline: float) -> None:
         """Its time is up; after a pause of the process, acks that are already there are heard before the deadline counts."""

@@ -55,6 +55,21 @@ def play(story: Callable[[Group], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
+def test_callers_that_have_left_are_not_kept_for_one_that_stays() -> None:
+    async def story(group: Group) -> None:
+        group.master(10_000, 10_000)
+        stays = asyncio.ensure_future(group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3_600.0))
+        for number in range(100):
+            leave = [asyncio.ensure_future(group.acks.wait(at(101 + number), Ack.REPLICA_FLUSHED, 1.0)) for _ in range(100)]
+            assert {await each for each in leave} == {PutStatus.FLUSH_SLAVE_TIMEOUT}
+
+        assert group.acks.kept <= 2_048
+        group.slave(10_000, 10_000)
+        assert await stays is PutStatus.PUT_OK
+
+    play(story)
+
+
 def test_each_level_is_released_by_its_own_position() -> None:
     async def story(group: Group) -> None:
         waits = {level: asyncio.ensure_future(group.acks.wait(at(100), level, 3.0)) for level in Ack}
