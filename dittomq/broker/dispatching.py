@@ -31,9 +31,11 @@ class Dispatcher:
     async def cutting(self, to: PhysicalOffset) -> AsyncIterator[None]:
         """Inside it nothing is dispatched, because the log is cut to `to`; what lay above is gone from the queues too."""
         async with self._turn:
-            yield
-            self._target = min(self._target, to)
-            self.applied = min(self.applied, to)
+            try:
+                yield
+            finally:  # whoever asked for the cut may have been cancelled: it goes on in its lane all the same
+                self._target = min(self._target, to)
+                self.applied = min(self.applied, to)
 
     async def run(self) -> None:
         """Dispatch until cancelled; raises StoreFailed when the disk fails."""

@@ -172,12 +172,12 @@ class Replica:
         """
         asked, to = to, await self.parts.store_lane.call(lambda: record_start(self.store, to))
         end = self.copy.received
+        self.confirmed = min(self.confirmed, to)  # before the cut, which goes on also when whoever asks for it is cancelled
+        self._verified = replace(self._verified, end=min(self._verified.end, to))
+        self._differs = None
         async with self.parts.dispatcher.cutting(to):
             await self.copy.cut(to)
         log.warning("log_cut", node=self.parts.config.name, to=to, end=end, reason=reason)
-        self.confirmed = min(self.confirmed, to)
-        self._verified = replace(self._verified, end=min(self._verified.end, to))
-        self._differs = None
         if to < asked:
             raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
 
