@@ -20,7 +20,8 @@ replicas that nameservers list are asked as well: one may have been promoted and
 granted its epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others. A slave that
-began on an empty disk and has not caught up since is not among them: the disk before it may have been one of the q.
+began on an empty disk, or gave up a copy that it had made of its master's log, and has not caught up since is not among them: what is
+gone may have been one of the q.
 
 Then the longest tail of the newest lineage among those heard, own log included, is taken over. One that begins too late to be joined to
 this log is an operator's to give up, or to be copied from its beginning onto an empty disk.
@@ -316,7 +317,8 @@ class Leadership:
         if missing <= 0:
             return ""
         if filling:
-            why += f"; {' and '.join(filling)} began on an empty disk and never caught up, and cannot before somebody leads: --accept-loss"
+            may_lack = "may lack what it acknowledged: its disk is new, or it gave up a copy"
+            why += f"; {' and '.join(filling)} {may_lack}, and it cannot catch up before somebody leads: --accept-loss"
         return self._more(missing, why)
 
     def _more(self, count: int, why: str) -> str:

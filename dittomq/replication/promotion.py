@@ -309,7 +309,7 @@ class _Promotion:
             yield _Missing(alone, "Start that one again")
         elif slaves < needed:
             few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"
-            on_new = f"; {' and '.join(new)} began on an empty disk and never caught up" if new else ""
+            on_new = f"; {' and '.join(new)} may lack what it acknowledged: its disk is new, or it gave up a copy" if new else ""
             yield _Missing(few + on_new, f"Start {needed - slaves} more")
         yield from filter(None, map(self._outranked_by, self._others))
 

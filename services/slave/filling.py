@@ -1,7 +1,7 @@
-"""⑤ Whether this copy may lack what a disk in its place has acknowledged (`dittomq/filling`).
+"""⑤ Whether this copy may lack what this node, or a disk in its place, has acknowledged (`dittomq/filling`).
 
-One that began on an empty disk does, until it has once held all that its master's log held at some moment. Until then it is no witness:
-what was confirmed with the help of the disk before it may be on others only.
+One that began on an empty disk does, or beside which a copy was given up that had acknowledged more, until it has once held all that its
+master's log held at some moment. Until then it is no witness: what was confirmed with the help of what is gone may be on others only.
 """
 
 from dittomq.commitlog.disk import side_file
@@ -33,8 +33,8 @@ class Filling:
         self.goes_on = self._is_noted or not store.lineage
 
     async def begin(self) -> None:
-        """To be done before the first byte comes; durable when this returns. Raises DiskFull, StoreFailed."""
-        self.goes_on = True
+        """To be done before the first byte comes, or before the last one goes; durable when this returns. Raises DiskFull, StoreFailed."""
+        self.goes_on, self._goal = True, None
         if not self._is_noted:
             await self._files.call(self._note)
 

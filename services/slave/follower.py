@@ -77,7 +77,7 @@ class Follower:
         self._time = RunningTime(self._heard_at)
         self._left_at = 0.0  # of the running time
         self._wake = asyncio.Event()
-        self.resync = Resync(parts.resync, self.heard, self._ends_at, callers.topics_at)
+        self.resync = Resync(parts.resync, self.heard, self._ends_at, callers.topics_at, self.filling.begin)
         self._silence_s = parts.config.replication.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
         self._dials = ""
@@ -143,9 +143,14 @@ class Follower:
         return self.resync.replica or self._own
 
     def check_taken_up(self) -> None:
-        """Raise NotReady until it is known what this node stands with: a copy may have been begun before its start."""
+        """Raise NotReady while it is not known what this node stands with.
+
+        A copy may have been begun before its start. One that is complete is closed first, and then takes its store's place.
+        """
         if not self._has_taken_up:
             raise NotReady(self._parts.config.name, "it starts, and opens what it holds")
+        if self.resync.is_leaving:
+            raise NotReady(self._parts.config.name, "it is about to come back with the log that it has copied anew")
 
     def stores(self) -> tuple[Store, ...]:
         """What this node holds; the store that its hello describes comes first."""

@@ -10,7 +10,7 @@ streams, and its hello is said only to a master that has just told to make it: a
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -33,6 +33,7 @@ from services.slave.replica import Replica, ReplicaParts
 
 _LOOK_S: Final = 0.5
 _CAUGHT_UP_S: Final = 1.0
+_ROOM_S: Final = 1.0
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
 
@@ -80,13 +81,19 @@ class Resync:
         heard: Callable[[], None],
         ends_at: Callable[[PhysicalOffset], None],
         topics_at: Callable[[DataVersion], None],
+        gives_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`heard`, `ends_at` and `topics_at` are told what does not concern this store alone."""
+        """`heard`, `ends_at` and `topics_at` are told what does not concern this store alone.
+
+        `gives_up` is to note durably that this node may lack what it has acknowledged; it raises DiskFull.
+        """
         self._parts = parts
         self.heard = heard
         self._ends_at = ends_at
         self.topics_at = topics_at
+        self._gives_up = gives_up
         self.replica: Replica | None = None
+        self.is_leaving = False  # complete: from here on neither store is what this node stands with, until it comes back
         self.is_done = False
         self._life = contextlib.AsyncExitStack()
         self._duties: list[asyncio.Task[None]] = []
@@ -150,11 +157,12 @@ class Resync:
                 await self._open()
             except UnreadableStore as problem:
                 log.warning("copy_given_up", node=self._parts.config.name, problem=str(problem))
+                await self._note_the_loss()
                 await files.call(lambda: swap.discard(storage))
             await self.tidy()
 
     async def begin(self, order: CopyAnew) -> Replica:
-        """Make an empty copy; one that holds something is too old by now. Raises NoRoomForCopy."""
+        """Make an empty copy; one that holds something is too old by now. Raises NoRoomForCopy, DiskFull."""
         parts, own = self._parts, self._parts.own
         if self.replica is not None:
             await self.give_up(order.reason)
@@ -181,7 +189,10 @@ class Resync:
             await self.give_up("it holds nothing")
 
     async def give_up(self, reason: str) -> None:
-        """Throw the copy away, durably."""
+        """Throw the copy away, durably. What it holds it may have acknowledged. Raises DiskFull, and keeps it."""
+        store = self._held().store
+        if store.end > store.min_offset:
+            await self._gives_up()
         log.warning("copy_given_up", node=self._parts.config.name, problem=reason)
         await self._close()
         await self._parts.lanes.files.call(lambda: swap.discard(self._parts.doors.storage))
@@ -189,6 +200,7 @@ class Resync:
     async def finish(self) -> None:
         """Durably decide that the copy takes the store's place when the node comes back."""
         parts, own, replica = self._parts, self._parts.own, self._held()
+        self.is_leaving = True
         await self._end_duties()
         await replica.copy.settle()
         await replica.look_after()
@@ -203,6 +215,14 @@ class Resync:
         await parts.lanes.files.call(lambda: swap.intend(parts.doors.storage, gone))
         goes = f"bytes {gone.start:,} to {gone.end:,}, which the master does not have any more"
         log.warning("copied_anew", node=parts.config.name, start=store.min_offset, end=store.end, goes=goes)
+
+    async def _note_the_loss(self) -> None:
+        """As soon as there is room for that: until then the copy stays, and nobody hears of the own store."""
+        while True:
+            try:
+                return await self._gives_up()
+            except DiskFull:
+                await asyncio.sleep(_ROOM_S)
 
     def _learn_end(self, master_end: PhysicalOffset) -> None:
         self._master_end = master_end

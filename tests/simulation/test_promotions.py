@@ -271,7 +271,7 @@ def test_a_slave_whose_disk_was_replaced_lets_nobody_lead_without_what_only_its_
         await until(follows(mq, "a2:10911"))
 
         for _ in range(2):
-            with pytest.raises(NotPermitted, match=r"a/1 began on an empty disk and never caught up"):
+            with pytest.raises(NotPermitted, match=r"a/1 may lack what it acknowledged: its disk is new"):
                 await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
             await group.kill("a1")  # and it does not forget that it is new
             group.node("a1").start()
