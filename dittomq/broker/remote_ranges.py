@@ -9,7 +9,7 @@ from dittomq.copies import Beginning
 from dittomq.errors import OutOfReach, QueueFull
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
-from dittomq.rpc.channel import Channels, breaking
+from dittomq.rpc.channel import Channels, breaking, peers_disk
 from dittomq.wire import replication as wire
 from dittomq.wire.beginning import beginning_from_pb
 
@@ -32,7 +32,7 @@ class RemoteRanges:
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchRangeRequest(cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end, node=self._node)
         try:
-            with breaking(self._address):
+            with peers_disk(self._address), breaking(self._address):
                 async for piece in stub.FetchRange(request, timeout=_DEADLINE_S):
                     yield wire.range_piece_from_pb(piece)
         except QueueFull as problem:
@@ -42,5 +42,5 @@ class RemoteRanges:
         """Where its log and its queues begin; the other side's typed error, or OutOfReach, within 10 s."""
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchBeginningRequest(cluster=self._cluster, broker=self._broker)
-        with breaking(self._address):
+        with peers_disk(self._address), breaking(self._address):
             return await beginning_from_pb(stub.FetchBeginning(request, timeout=_BEGINNING_S))

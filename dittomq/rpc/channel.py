@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from dittomq.doors.transport import ChannelOptions, Transport
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, OutOfReach, StoreFailed
 from dittomq.routes import Node
 from dittomq.rpc import status
 from dittomq.rpc.headers import check_answerer, meant_for
@@ -123,6 +123,15 @@ def breaking(who: str, node: Node | None = None) -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise OutOfReach(who, "its connection was given up meanwhile") from None
+
+
+@contextlib.contextmanager
+def peers_disk(who: str) -> Iterator[None]:
+    """For a node that asks `who`: what that one's disk has failed in comes out as OutOfReach, for StoreFailed ends whose disk it is."""
+    try:
+        yield
+    except StoreFailed as failed:
+        raise OutOfReach(who, str(failed)) from failed
 
 
 def typed(error: grpc.aio.AioRpcError, who: str) -> DittoError:

@@ -7,7 +7,7 @@ from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.errors import OutOfReach
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, R
-from dittomq.rpc.channel import Channels, call
+from dittomq.rpc.channel import Channels, call, peers_disk
 from dittomq.wire import metadata as wire
 
 
@@ -41,5 +41,6 @@ class RemoteMetadata:
             raise OutOfReach("the master", "its address is not known now")
         rpc = _CALLS[kind.name]
         stub = metadata_pb2_grpc.MetadataServiceStub(self._channels.to(address))
-        response = await call(getattr(stub, rpc.method), rpc.request(ask), who=address, deadline_s=deadline_s)
+        with peers_disk(address):
+            response = await call(getattr(stub, rpc.method), rpc.request(ask), who=address, deadline_s=deadline_s)
         return cast(Page[R], rpc.page(response))

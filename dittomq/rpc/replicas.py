@@ -8,7 +8,7 @@ from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationSer
 from dittomq.errors import OutOfReach
 from dittomq.replication.promotion import KnownBefore, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
-from dittomq.rpc.channel import Channels, call
+from dittomq.rpc.channel import Channels, call, peers_disk
 from dittomq.wire import standing as wire
 
 _DESCRIBE_S = 1.0
@@ -41,7 +41,8 @@ class RemoteReplicas:
     async def _by_chance(self, address: str) -> AsyncIterator[ReplicationServiceStub]:
         """It may not be there: whoever dials it next does not wait because it was not."""
         try:
-            yield self._channels.stub(ReplicationServiceStub, address)
+            with peers_disk(address):
+                yield self._channels.stub(ReplicationServiceStub, address)
         except OutOfReach:
             if self._channels.backs_off(address):
                 await self._channels.forget(address)
@@ -51,5 +52,6 @@ class RemoteReplicas:
         """Where its log ends, now that it never leads again unless promoted. Refused: it leads. OutOfReach: either."""
         request = wire.step_down_request(order, self._cluster, self._broker)
         stub = self._channels.stub(ReplicationServiceStub, address)
-        response: pb.StepDownResponse = await call(stub.StepDown, request, who=address, deadline_s=order.timeout_s + _ANSWER_S)
+        with peers_disk(address):
+            response: pb.StepDownResponse = await call(stub.StepDown, request, who=address, deadline_s=order.timeout_s + _ANSWER_S)
         return wire.stepped_down(response)

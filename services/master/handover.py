@@ -27,6 +27,7 @@ from services.brokerage import Errand, Place
 from services.lives import life_as
 from services.master.node import MasterNode
 from services.master.replication import Replication
+from services.master.slaves import FOLLOWING
 from services.master.term import Term
 
 log = structlog.get_logger()
@@ -207,6 +208,7 @@ class Handover:
                 await self._parts.files.call(_nothing)  # a change of topics that had begun has ended
                 self._check(order)
                 await self._confirm_all(term, order.successor)
+                self._check(order)  # it may have come back meanwhile, with less
         except BaseException as problem:
             node.hands_over_to = ""
             term.writer.resume()
@@ -228,7 +230,7 @@ class Handover:
     def _check(self, order: StepDownOrder) -> PhysicalOffset:
         """Raise unless the successor is the slave that it says it is, and holds the same topics; how far it is proven equal."""
         node, record = self._parts.node, self._parts.replication.records.get(order.successor)
-        if record is None or not record.connected or record.replica_uuid != order.replica_uuid:
+        if record is None or record.state != FOLLOWING or record.replica_uuid != order.replica_uuid:
             raise NotReady(node.name, f"{order.successor} does not follow it now")
         if order.topics != node.metadata.table(TOPICS).version:
             raise NotReady(node.name, f"{order.successor} holds other topics; give the command again")

@@ -7,7 +7,7 @@ import grpc.aio
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.errors import OutOfReach
-from dittomq.rpc.channel import Channels, breaking
+from dittomq.rpc.channel import Channels, breaking, peers_disk
 from dittomq.wire import replication as wire
 from services.slave.stream import MasterSaid, SlaveSays
 
@@ -24,14 +24,14 @@ class ReplicationLine:
 
     async def read(self) -> MasterSaid | None:
         """What the master says next, None when it has left."""
-        with breaking(self._address):
+        with peers_disk(self._address), breaking(self._address):
             frame = await self._call.read()
         return wire.master_event_from_pb(frame) if isinstance(frame, pb.ReplicateResponse) else None  # grpc.aio.EOF
 
     async def write(self, message: SlaveSays) -> None:
         """Say it."""
         try:
-            with breaking(self._address):
+            with peers_disk(self._address), breaking(self._address):
                 await self._call.write(wire.slave_frame(message))
         except asyncio.InvalidStateError as error:
             raise OutOfReach(self._address, "the stream has ended") from error
