@@ -135,7 +135,7 @@ class Leadership:
         self._own = own
         self._started_at = now
         self._heard: dict[str, Hello] = {}
-        self._ever_heard: dict[str, Hello] = {}
+        self._ever_heard: dict[str, Hello] = {}  # by replica uuid: a node with a new disk is another one
         self._known_epoch = own.known_epoch
         self._newest = NO_OPENING  # what others told of, with its opener
         self._answered: set[str] = set()
@@ -156,7 +156,7 @@ class Leadership:
 
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
-        self._heard[hello.node] = self._ever_heard[hello.node] = hello
+        self._heard[hello.node] = self._ever_heard[hello.replica_uuid] = hello
         self._known_epoch = max(self._known_epoch, newest_epoch(hello.lineage))  # opened, be it by this node that lost the bytes
         self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
         self._learn(hello.newest)
@@ -362,9 +362,8 @@ class Leadership:
 
     def _missing_here(self) -> str:
         """Who knows, or knew when it left, confirmed data that this log lacks."""
-        for node in sorted(self._ever_heard):
-            hello = self._ever_heard[node]
+        for hello in sorted(self._ever_heard.values(), key=lambda hello: hello.node):
             common = self._agreed_with(hello)
             if hello.confirmed > common and hello.end > hello.min_offset:
-                return f"{node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
+                return f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
         return ""

@@ -44,6 +44,19 @@ def test_after_power_loss_a_flushing_master_waits_for_slaves_and_then_leads_alon
     assert isinstance(decided(leadership, 5.0), Lead)
 
 
+def test_what_a_slave_knew_to_be_confirmed_is_not_forgotten_when_its_node_comes_with_another_disk() -> None:
+    leadership = asked(RULES, own(Stopped.POWER_LOSS), 0.0)
+    leadership.slave_heard(hello(1, 1_000, confirmed=1_000))
+    leadership.slave_heard(hello(2, 900))
+    assert isinstance(leadership.decide(0.0), TakeOver)
+    leadership.took_a_part(own(Stopped.POWER_LOSS))
+    leadership.slave_gone("a/1")
+
+    leadership.slave_heard(replace(hello(1, 0, lineage=()), replica_uuid="another"))
+
+    assert isinstance(leadership.decide(6.0), Refuse)
+
+
 def test_after_power_loss_the_wait_ends_when_all_slaves_came() -> None:
     leadership = asked(RULES, own(Stopped.POWER_LOSS), 0.0)
     leadership.slave_heard(hello(1, 900))
