@@ -49,6 +49,16 @@ class GroupRules:
     flush_mode: str | None = None
     release_level: str | None = None
 
+    @property
+    def copies_of_confirmed(self) -> int:
+        """On so many disks is what was confirmed outside degraded ranges; an ASYNC_MASTER promises its own only, whatever it asks for."""
+        return 1 if self.mode == "ASYNC_MASTER" else self.in_sync_replicas
+
+    @property
+    def may_degrade(self) -> bool:
+        """Whether fewer copies may have confirmed, while a master that is silent now led."""
+        return self.min_in_sync_replicas is not None and self.min_in_sync_replicas < self.copies_of_confirmed
+
     def agrees_with(self, other: "GroupRules") -> bool:
         """Whether nothing differs that both say."""
         return all(ours == theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True) if None not in (ours, theirs))
@@ -126,13 +136,15 @@ class AskToStepDown:
 class Promote:
     """Fsync what was received, write the grant down, and come back as the master. `other` is the old master's name, "" for none.
 
-    `in_sync` names the slaves that count as in sync until they miss their deadlines.
+    `in_sync` names the slaves that count as in sync until they miss their deadlines. `not_heard`, in words, is what nobody who answered can
+    know, though the rule lets it lead: what a degraded group confirmed is perhaps on the silent master's disk only.
     """
 
     epoch: Epoch
     other: str
     in_sync: tuple[str, ...]
     may_be_lost: str
+    not_heard: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +231,15 @@ class _Promotion:
         missing = [*hidden, *(self._after_silence() if demoted is None else self._after_step_down(demoted))]
         if missing and not self._order.accept_loss:
             return RefusePromotion(self._words(missing))
-        return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), "; ".join(each.what for each in missing))
+        not_heard = "" if demoted is not None or leading else self._not_heard()
+        return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), "; ".join(each.what for each in missing), not_heard)
 
     def _words(self, missing: Sequence["_Missing"]) -> str:
         words = "; ".join(f"{each.what}. {each.remedy}" for each in missing)
-        return f"{words}. {self._target.node} lacks nothing confirmed" if all(each.is_a_word for each in missing) else words
+        if not all(each.is_a_word for each in missing):
+            return words
+        of_as_many = f" by {self._target.rules.copies_of_confirmed} copies" if self._not_heard() else ""
+        return f"{words}. {self._target.node} lacks nothing confirmed{of_as_many}"
 
     def _misconfigured(self) -> str:
         """The target would not lead this group as its other nodes do."""
@@ -303,15 +319,23 @@ class _Promotion:
         answer = [each for each in (target, *self._others) if each.node != old]  # that one may answer, with another disk
         new = [each.node for each in answer if each.is_filling] if any(each.lineage for each in answer) else []
         slaves = len(answer) - len(new)
-        needed = rules.replicas_expected - rules.in_sync_replicas + 2
+        needed = rules.replicas_expected - rules.copies_of_confirmed + 2
         if needed > rules.replicas_expected:
-            alone = f"with one copy asked for, what was confirmed is surely on the disk of {old or 'the master'} only"
+            asked = "with one copy asked for" if rules.in_sync_replicas == 1 else "under ASYNC_MASTER"
+            alone = f"{asked}, what was confirmed is surely on the disk of {old or 'the master'} only"
             yield _Missing(alone, "Start that one again")
         elif slaves < needed:
             few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"
             on_new = f"; {' and '.join(new)} may lack what it acknowledged: its disk is new, or it gave up a copy" if new else ""
             yield _Missing(few + on_new, f"Start {needed - slaves} more")
         yield from filter(None, map(self._outranked_by, self._others))
+
+    def _not_heard(self) -> str:
+        """What only a silent master can know; empty where it had to refuse what fewer copies would have confirmed."""
+        old, rules = self._last_leader(), self._target.rules
+        if not old or not rules.may_degrade:
+            return ""
+        return f"what {old} confirmed on fewer than {rules.copies_of_confirmed} copies, if anything: only that one knows"
 
     def _where_newest_is(self) -> str:
         """What to do about an epoch that the target does not have."""

@@ -38,7 +38,7 @@ def leadership_rules(table: ReplicationTable) -> LeadershipRules:
     """What Leadership needs of the settings."""
     return LeadershipRules(
         replicas_expected=table.replicas_expected,
-        in_sync_replicas=table.asked_copies,
+        in_sync_replicas=table.group_rules.copies_of_confirmed,
         sync_flush=table.flush_mode is FlushMode.SYNC_FLUSH,
         recover_wait_s=table.recover_wait_ms / 1000,
     )

@@ -184,9 +184,10 @@ class Heir:
         if not planned:
             await self._tell(grant)
         lost = "; ".join(filter(None, (promotion.may_be_lost, self._lacking_tables())))  # the grant names what its log may lack
-        log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=lost)
+        not_heard = promotion.not_heard
+        log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=lost, not_heard=not_heard)
         parts.place.come_back(BrokerService.MASTER, f"it was promoted and opens epoch {grant.epoch}")
-        return RoleChange(grant.epoch, lost, comes_back=True)
+        return RoleChange(grant.epoch, "; ".join(filter(None, (lost, not_heard))), comes_back=True)
 
     def _lacking_tables(self) -> str:
         """Which tables of its master it never had, in words; empty when it had all, or never had a master."""

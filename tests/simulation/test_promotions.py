@@ -308,9 +308,34 @@ def test_a_copy_that_was_promoted_before_it_noted_that_it_was_filled_is_a_witnes
 
         change = await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
 
-        assert change.may_be_lost == ""
+        assert change.may_be_lost == "what a/0 confirmed on fewer than 2 copies, if anything: only that one knows"
 
     play(story, TWO_SLAVES)
+
+
+@pytest.mark.parametrize("floor", [1, 2])
+def test_what_a_silent_master_confirmed_alone_is_named_as_what_may_be_lost_where_it_could(floor: int) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer(on_weak="return", timeout_s=20.0, retry_s=5.0) as producer:
+            await producer.publish("orders", b"on both", queue=0)
+            await asyncio.sleep(3.0)
+            await group.kill("a1")
+            for _ in range(3):  # it gives the slave up after two
+                with contextlib.suppress(DittoError):
+                    await producer.publish("orders", b"on the master", queue=0)
+            status = await mq.admin.ha_status("a0:10911")
+            assert (status.confirmed == status.end) == (floor == 1)
+        await group.kill("a0")
+        group.node("a1").start()
+        await until(follows(mq, "a1:10911"))
+
+        with pytest.raises(NotPermitted, match="a/1 lacks nothing confirmed" + (" by 2 copies" if floor == 1 else "$")):
+            await mq.admin.change_role("a1:10911")
+        change = await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+        assert ("what a/0 confirmed on fewer than 2 copies" in change.may_be_lost) == (floor == 1)
+
+    play(story, Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, min_in_sync_replicas=floor), FlushMode.SYNC_FLUSH))
 
 
 def test_a_master_on_an_empty_disk_waits_while_one_that_led_before_it_gives_way_to_the_epoch_it_has_opened() -> None:

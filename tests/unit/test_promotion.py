@@ -142,6 +142,28 @@ def test_a_silent_master_is_not_replaced_before_the_operator_says_that_it_is_sto
     assert promoted(decided(standing(1), standing(2), order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "")
 
 
+def test_where_a_group_may_degrade_nobody_says_that_what_a_silent_master_confirmed_alone_is_there() -> None:
+    lax = [standing(node, rules=replace(FULL_RULES, min_in_sync_replicas=1)) for node in (1, 2)]
+    unknown = "what a/0 confirmed on fewer than 2 copies, if anything: only that one knows"
+
+    assert refused(decided(*lax)).endswith(". a/1 lacks nothing confirmed by 2 copies")
+    assert promoted(decided(*lax, order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "", unknown)
+    stepped_down = replace(demoted(for_node="a/1"), rules=lax[0].rules)
+    assert promoted(decided(*lax, stepped_down)).not_heard == ""
+
+    strict = [standing(node, rules=FULL_RULES) for node in (1, 2)]
+    assert refused(decided(*strict)).endswith(". a/1 lacks nothing confirmed")
+    assert promoted(decided(*strict, order=STOPPED)).not_heard == ""
+
+
+def test_what_an_async_master_confirmed_is_on_its_own_disk_only_however_many_copies_are_asked_for() -> None:
+    slaves = [standing(node, rules=replace(FULL_RULES, mode="ASYNC_MASTER", min_in_sync_replicas=1)) for node in (1, 2)]
+
+    assert refused(decided(*slaves, order=STOPPED)) == (
+        "under ASYNC_MASTER, what was confirmed is surely on the disk of a/0 only. Start that one again"
+    )
+
+
 def test_fewer_slaves_than_hold_all_that_was_confirmed_are_not_enough() -> None:
     why = refused(decided(standing(1), order=STOPPED))
 
