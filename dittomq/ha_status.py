@@ -46,7 +46,8 @@ class NodeView:
 class HaStatus:
     """Replication of one group; `nodes` starts with the node that answers.
 
-    `degraded_messages` were confirmed by fewer copies than asked since `degraded_since_ms`; `degraded_bytes` ever were.
+    `degraded_messages` were confirmed by fewer copies than asked since `degraded_since_ms`; `degraded_bytes` ever were. `release_level`:
+    "flushed" when each of the copies asked for has flushed what is confirmed, "received" otherwise; "" for unknown.
     """
 
     node: str
@@ -69,3 +70,4 @@ class HaStatus:
     degraded_messages: int | None
     waiting_for: str
     nodes: tuple[NodeView, ...]
+    release_level: str = ""

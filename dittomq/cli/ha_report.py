@@ -206,7 +206,7 @@ def _headline(group: GroupReport, now_ms: int) -> str:
     leader = group.leader
     if leader is None:
         return f"{group.broker}  NO MASTER ANSWERS  no writes; slaves serve reads"
-    level = "flushed " if leader.role == "SYNC_MASTER" else ""
+    level = f"{leader.release_level} " if leader.role == "SYNC_MASTER" and leader.release_level else ""
     copies = f"asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now}"
     line = f"{group.broker}  epoch {leader.epoch}  {leader.role}  {copies}  confirmed {leader.confirmed:,}"
     if not leader.writable:

@@ -239,6 +239,7 @@ def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:
         degraded_messages=status.degraded_messages,
         waiting_for=status.waiting_for,
         nodes=_node_views_to_pb(status.nodes),
+        release_level=status.release_level,
     )
 
 
@@ -292,6 +293,7 @@ def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
         degraded_messages=response.degraded_messages if response.HasField("degraded_messages") else None,
         waiting_for=response.waiting_for,
         nodes=tuple(_node_view(view) for view in response.nodes),
+        release_level=response.release_level,
     )
 
 

@@ -10,7 +10,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import SlaveView
 from dittomq.replication.confirm_states import Degrade
 from dittomq.replication.measuring import EndHistory
-from services.master.config import MasterConfig
+from services.master.config import FlushMode, MasterConfig, ReleaseLevel
 from services.master.slaves import FOLLOWING, GONE, SlaveRecord
 from services.master.term import Term
 
@@ -93,7 +93,14 @@ class StatusBoard:
             degraded_messages=term.degraded.messages(term.messages.confirmed) if term is not None else None,
             waiting_for=waiting_for,
             nodes=(own, *slaves),
+            release_level=self._release_level,
         )
+
+    @property
+    def _release_level(self) -> str:
+        table = self._config.replication
+        each_flushes = table.flush_mode is FlushMode.SYNC_FLUSH and table.release_level is ReleaseLevel.FLUSHED
+        return ReleaseLevel.FLUSHED if each_flushes else ReleaseLevel.RECEIVED
 
     def _slave(self, term: Term, record: SlaveRecord) -> NodeView:
         view, now = term.confirm.view(record.node), self._clock.monotonic()

@@ -3,10 +3,12 @@
 import asyncio
 import json
 
+import pytest
+
 from dittomq.broker.degraded_file import PATH
 from dittomq.client import AsyncClient, CopyState, Producer, PutStatus, Receipt
 from dittomq.errors import OutcomeHandle
-from services.master.config import Mode, ReplicationTable
+from services.master.config import Mode, ReleaseLevel, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.disk import Operation
 from tests.simulation.group import Group, play
@@ -181,3 +183,19 @@ def test_what_is_confirmed_by_fewer_copies_while_a_master_hands_over_is_known_to
         assert leading.degraded_bytes == following.degraded_bytes > 0
 
     play(story, ALL_THREE)
+
+
+@pytest.mark.parametrize(
+    ("flush_mode", "release_level", "told"),
+    [
+        (FlushMode.SYNC_FLUSH, ReleaseLevel.FLUSHED, "flushed"),
+        (FlushMode.SYNC_FLUSH, ReleaseLevel.RECEIVED, "received"),
+        (FlushMode.ASYNC_FLUSH, ReleaseLevel.FLUSHED, "received"),
+    ],
+)
+def test_a_master_tells_whether_each_copy_that_counts_has_flushed(flush_mode: FlushMode, release_level: ReleaseLevel, told: str) -> None:
+    async def story(_: Group, mq: AsyncClient) -> None:
+        assert (await mq.admin.ha_status("a/0")).release_level == told
+
+    table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, flush_mode=flush_mode, release_level=release_level)
+    play(story, Shape(1, table, FlushMode.SYNC_FLUSH))

@@ -18,7 +18,27 @@ SLAVE_VIEW = NodeView(
     "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, 0.2, proven_equal=1000, since_ms=NOW_MS - 9 * 86_400_000
 )
 LEADER = HaStatus(
-    "a/0", "prod", "a", 7, "SYNC_MASTER", 2, 2, 1, 0, 1000, 1000, 1000, 1000, True, False, None, 0, None, "", (MASTER_VIEW, SLAVE_VIEW)
+    "a/0",
+    "prod",
+    "a",
+    7,
+    "SYNC_MASTER",
+    2,
+    2,
+    1,
+    0,
+    1000,
+    1000,
+    1000,
+    1000,
+    True,
+    False,
+    None,
+    0,
+    None,
+    "",
+    (MASTER_VIEW, SLAVE_VIEW),
+    "flushed",
 )
 FOLLOWER = replace(LEADER, node="a/1", role="SLAVE", nodes=(replace(SLAVE_VIEW, state="following"),))
 
@@ -46,6 +66,13 @@ def test_a_group_that_works_needs_no_attention_and_reads_as_documented() -> None
         "   a/0   master  leading      -               -               0 B             -",
         "   a/1   slave   in sync 9 d  0 B      0.0 s  1.2 KiB  0.2 s  1.2 KiB  0.2 s  1,000",
     ]
+
+
+@pytest.mark.parametrize(("level", "words"), [("received", "asks 2 received copies"), ("", "asks 2 copies")])
+def test_copies_are_called_flushed_only_where_they_must_be(level: str, words: str) -> None:
+    report = build_report(BOTH, {"a/0": replace(LEADER, release_level=level), "a/1": FOLLOWER})
+
+    assert words in report_lines(report, NOW_MS)[1]
 
 
 def test_what_nobody_knows_is_printed_as_unknown() -> None:
