@@ -70,7 +70,8 @@ class HaCollector(Collector):
         if status.degraded_since_ms is not None:
             name, help_ = "dittomq_degraded_since_timestamp_seconds", "Since when fewer copies confirm than were asked for."
             yield GaugeMetricFamily(name, help_, value=status.degraded_since_ms / 1000)
-        yield GaugeMetricFamily("dittomq_copies_in_sync", "Copies in sync, the master counts.", value=status.in_sync_now)
+        if status.in_sync_now:  # only who leads knows, and counts itself
+            yield GaugeMetricFamily("dittomq_copies_in_sync", "Copies in sync, the master counts.", value=status.in_sync_now)
         yield from self._lags(status)
         yield from self._slaves(status)
 

@@ -1,6 +1,6 @@
 """Configuration tables that masters and slaves read alike. Each field says its unit, its default and what it is for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -305,8 +305,19 @@ class BrokerConfig:
             yield "replication.silence_ms", "must be at least twice heartbeat_ms, or living slaves are dropped"
         yield from self.retention.problems()
         yield from self.listen.problems()
+        yield from _dialled_problems("node.nameservers", self.node.nameservers)
+        yield from _dialled_problems("replication.master_address", filter(None, [replication.master_address]))
         yield from _address_problems("advertise", self.advertise)
         yield from _address_problems("advertise_replication", self.advertise_replication)
+
+
+def _dialled_problems(setting: str, addresses: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What nobody can dial."""
+    for address in addresses:
+        try:
+            check_address("address", DEFAULT_NETWORK, address)
+        except InvalidField as refused:
+            yield setting, refused.problem
 
 
 def _address_problems(table: str, addresses: Mapping[str, str]) -> Iterator[tuple[str, str]]:

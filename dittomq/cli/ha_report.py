@@ -127,6 +127,8 @@ def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
     lines = [" · ".join([report.cluster, f"{count} broker {'group' if count == 1 else 'groups'}", verdict, *audited])]
     for group in report.groups:
         lines += [_headline(group, now_ms), *_rows(group, now_ms)]
+        if group.missing and not any(node.needs_attention for node in group.nodes):  # who is missing may be in no list
+            lines.append(f"   {group.missing}")
     return lines
 
 
@@ -210,7 +212,7 @@ def _headline(group: GroupReport, now_ms: int) -> str:
     copies = f"asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now}"
     line = f"{group.broker}  epoch {leader.epoch}  {leader.role}  {copies}  confirmed {leader.confirmed:,}"
     if not leader.writable:
-        return f"{line}  NO WRITES: {leader.waiting_for or 'refused'}"
+        return f"{line}  NO WRITES: {leader.waiting_for or 'too few copies are in sync'}"
     return f"{line}  {_degraded(leader, now_ms) if leader.degraded else 'writes accepted'}"
 
 

@@ -53,12 +53,14 @@ def lead(
     with Client(nameserver_address(nameserver)) as mq:
         address = _address_of(mq, node)
         change = mq.admin.change_role(node, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
-        took = missing = ""
+        took = ""
         if change.comes_back:
             hint(f"{node} comes back and opens epoch {change.epoch}; waiting until it leads")
             status = _wait_until(mq, node, address, lambda status: status.role != Role.SLAVE and status.epoch >= change.epoch)
             took = f" after {time.monotonic() - began:.1f} s"
-            missing = _missing_for_writes(mq, address, status)
+        else:
+            status = mq.admin.ha_status(address)
+        missing = _missing_for_writes(mq, address, status)
     if json:
         say_json({"node": node, "epoch": change.epoch, "may_be_lost": change.may_be_lost})
     else:

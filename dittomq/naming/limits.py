@@ -13,6 +13,7 @@ MAX_QUEUES = 1_024
 MAX_BROKER_ID = 2**31 - 1
 MAX_EPOCH = 2**62
 MAX_ADDRESS_CHARACTERS = 255
+MAX_PORT = 65_535
 ALL_PERMISSIONS = 7
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
@@ -69,7 +70,8 @@ def _check_opening(opening: Opening) -> None:
 def check_address(field: str, network: str, address: str) -> None:
     """Raise InvalidField unless `network` is a legal name and `address` one that can be dialed."""
     check_network(network)
-    if len(address) > MAX_ADDRESS_CHARACTERS or not _ADDRESS.fullmatch(address):
+    known = len(address) <= MAX_ADDRESS_CHARACTERS and _ADDRESS.fullmatch(address)
+    if not known or int(address.rpartition(":")[2]) > MAX_PORT:
         raise InvalidField(field, f'"{address[:MAX_ADDRESS_CHARACTERS]}" is not "host:port"')
 
 

@@ -98,6 +98,9 @@ def test_a_slave_that_is_told_to_lead_alone_leads_and_the_command_says_what_it_l
         assert told.code == 3, told
         assert told.out.startswith("a/1 leads since epoch 2 after ")
         assert told.err.endswith("\na/1 takes no writes yet: too few copies are in sync; dittomq ha-status says more\n")
+        again = command.run("role", "lead", "a/1")
+        assert again.code == 3, again
+        assert again.err == "a/1 takes no writes yet: too few copies are in sync; dittomq ha-status says more\n"
         group.cluster.start_node(MASTER)
         all_in_sync(group)
 

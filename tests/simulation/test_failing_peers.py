@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from dittomq.client import Ack, AsyncClient, PutStatus
-from dittomq.errors import DittoError
+from dittomq.errors import DiskFull, DittoError
+from tests.simulation.disk import BOUNDLESS
 from tests.simulation.group import Group, play
 from tests.simulation.test_promotions import TWO_SLAVES, leads, topic
 from tests.simulation.world import Power
@@ -65,3 +66,26 @@ def test_a_master_leads_on_when_the_slave_that_asks_for_its_place_has_lost_what_
         assert [await leads(mq, f"{each}:10911")() for each in ("a0", "a1", "a2")] == [False, True, False]
 
     play(story, TWO_SLAVES, seed)
+
+
+@pytest.mark.parametrize("full", ["a0", "a1"])
+def test_places_are_not_changed_while_the_disk_of_either_is_full_and_both_live_on(full: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"confirmed", queue=0)
+        await asyncio.sleep(15.0)
+        disk = group.node(full).disk
+        disk.capacity_bytes = disk.used_bytes() + 8 * 1024
+
+        with pytest.raises(DiskFull, match=f"the disk of a/{full[1:]} has"):
+            await mq.admin.change_role("a1:10911")
+        await asyncio.sleep(5.0)
+        assert [group.node(name).running for name in ("a0", "a1", "a2")] == [True, True, True]
+
+        disk.capacity_bytes = BOUNDLESS
+        await group.in_sync(mq)
+        await mq.admin.change_role("a1:10911")
+        await group.in_sync(mq, "a/1")
+
+    play(story, TWO_SLAVES)

@@ -60,9 +60,16 @@ def test_an_address_that_no_nameserver_takes_is_refused(table: str, setting: str
 
 
 @pytest.mark.parametrize("setting", ["listen.clients", "listen.replication", "listen.ops"])
-@pytest.mark.parametrize("address", ["5", "10911", "nowhere", "a b:1", ":10911"])
+@pytest.mark.parametrize("address", ["5", "10911", "nowhere", "a b:1", ":10911", "127.0.0.1:65536", "127.0.0.1:99999"])
 def test_an_address_on_which_nobody_can_listen_is_refused(setting: str, address: str) -> None:
     assert refusal(f"{setting}={address}") == f'--set: {setting}: "{address}" is not "host:port"'
+
+
+@pytest.mark.parametrize("setting", ["node.nameservers", "replication.master_address"])
+@pytest.mark.parametrize("address", ["x", "a:70000"])
+def test_an_address_that_nobody_can_dial_is_refused(setting: str, address: str) -> None:
+    assert refusal(f"{setting}={address}").endswith(f': {setting}: "{address}" is not "host:port"')
+    assert refusal(f"{setting}=127.0.0.1:9876") == ""
 
 
 def test_more_networks_than_a_nameserver_takes_are_refused() -> None:

@@ -92,3 +92,13 @@ def test_a_loop_that_does_not_answer_leaves_the_other_metrics() -> None:
     assert scraped(registry) == []
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
+
+
+def test_how_many_copies_are_in_sync_is_said_by_who_leads_only() -> None:
+    async def node(status: HaStatus) -> list[str]:
+        registry = CollectorRegistry()
+        registry.register(HaCollector(lambda: status, asyncio.get_running_loop()))
+        return [line for line in await asyncio.to_thread(scraped, registry) if line.startswith("dittomq_copies_in_sync")]
+
+    assert asyncio.run(node(STATUS)) == ["dittomq_copies_in_sync 2.0"]
+    assert asyncio.run(node(replace(STATUS, role=Role.SLAVE, in_sync_replicas=0, in_sync_now=0))) == []

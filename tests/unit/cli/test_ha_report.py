@@ -75,6 +75,14 @@ def test_copies_are_called_flushed_only_where_they_must_be(level: str, words: st
     assert words in report_lines(report, NOW_MS)[1]
 
 
+def test_a_slave_that_is_in_no_list_is_missed_all_the_same() -> None:
+    report = build_report([registered(0)], {"a/0": replace(LEADER, nodes=(MASTER_VIEW,))})
+
+    lines = report_lines(report, NOW_MS)
+    assert "1 needs attention" in lines[0]
+    assert lines[-1] == "   0 of 1 slaves of a are in sync"
+
+
 def test_what_nobody_knows_is_printed_as_unknown() -> None:
     silent = replace(LEADER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "catching up")))
 
