@@ -46,6 +46,7 @@ class NodeView:
 class HaStatus:
     """Replication of one group; `nodes` starts with the node that answers.
 
+    `in_sync_now` counts the master and the slaves that follow it and are in sync; 0: the node does not lead, and does not know.
     `degraded_messages` were confirmed by fewer copies than asked since `degraded_since_ms`; `degraded_bytes` ever were. `release_level`:
     "flushed" when each of the copies asked for has flushed what is confirmed, "received" otherwise; "" for unknown.
     """

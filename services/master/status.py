@@ -14,6 +14,8 @@ from services.master.config import FlushMode, MasterConfig, ReleaseLevel
 from services.master.slaves import FOLLOWING, GONE, SlaveRecord
 from services.master.term import Term
 
+_IN_SYNC = "in sync"
+
 
 class StatusBoard:
     """Looks at everything, changes nothing but its own memory of where the ends were."""
@@ -79,7 +81,7 @@ class StatusBoard:
             epoch=term.opened.epoch if term is not None else 0,
             role=table.mode,
             in_sync_replicas=table.asked_copies,
-            in_sync_now=term.confirm.copies_in_sync if term is not None else 0,
+            in_sync_now=1 + sum(view.state == _IN_SYNC for view in slaves) if term is not None else 0,
             replicas_expected=table.replicas_expected,
             min_offset=self._store.min_offset,
             end=own.received or 0,
@@ -107,7 +109,7 @@ class StatusBoard:
         end, confirmed = term.written, term.confirm.confirmed
         state, since_ms = record.state, record.since_ms
         if record.state == FOLLOWING and view is not None:
-            state, since_ms = "in sync" if view.in_sync else "catching up", self._wall_ms((record.node, "since"), view.since)
+            state, since_ms = _IN_SYNC if view.in_sync else "catching up", self._wall_ms((record.node, "since"), view.since)
         reason, dropped_ms = self._last_drop(record, view)
         judged = record.state in {FOLLOWING, GONE}
         received, flushed, applied = (record.received, record.flushed, record.applied) if judged else (None, None, None)

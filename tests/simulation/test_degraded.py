@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -199,3 +200,22 @@ def test_a_master_tells_whether_each_copy_that_counts_has_flushed(flush_mode: Fl
 
     table = ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1, flush_mode=flush_mode, release_level=release_level)
     play(story, Shape(1, table, FlushMode.SYNC_FLUSH))
+
+
+def test_a_slave_that_is_away_when_its_master_starts_again_is_not_called_in_sync_though_it_counts_for_a_while() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        async with mq.producer(on_weak="return") as orders:
+            await mq.admin.create_topic("orders", 1)
+            await orders.publish("orders", b"on three", queue=0)
+            await asyncio.sleep(40.0)  # the nameserver has heard all that live
+            for name in ("a2", "a0"):
+                await group.kill(name)
+            group.node("a0").start()
+            await asyncio.sleep(3.0)
+            await orders.publish("orders", b"on two", queue=0)
+
+            status = await mq.admin.ha_status("a/0")
+
+        assert (status.writable, status.in_sync_now) == (True, 2)
+
+    play(story, replace(ALL_THREE, replication=replace(ALL_THREE.replication, in_sync_replicas=2)))
