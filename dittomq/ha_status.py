@@ -72,3 +72,8 @@ class HaStatus:
     waiting_for: str
     nodes: tuple[NodeView, ...]
     release_level: str = ""
+
+    @property
+    def why_not_writable(self) -> str:
+        """What keeps the node from taking writes; empty while it takes them."""
+        return "" if self.writable else self.waiting_for or "too few copies are in sync"

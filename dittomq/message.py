@@ -68,10 +68,11 @@ class Message:
 
 
 class PlainRun(NamedTuple):
-    """Neighbouring messages of one queue that have nothing but a body."""
+    """Neighbouring messages of one queue that have nothing but a body, and a tag in common."""
 
     topic: str
     queue: int
+    tag: str
     bodies: list[bytes]
 
 

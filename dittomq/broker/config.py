@@ -1,6 +1,6 @@
 """Configuration tables that masters and slaves read alike. Each field says its unit, its default and what it is for."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -73,10 +73,7 @@ class ListenTable:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Each address on which nobody can listen."""
         for name, address in (("clients", self.clients), ("replication", self.replication), ("ops", self.ops)):
-            try:
-                check_address("address", DEFAULT_NETWORK, address)
-            except InvalidField as refused:
-                yield f"listen.{name}", refused.problem
+            yield from _address_problem(f"listen.{name}", address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,28 +302,26 @@ class BrokerConfig:
             yield "replication.silence_ms", "must be at least twice heartbeat_ms, or living slaves are dropped"
         yield from self.retention.problems()
         yield from self.listen.problems()
-        yield from _dialled_problems("node.nameservers", self.node.nameservers)
-        yield from _dialled_problems("replication.master_address", filter(None, [replication.master_address]))
+        for nameserver in self.node.nameservers:
+            yield from _address_problem("node.nameservers", nameserver)
+        if replication.master_address:
+            yield from _address_problem("replication.master_address", replication.master_address)
         yield from _address_problems("advertise", self.advertise)
         yield from _address_problems("advertise_replication", self.advertise_replication)
 
 
-def _dialled_problems(setting: str, addresses: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """What nobody can dial."""
-    for address in addresses:
-        try:
-            check_address("address", DEFAULT_NETWORK, address)
-        except InvalidField as refused:
-            yield setting, refused.problem
+def _address_problem(setting: str, address: str, network: str = DEFAULT_NETWORK) -> Iterator[tuple[str, str]]:
+    """What is wrong with an address on that network, if anything is."""
+    try:
+        check_address("address", network, address)
+    except InvalidField as refused:
+        yield setting, refused.problem
 
 
 def _address_problems(table: str, addresses: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What every nameserver would refuse."""
     for network, address in addresses.items():
-        try:
-            check_address("address", network, address)
-        except InvalidField as refused:
-            yield f"{table}.{network}", refused.problem
+        yield from _address_problem(f"{table}.{network}", address, network)
     networks = len({*addresses, DEFAULT_NETWORK})
     if networks > MAX_NETWORKS:
         yield table, f'has {networks} networks, with "{DEFAULT_NETWORK}"; a nameserver takes {MAX_NETWORKS}'

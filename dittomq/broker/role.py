@@ -10,7 +10,7 @@ from typing import Final
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.state import identity
-from dittomq.errors import ConfigError, DittoError, StoreFailed, UnreadableStore
+from dittomq.errors import ConfigError, DiskFull, DittoError, StoreFailed, UnreadableStore
 from dittomq.offsets import Epoch, PhysicalOffset
 
 _NAME: Final = "role"
@@ -69,6 +69,13 @@ def load_grant(storage: Storage) -> Grant | None:
     except side_file.DamagedSideFile as damaged:
         remedy = "make sure that no other node leads its group, then delete that file to start as configured"
         raise UnreadableStore(side_file.FOLDER, f"{damaged}; {remedy}") from damaged
+
+
+def check_room(storage: Storage, node: str, needed: int) -> None:
+    """Raise DiskFull, before anything is changed, unless `needed` bytes are free on the disk of `node`."""
+    free = storage.free_bytes()
+    if free < needed:
+        raise DiskFull(node, free, needed)
 
 
 def save_grant(storage: Storage, grant: Grant) -> None:

@@ -74,7 +74,7 @@ class GroupReport:
         if leader is None:
             return f"no master of {self.broker} answers"
         if not leader.writable:
-            return f"{leader.node} takes no writes: {leader.waiting_for or 'too few copies are in sync'}"
+            return f"{leader.node} takes no writes: {leader.why_not_writable}"
         if self.slaves_in_sync >= leader.replicas_expected:
             return ""
         late = [_lateness(node) for node in self.nodes if node.role != "master" and node.needs_attention]
@@ -212,7 +212,7 @@ def _headline(group: GroupReport, now_ms: int) -> str:
     copies = f"asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now}"
     line = f"{group.broker}  epoch {leader.epoch}  {leader.role}  {copies}  confirmed {leader.confirmed:,}"
     if not leader.writable:
-        return f"{line}  NO WRITES: {leader.waiting_for or 'too few copies are in sync'}"
+        return f"{line}  NO WRITES: {leader.why_not_writable}"
     return f"{line}  {_degraded(leader, now_ms) if leader.degraded else 'writes accepted'}"
 
 

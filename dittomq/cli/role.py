@@ -124,4 +124,4 @@ def _missing_for_writes(mq: "Client", address: str, status: HaStatus) -> str:
         time.sleep(_LOOK_EVERY_S)
         with contextlib.suppress(DittoError):
             status = mq.admin.ha_status(address)
-    return "" if status.writable else status.waiting_for or "too few copies are in sync"
+    return status.why_not_writable

@@ -97,7 +97,7 @@ class Whereabouts:
 class Outcomes(Sequence[Receipt | Failure]):
     """One entry for each message, in order: its receipt, or the failure in its place. An entry is made when it is looked at."""
 
-    def __init__(self, pieces: Sequence[Outcome], where: "Whereabouts", *, weak_fails: bool) -> None:
+    def __init__(self, pieces: Sequence[Outcome], where: Whereabouts, *, weak_fails: bool) -> None:
         self._pieces = pieces
         self._where = where
         self._weak_fails = weak_fails
@@ -180,13 +180,13 @@ class _Piece:
             return False
         plain = is_plain(message) and type(body) is bytes
         try:
-            size = self.size + (len(body) + MESSAGE_OVERHEAD_BYTES if plain else checked_size(message))
+            size = len(body) + MESSAGE_OVERHEAD_BYTES if plain else checked_size(message)
         except DittoError:
             return False
-        if size > FULL_FRAME_BYTES or len(messages) >= MAX_FRAME_MESSAGES:
+        if not self.has_room(size):
             return False
         messages.append(message)
-        self.size = size
+        self.size += size
         self.plain = plain and self.plain
         return True
 

@@ -118,7 +118,7 @@ class Frame:
             if runs and runs[-1][:2] == (topic, queue):
                 runs[-1].bodies.extend(bodies)
             else:
-                runs.append(PlainRun(topic, queue, bodies))
+                runs.append(PlainRun(topic, queue, "", bodies))
         return runs
 
     def content(self) -> tuple[list[Message], list[int]]:

@@ -3,6 +3,7 @@
 Master and slave agree on these values; `dittomq.wire.replication` turns them into frames and back.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -15,6 +16,11 @@ from dittomq.routes import DataVersion, Opening
 PROTOCOL_VERSION = 1
 NO_EPOCH = Epoch(0)
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
+
+
+def may_lack(nodes: Iterable[str]) -> str:
+    """What is said of replicas that are being filled, as a clause."""
+    return f"{' and '.join(nodes)} may lack what it acknowledged: its disk is new, or it gave up a copy"
 
 
 class VerdictAction(StrEnum):

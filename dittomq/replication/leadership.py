@@ -39,7 +39,7 @@ from enum import StrEnum
 
 from dittomq.lineage import Lineage, common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Hello
+from dittomq.replication.events import Hello, may_lack
 from dittomq.replication.leadership_decisions import Announce, Decision, Follow, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.routes import NO_OPENING, Opening
@@ -317,8 +317,7 @@ class Leadership:
         if missing <= 0:
             return ""
         if filling:
-            may_lack = "may lack what it acknowledged: its disk is new, or it gave up a copy"
-            why += f"; {' and '.join(filling)} {may_lack}, and it cannot catch up before somebody leads: --accept-loss"
+            why += f"; {may_lack(filling)}, and it cannot catch up before somebody leads: --accept-loss"
         return self._more(missing, why)
 
     def _more(self, count: int, why: str) -> str:

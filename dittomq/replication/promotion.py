@@ -24,6 +24,7 @@ from typing import NamedTuple
 from dittomq.lineage import FOREIGN, Lineage, common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import may_lack
 from dittomq.routes import DataVersion, Opening
 
 
@@ -231,7 +232,7 @@ class _Promotion:
         missing = [*hidden, *(self._after_silence() if demoted is None else self._after_step_down(demoted))]
         if missing and not self._order.accept_loss:
             return RefusePromotion(self._words(missing))
-        not_heard = "" if demoted is not None or leading else self._not_heard()
+        not_heard = "" if demoted is not None else self._not_heard()
         return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), "; ".join(each.what for each in missing), not_heard)
 
     def _words(self, missing: Sequence["_Missing"]) -> str:
@@ -326,7 +327,7 @@ class _Promotion:
             yield _Missing(alone, "Start that one again")
         elif slaves < needed:
             few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"
-            on_new = f"; {' and '.join(new)} may lack what it acknowledged: its disk is new, or it gave up a copy" if new else ""
+            on_new = f"; {may_lack(new)}" if new else ""
             yield _Missing(few + on_new, f"Start {needed - slaves} more")
         yield from filter(None, map(self._outranked_by, self._others))
 

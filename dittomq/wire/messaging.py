@@ -101,13 +101,9 @@ def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
         frame_id=frame.frame_id,
         sent_since_offset=frame.sent_since,
     )
-    if frame.plain is not None:
-        for run in frame.plain:
-            request.runs.add(topic=run.topic, queue=run.queue, bodies=run.bodies)
-        return request
-    runs = _runs(frame)
+    runs = _runs(frame) if frame.plain is None else frame.plain
     if runs is not None:
-        for (topic, queue, tag), bodies in runs:
+        for topic, queue, tag, bodies in runs:
             request.runs.add(topic=topic, queue=queue, tag=tag, bodies=bodies)
         return request
     add = request.messages.add
@@ -116,9 +112,9 @@ def frame_request(frame: FrameRequest) -> pb.PublishStreamRequest:
     return request
 
 
-def _runs(frame: FrameRequest) -> list[tuple[tuple[str, int, str], list[bytes]]] | None:
-    """Topic, queue and tag of neighbours with their bodies; None where that is not shorter, or one has more than these."""
-    runs: list[tuple[tuple[str, int, str], list[bytes]]] = []
+def _runs(frame: FrameRequest) -> list[PlainRun] | None:
+    """Its messages as runs; None where that is not shorter, or one has more than a body and a tag."""
+    runs: list[PlainRun] = []
     bodies: list[bytes] = []
     last = None
     for message, queue in zip(frame.messages, frame.queues, strict=True):
@@ -127,7 +123,7 @@ def _runs(frame: FrameRequest) -> list[tuple[tuple[str, int, str], list[bytes]]]
         run = message.topic, queue, message.tag
         if run != last:
             last, bodies = run, []
-            runs.append((run, bodies))
+            runs.append(PlainRun(*run, bodies))
         bodies.append(message.body)
     return runs if _LEAST_RUN * len(runs) <= len(frame.messages) else None
 

@@ -9,7 +9,7 @@ import structlog
 
 from dittomq.broker.heard import Heard
 from dittomq.broker.others import Others
-from dittomq.broker.role import BrokerService, Grant, save_grant
+from dittomq.broker.role import BrokerService, Grant, check_room, save_grant
 from dittomq.broker.verified import Verified, save_verified
 from dittomq.commitlog.disk.side_file import ROOM_BYTES
 from dittomq.commitlog.disk.storage import Storage
@@ -199,7 +199,7 @@ class Handover:
         node = self._parts.node
         term = node.leading_term()
         proven = self._check(order)
-        await self._check_room()
+        await self._parts.files.call(self._check_room)
         await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
         await self._parts.files.call(lambda: save_verified(self._parts.storage, Verified(proven, order.replica_uuid)))
         node.hands_over_to = order.successor
@@ -229,11 +229,9 @@ class Handover:
         if not await _all_confirmed(term, successor):
             raise NotReady(self._parts.node.name, f"its epoch is over: {term.refuses_writes}")
 
-    async def _check_room(self) -> None:
+    def _check_room(self) -> None:
         """Raise DiskFull where its demotion could not be written down: that would end a node that serves."""
-        free = await self._parts.files.call(self._parts.storage.free_bytes)
-        if free < ROOM_BYTES:
-            raise DiskFull(self._parts.node.name, free, ROOM_BYTES)
+        check_room(self._parts.storage, self._parts.node.name, ROOM_BYTES)
 
     def _check(self, order: StepDownOrder) -> PhysicalOffset:
         """Raise unless the successor is the slave that it says it is, and holds the same topics; how far it is proven equal."""

@@ -10,10 +10,10 @@ import structlog
 
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.others import Others
-from dittomq.broker.role import BrokerService, Grant, save_grant
+from dittomq.broker.role import BrokerService, Grant, check_room, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, InvalidField, NotPermitted, NotReady, OutOfReach
+from dittomq.errors import InvalidField, NotPermitted, NotReady, OutOfReach
 from dittomq.naming.route_cache import RouteCache
 from dittomq.replication.promotion import (
     AskToStepDown,
@@ -85,7 +85,7 @@ class Heir:
         if not order.leads:
             return RoleChange(node.epoch, "")
         self._check_store()
-        await self._check_room()
+        await self._parts.files.call(self._check_room)
         await self._parts.files.call(lambda: life_as(BrokerService.MASTER))  # imported while nobody waits
         word = PromotionOrder(order.accept_loss, order.old_master_is_stopped)
         heard = await self._hear_all()
@@ -113,11 +113,9 @@ class Heir:
         if self._parts.follower.resync.replica is not None:
             raise NotReady(self._parts.config.name, "it copies its master's whole log anew; wait until it follows")
 
-    async def _check_room(self) -> None:
+    def _check_room(self) -> None:
         """Raise DiskFull where a master would take no writes: nobody makes room for that."""
-        free, needed = await self._parts.files.call(self._parts.storage.free_bytes), self._parts.config.store.reserve_bytes
-        if free < needed:
-            raise DiskFull(self._parts.config.name, free, needed)
+        check_room(self._parts.storage, self._parts.config.name, self._parts.config.store.reserve_bytes)
 
     def _decide(self, heard: dict[str, Standing], word: PromotionOrder) -> PromotionDecision:
         return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word)

@@ -12,13 +12,17 @@ from tests.simulation.test_promotions import TWO_SLAVES, leads, topic
 from tests.simulation.world import Power
 
 
+async def all_hold_a_message(mq: AsyncClient) -> None:
+    await topic(mq)
+    async with mq.producer() as producer:
+        await producer.publish("orders", b"confirmed", queue=0)
+    await asyncio.sleep(15.0)
+
+
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_slave_lives_on_when_the_disk_of_the_master_fails_that_it_asks_for_its_place(seed: int) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
-        await topic(mq)
-        async with mq.producer() as producer:
-            await producer.publish("orders", b"confirmed", queue=0)
-        await asyncio.sleep(15.0)
+        await all_hold_a_message(mq)
 
         async def break_disk() -> None:
             while not any("asks_to_step_down" in line for line in group.world.transcript.lines):  # noqa: ASYNC110  # nodes tell nobody
@@ -71,10 +75,7 @@ def test_a_master_leads_on_when_the_slave_that_asks_for_its_place_has_lost_what_
 @pytest.mark.parametrize("full", ["a0", "a1"])
 def test_places_are_not_changed_while_the_disk_of_either_is_full_and_both_live_on(full: str) -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
-        await topic(mq)
-        async with mq.producer() as producer:
-            await producer.publish("orders", b"confirmed", queue=0)
-        await asyncio.sleep(15.0)
+        await all_hold_a_message(mq)
         disk = group.node(full).disk
         disk.capacity_bytes = disk.used_bytes() + 8 * 1024
 
