@@ -58,7 +58,8 @@ class PullAnswer:
     """Messages of one queue in its order. The queue holds [min_offset, max_offset) here, `confirmed` is the log's confirmed end.
 
     `may_be_undone_from`: from this queue offset on a new master may undo what was returned, or passed over because of its tag, and put
-    other messages there; None: nothing of it.
+    other messages there; None: nothing of it. `suggested_broker_id`: the node of the group that the next pull of this queue had better
+    ask; 0 is the master.
     """
 
     status: PullStatus
@@ -68,3 +69,4 @@ class PullAnswer:
     max_offset: QueueOffset
     confirmed: PhysicalOffset
     may_be_undone_from: QueueOffset | None = None
+    suggested_broker_id: int = 0

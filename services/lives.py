@@ -18,6 +18,7 @@ from dittomq.broker.role import BrokerService, ComeBack
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
+from dittomq.doors.memory import memory_bytes
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
@@ -70,7 +71,7 @@ def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], Brok
         def composed(loaded: Loaded[B]) -> Node:
             workers = ThreadWorkers()
             storage = OsStorage(Path(loaded.value.node.data_dir))
-            doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers)
+            doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers, memory_bytes())
             doors_open.enter_context(disk_watched(program, loaded.value.store.disk_timeout_ms / 1000, storage.under_way, doors))
             doors_open.callback(workers.close)
             return compose(loaded, doors)

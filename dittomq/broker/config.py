@@ -16,6 +16,8 @@ from dittomq.routes import DEFAULT_NETWORK
 from dittomq.wire.naming import MAX_NETWORKS
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
+_STAYS_POINTS = 10  # as RocketMQ 5.3.3's BrokerStartup takes off for a slave
+
 Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9_.-]+$")]
 
 
@@ -154,6 +156,20 @@ class ReadingTable:
     master_gone_ms: Annotated[
         Milliseconds, Meta(description="silence of the master after which a slave serves all it has flushed, marking what may be undone")
     ] = 30_000
+    access_message_in_memory_max_ratio: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="percent of memory, the container's where it has a limit; whoever reads farther back from the log's end is told to "
+            "read from slave 1, and to stay there until it is 10 points less. RocketMQ: accessMessageInMemoryMaxRatio",
+        ),
+    ] = 40
+
+    def in_memory_bytes(self, memory_bytes: int, *, slave: bool) -> int:
+        """So far back from the log's end the master is the one to read from; less at a slave, so that readers do not go to and fro."""
+        ratio = self.access_message_in_memory_max_ratio
+        return memory_bytes * max(0, ratio - _STAYS_POINTS if slave else ratio) // 100
 
 
 @dataclass(frozen=True, slots=True)

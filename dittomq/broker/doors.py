@@ -1,4 +1,4 @@
-"""The five doors of a broker node, as its composition root hands them on."""
+"""The five doors of a broker node, and the memory it may use, as its composition root hands them on."""
 
 import random
 from dataclasses import dataclass
@@ -18,3 +18,4 @@ class BrokerDoors:
     clock: Clock
     chance: random.Random
     workers: Workers
+    memory_bytes: int

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+from dittomq.broker.answer_room import AnswerRoom
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
@@ -18,6 +19,9 @@ from dittomq.routes import PERMISSION_READ
 from dittomq.tokens import Token
 
 MAX_WAITING_PULLS = 10_000
+WHICH_BROKER_WHEN_CONSUME_SLOWLY = 1  # RocketMQ lets each consumer group name another
+_MESSAGE_BYTES = 512  # what a message takes beside its record
+_ENDING = (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE)
 
 
 def _ignore(_: int) -> None:
@@ -29,6 +33,8 @@ class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
     beyond the end is refused (a master knows the end) or waited for (a slave may be behind).
 
+    `memory_bytes`: what the process may use. `in_memory_bytes`: whoever reads farther back from the log's end had better ask a slave.
+
     `newer_topics` fetches topics and queues that this node may not know yet and returns in a bounded time, however that went; None on a
     node that knows them all. `damaged` is told where a record is not whole.
     """
@@ -37,6 +43,8 @@ class ReadRules:
     readable: Callable[[], Readable]
     topic: Callable[[str], TopicConfig]
     refuses_beyond_end: bool
+    memory_bytes: int
+    in_memory_bytes: int
     newer_topics: Callable[[], Awaitable[None]] | None = None
     damaged: Callable[[int], None] = _ignore
 
@@ -49,11 +57,16 @@ class Reading:
         self._lane = lane
         self._dispatcher = dispatcher
         self._clock = clock
+        self._room = AnswerRoom(rules.memory_bytes)
         self._rules = rules
         self._waiting = 0
 
-    async def pull(self, order: PullOrder) -> PullAnswer:
-        """Messages from the offset on, waiting for the first one as long as the order allows."""
+    @contextlib.asynccontextmanager
+    async def pull(self, order: PullOrder, connection: str) -> AsyncIterator[PullAnswer]:
+        """Messages from the offset on, waiting for the first one as long as the order allows.
+
+        They count as unread by this connection's client until the block ends: it ends when the answer is sent.
+        """
         deadline = self._clock.monotonic() + order.wait_s
         try:
             topic = self._rules.topic(order.topic)
@@ -64,10 +77,16 @@ class Reading:
             await self._find_queue(order, topic)
         while True:
             pulse = self._dispatcher.pulse()
-            answer = await self._look(order)
-            left_s = deadline - self._clock.monotonic()
-            if answer.status in (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE) or left_s <= 0:
-                return answer
+            share = await self._room.take(connection, order.max_bytes)
+            try:
+                answer = await self._look(order)
+                left_s = deadline - self._clock.monotonic()
+                if answer.status in _ENDING or left_s <= 0:
+                    share.settle(_size_of(answer))
+                    yield answer
+                    return
+            finally:
+                share.give_back()
             await self._wait(pulse, left_s)
 
     async def _learn(self, name: str) -> TopicConfig:
@@ -118,7 +137,12 @@ class Reading:
         except CorruptRecord as problem:
             self._rules.damaged(problem.position)
             raise
-        return _answer(order, found, readable)
+        return _answer(order, found, readable, self._suggested(found))
+
+    def _suggested(self, found: QueueSlice) -> int:
+        """The node of the group that had better be asked next. Source: RocketMQ's DefaultMessageStore, suggestPullingFromSlave."""
+        is_far_back = found.read_to is not None and self._store.end - found.read_to > self._rules.in_memory_bytes
+        return WHICH_BROKER_WHEN_CONSUME_SLOWLY if is_far_back else 0
 
     def _holds(self, token: Token, readable: Readable) -> bool:
         """Whether its message can be read here: what lies in its place may have been written by another master."""
@@ -133,11 +157,17 @@ class Reading:
         return self._store.read_queue(order.topic, order.queue, order.offset, *limits, order.tags, readable)
 
 
-def _answer(order: PullOrder, found: QueueSlice, readable: Readable) -> PullAnswer:
+def _size_of(answer: PullAnswer) -> int:
+    """About as much memory as its messages take."""
+    return sum(max(message.record_bytes, len(message.body)) + _MESSAGE_BYTES for message in answer.messages)
+
+
+def _answer(order: PullOrder, found: QueueSlice, readable: Readable, suggested: int) -> PullAnswer:
     if found.messages:
         status = PullStatus.FOUND
     elif found.next_offset > order.offset:
         status = PullStatus.NO_MATCHED_MESSAGE
     else:
         status = PullStatus.NO_NEW_MESSAGE
-    return PullAnswer(status, tuple(found.messages), found.next_offset, found.min, found.max, readable.confirmed, found.unconfirmed_from)
+    bounds = (found.next_offset, found.min, found.max)
+    return PullAnswer(status, tuple(found.messages), *bounds, readable.confirmed, found.unconfirmed_from, suggested)

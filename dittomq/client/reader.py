@@ -1,4 +1,4 @@
-"""⑧ Reading one queue: from the master while it answers, from a slave when it does not, from one node when the caller insists."""
+"""⑧ Reading one queue: from the master or the node that it suggests, from another when that is silent, from one when the caller insists."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -74,6 +74,7 @@ class Reader:
         self._avoided: dict[str, tuple[float, bool]] = {}  # node → until when it is asked behind the others, and whether it answers
         self._lots: dict[str, float] = {}  # node → its place among slaves: readers spread over them
         self._last_slave = ""  # the one that answered last
+        self._suggested_id = 0  # the node that the last answer said to ask next; 0 is the master
 
     async def pull(self, offset: int, *, wait_s: float = 0.0, at_least: str | None = None) -> Page:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
@@ -190,7 +191,8 @@ class Reader:
         return wire.pull_answer(response), Epoch(int(headers.get(EPOCH_HEADER, 0)))
 
     def _remember(self, node: Node, answer: PullAnswer, offset: int) -> None:
-        """Stay with a slave that answers, unless it ends before what others had."""
+        """Ask next whom the answer suggests, and stay with a slave that answers, unless it ends before what others had."""
+        self._suggested_id = answer.suggested_broker_id
         if answer.max_offset < offset:
             self._avoid(node, answers=True)
         elif node.broker_id:
@@ -200,7 +202,10 @@ class Reader:
         self._avoided[node.name] = self._around.clock.monotonic() + _AVOID_S, answers
 
     def _in_order(self, route: Route) -> list[Node]:
-        """The master, the slave that answered last, then the others in this reader's own order; whoever is avoided comes behind."""
+        """The node that was suggested, the master, the slave that answered last, then the others in this reader's own order.
+
+        Whoever is avoided comes behind.
+        """
         nodes = [node for node in route.nodes if node.broker == self._group(route)]
         if self._options.node is not None:
             nodes = [node for node in nodes if node.name == self._options.node]
@@ -209,12 +214,13 @@ class Reader:
             if node.broker_id and node.name not in self._lots:
                 self._lots[node.name] = self._around.chance.random()
 
-        def place(node: Node) -> tuple[bool, bool, bool, bool, float]:
+        def place(node: Node) -> tuple[bool, bool, bool, bool, bool, float]:
             until, answers = self._avoided.get(node.name, (now, True))
             is_avoided = until > now
             return (
                 is_avoided,
                 is_avoided and not answers,
+                node.broker_id != self._suggested_id,
                 node.broker_id != 0,
                 node.name != self._last_slave,
                 self._lots.get(node.name, 0.0),

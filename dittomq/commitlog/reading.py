@@ -31,6 +31,7 @@ class QueueSlice:
     """Messages of a queue in order. The queue holds [min, max), as far as its reader may see; the next read starts at `next_offset`.
 
     `unconfirmed_from`: the first message, returned or passed over, that ends above what the reader takes for confirmed; None: no such one.
+    `read_to`: where the newest message that was looked at ends in the log; None: none was.
     """
 
     messages: list[StoredMessage]
@@ -38,6 +39,7 @@ class QueueSlice:
     min: QueueOffset
     max: QueueOffset
     unconfirmed_from: QueueOffset | None = None
+    read_to: PhysicalOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Reader:
         codes = {tags_code(tag) for tag in wanted.tags}
         messages: list[StoredMessage] = []
         unconfirmed_from: QueueOffset | None = None
+        read_to: PhysicalOffset | None = None
         at, room = wanted.offset, wanted.max_bytes
         stop = min(high, at + _MAX_UNITS)
         while at < stop and len(messages) < wanted.max_messages:
@@ -136,6 +139,7 @@ class Reader:
             passed = looked_at if len(whole) == len(found) else found[len(whole)].offset - at
             if unconfirmed_from is None:
                 unconfirmed_from = _first_above(units[:passed], at, wanted.readable.confirmed)
+            read_to = _newest_end(units[:passed]) or read_to
             at += passed
             room -= taken
             if len(whole) < len(found):
@@ -144,7 +148,7 @@ class Reader:
                 break
             if room <= 0:
                 break
-        return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high), unconfirmed_from)
+        return QueueSlice(messages, QueueOffset(at), QueueOffset(low), QueueOffset(high), unconfirmed_from, read_to)
 
     def _fetch(self, queue: Queue, found: list[_Found], room: int) -> tuple[list[StoredMessage], int, Refused | None]:
         """Messages as far as their bodies have room, the first one in any case; the bytes they take; and why the next one is not there."""
@@ -271,6 +275,12 @@ def _first_above(units: list[Unit], first: int, end: int) -> QueueOffset | None:
     if not units or not _ends_above(units[-1], end):
         return None
     return next(QueueOffset(first + index) for index, unit in enumerate(units) if _ends_above(unit, end))
+
+
+def _newest_end(units: list[Unit]) -> PhysicalOffset | None:
+    """Where the last of the neighbouring messages ends in the log; None when nothing says so."""
+    position, size, _ = units[-1] if units else (PhysicalOffset(0), 0, 0)
+    return PhysicalOffset(position + size) if _can_be(position, size) else None
 
 
 def _choose(units: list[Unit], first: int, codes: set[int], room: _Room) -> tuple[list[_Found], int]:

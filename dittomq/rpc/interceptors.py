@@ -57,6 +57,9 @@ class _UnreadError(Exception):
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each of our methods: coroutines for one answer, async generators or coroutines that write for a stream of answers.
 
+    A method with one answer may be an async generator too: it goes on behind its `yield` when gRPC holds the answer no longer: it is taken,
+    or the call is over. Until then nobody can end the call: a status is sent behind the answer only.
+
     `identity` says at each call who this node is: one that is for another node is refused before anything is done.
 
     A DittoError becomes its status, and so do bytes that are no request. Anything else becomes INTERNAL with the request id, and one log
@@ -82,6 +85,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         assert handler.request_deserializer is not None, "generated code decodes"
         assert handler.response_serializer is not None, "generated code encodes"
         decode, encode = _refusing(handler.request_deserializer), _unless_encoded(handler.response_serializer)
+        if handler.unary_unary is not None and inspect.isasyncgenfunction(handler.unary_unary):
+            return grpc.unary_stream_rpc_method_handler(self._one_yielded(name, handler.unary_unary), _returning(decode), encode)
         if handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._one_answer(name, handler.unary_unary), _returning(decode), encode)
         if handler.unary_stream is not None:
@@ -94,9 +99,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def answer(request: object, context: Context) -> object:
             async with self._around(method, context):
                 _check(request)
-                if context.time_remaining() is not None:
-                    return await behavior(request, context)
-                return await _within_default_deadline(behavior(request, context))
+                return await _in_time(context, behavior(request, context))
+
+        return answer
+
+    def _one_yielded(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        async def answer(request: object, context: Context) -> None:
+            async with self._around(method, context):
+                _check(request)
+                async with contextlib.aclosing(behavior(request, context)) as responses:
+                    await context.write(await _in_time(context, anext(responses)))
 
         return answer
 
@@ -157,7 +169,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._observer.called(method, code, self._clock.monotonic() - started)
 
 
-async def _within_default_deadline(work: Awaitable[object]) -> object:
+async def _in_time(context: Context, work: Awaitable[object]) -> object:
+    """What comes of it within the caller's deadline, which gRPC ends by itself, or else the default one."""
+    if context.time_remaining() is not None:
+        return await work
     deadline = asyncio.timeout(DEFAULT_DEADLINE_S)
     try:
         async with deadline:

@@ -287,6 +287,7 @@ def pull_response(answer: PullAnswer, *, prefer_text: bool) -> pb.PullResponse:
         max_offset=answer.max_offset,
         confirmed_offset=answer.confirmed,
         may_be_undone_from=answer.may_be_undone_from,
+        suggest_broker_id=answer.suggested_broker_id,
     )
     for message in answer.messages:
         _fill_stored(response.messages.add(), message, prefer_text=prefer_text)
@@ -328,6 +329,7 @@ def pull_answer(response: pb.PullResponse) -> PullAnswer:
         max_offset=QueueOffset(response.max_offset),
         confirmed=PhysicalOffset(response.confirmed_offset),
         may_be_undone_from=QueueOffset(response.may_be_undone_from) if response.HasField("may_be_undone_from") else None,
+        suggested_broker_id=response.suggest_broker_id,
     )
 
 

@@ -9,14 +9,13 @@ import grpc.aio
 import structlog
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.reading import Reading
+from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import DittoError, EpochOver, StoreFailed
 from dittomq.rpc.status import facts
-from dittomq.wire import messaging as wire_messaging
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
 from dittomq.wire import standing as wire_standing
@@ -34,13 +33,13 @@ FRAMES_IN_FLIGHT = 64
 _UNREAD_S = 10.0
 
 
-class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
+class MessagingServicer(PullServicer):
     """Publishing and reading. A stream has at most 64 frames under way; the client waits for the rest."""
 
     def __init__(self, appends: Appends, outcomes: Outcomes, reading: Reading, topics: Callable[[], Topics]) -> None:
+        super().__init__(reading)
         self._appends = appends
         self._outcomes = outcomes
-        self._reading = reading
         self._topics = topics
 
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
@@ -98,10 +97,6 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Context) -> pb.GetOutcomeResponse:
         return wire.outcome_to_pb(*await self._outcomes.look(wire.outcome_order(request)))
-
-    async def Pull(self, request: pb.PullRequest, context: Context) -> pb.PullResponse:
-        order = wire_messaging.pull_order(request)
-        return wire_messaging.pull_response(await self._reading.pull(order), prefer_text=order.prefer_text)
 
 
 class _UnreadError(Exception):

@@ -268,6 +268,8 @@ class Master:
             node.readable,
             lambda name: find_topic(metadata.table(TOPICS).rows, name, config.name),
             refuses_beyond_end=True,
+            memory_bytes=self._doors.memory_bytes,
+            in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=False),
             damaged=mender.suspect,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)

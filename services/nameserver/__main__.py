@@ -13,6 +13,7 @@ if __name__ == "__main__":
     from dittomq.commitlog.disk.storage import OsStorage
     from dittomq.doors.chance import os_chance
     from dittomq.doors.clock import OsClock
+    from dittomq.doors.memory import memory_bytes
     from dittomq.doors.transport import GrpcTransport
     from dittomq.doors.workers import ThreadWorkers
     from dittomq.settings import Loaded
@@ -25,7 +26,7 @@ if __name__ == "__main__":
     def composed(loaded: Loaded[NameserverConfig]) -> Nameserver:
         """It, on real doors."""
         storage = OsStorage(Path(loaded.value.node.data_dir))
-        return Nameserver(loaded.value, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers))
+        return Nameserver(loaded.value, BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers, memory_bytes()))
 
     status = main("dittomq serve nameserver", NameserverConfig, composed)
     workers.close()

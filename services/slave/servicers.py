@@ -8,28 +8,27 @@ from typing import Any
 import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.outflow import Outflow
 from dittomq.broker.reading import Reading
+from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import NotMaster
 from dittomq.replication.promotion import KnownBefore, Standing
 from dittomq.routes import Opening
-from dittomq.wire import messaging as wire_messaging
 from dittomq.wire import standing as wire_standing
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
+class MessagingServicer(PullServicer):
     """Reads; whoever publishes is told where the master is."""
 
     def __init__(self, node: str, master: Callable[[], str], reading: Reading) -> None:
+        super().__init__(reading)
         self._node = node
         self._master = master
-        self._reading = reading
 
     async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
         raise NotMaster(self._node, self._master())
@@ -39,10 +38,6 @@ class MessagingServicer(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Context) -> pb.GetOutcomeResponse:
         raise NotMaster(self._node, self._master())
-
-    async def Pull(self, request: pb.PullRequest, context: Context) -> pb.PullResponse:
-        order = wire_messaging.pull_order(request)
-        return wire_messaging.pull_response(await self._reading.pull(order), prefer_text=order.prefer_text)
 
 
 @dataclass(frozen=True, slots=True)

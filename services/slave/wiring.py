@@ -204,6 +204,8 @@ class Slave:
             bound.follower.readable,
             node.topic,
             refuses_beyond_end=False,
+            memory_bytes=self._doors.memory_bytes,
+            in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=True),
             newer_topics=parts.puller.newer_topics,
             damaged=bound.mender.suspect,
         )

@@ -1,4 +1,4 @@
-"""Clients that publish and never read an answer: they are held back and let go, the server stays small, others go on."""
+"""Clients that publish or pull and never read an answer: they are held back, the server stays small, others go on."""
 
 import threading
 import time
@@ -11,14 +11,17 @@ import grpc
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.client import PutStatus
+from dittomq.broker.answer_room import CONNECTION_BYTES
+from dittomq.client import Message, PutStatus
+from dittomq.reads import MAX_PULL_BYTES, MAX_PULL_MESSAGES
 from tests.support.history import History
-from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually
 
 SOME = 40
 BODY = b"." * 4_000
 CLIENTS = 4
+PULLS = 50
 MOST_GROWTH_BYTES = 96 * 1024 * 1024  # the newest bytes of the log are kept for slaves
 STILL_S = 3.0  # a node or a disk that is only busy goes on sooner
 FLAT_BYTES = 8 * 1024 * 1024
@@ -100,3 +103,30 @@ def test_clients_that_never_read_are_held_back_and_let_go_while_memory_stays_and
             assert told.value.code() is grpc.StatusCode.UNAVAILABLE
         assert {receipt.status for receipt in history.publish(producer, SOME)} == {PutStatus.PUT_OK}
     history.check()
+
+
+def unread_pulls(channel: grpc.Channel) -> list[Any]:
+    """Pulls of the largest answers, whose answers are not read."""
+    pull: Any = channel.unary_stream("/ditto.messaging.v1.MessagingService/Pull", pb.PullRequest.SerializeToString)
+    request = pb.PullRequest(topic=TOPIC, queue=0, offset=0, max_messages=MAX_PULL_MESSAGES, max_bytes=MAX_PULL_BYTES)
+    return [pull(request, timeout=120) for _ in range(PULLS)]
+
+
+def test_pulls_that_nobody_reads_take_a_bounded_part_of_memory_and_others_read_on(group: RealGroup) -> None:
+    count, pid = 2 * MAX_PULL_BYTES // len(BODY), group.cluster.pid(MASTER)
+    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
+        producer.publish_many([Message(TOPIC, BODY, queue=0) for _ in range(count)])
+    before = resident_bytes(pid)
+    channels = [grpc.insecure_channel(group.address(MASTER), [("grpc.http2.bdp_probe", 0)]) for _ in range(CLIENTS)]  # small windows
+    try:
+        pulls = [call for channel in channels for call in unread_pulls(channel)]
+        have_room = CLIENTS * CONNECTION_BYTES // MAX_PULL_BYTES
+        eventually(lambda: 0 < sum(not call.done() for call in pulls) <= have_room, "all but those that have room are refused")
+
+        assert {call.code() for call in pulls if call.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert resident_bytes(pid) - before < 4 * CLIENTS * CONNECTION_BYTES
+        reader = group.mq.reader(TOPIC, 0, node=MASTER)
+        assert sum(1 for _ in reader.messages(until_end=True)) == count
+    finally:
+        for channel in channels:
+            channel.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.client import Page
+from dittomq.client import Message, Page
 from dittomq.errors import InvalidField, NotReady, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.tokens import encode_token
@@ -118,3 +118,16 @@ def test_a_long_poll_on_a_slave_outlives_its_master(tmp_path: Path) -> None:
         producer.publish(TOPIC, "after", queue=0)
 
         assert [message.body for message in waiting.result().messages] == [b"after"]
+
+
+def test_whoever_is_far_behind_reads_from_slave_1_and_whoever_has_caught_up_from_the_master(tmp_path: Path) -> None:
+    settings = {"reading.access_message_in_memory_max_ratio": 0}  # far behind is whoever is behind
+    with real_group(tmp_path, shape(2, master=settings, slave=settings)) as group:
+        with group.mq.producer() as producer:
+            producer.publish_many([Message(TOPIC, b"%d" % at, queue=0) for at in range(12)])
+        group.wait_equal()
+        reader = group.mq.reader(TOPIC, 0, max_messages=4)
+        pages = [reader.pull(offset) for offset in (0, 4, 8, 12, 12)]
+
+        assert [page.node for page in pages] == [MASTER, "a/1", "a/1", MASTER, MASTER]
+        assert [message.body for page in pages for message in page.messages] == [b"%d" % at for at in range(12)]

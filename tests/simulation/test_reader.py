@@ -33,6 +33,42 @@ def test_reads_start_at_the_master() -> None:
     ClientTown().play(story)
 
 
+def test_the_next_pull_goes_where_the_last_answer_says_and_each_queue_has_its_own_word() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        far_back, near = mq.reader("orders", 0), mq.reader("orders", 0)
+        town.brokers["a/0"].suggests = town.brokers["a/2"].suggests = 2
+        sent_away = [(await far_back.pull(0)).node for _ in range(3)]
+        stays = (await near.pull(0, wait_s=0)).node
+        town.brokers["a/0"].suggests = town.brokers["a/2"].suggests = 0
+        sent_back = [(await far_back.pull(0)).node for _ in range(2)]
+
+        assert sent_away == ["a/0", "a/2", "a/2"]
+        assert stays == "a/0"
+        assert sent_back == ["a/2", "a/0"]
+
+    ClientTown(slaves=2).play(story)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_with_the_suggested_node_gone_another_one_serves(*, known: bool) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for broker in town.brokers.values():
+            broker.suggests = 2
+        reader = mq.reader("orders", 0)
+        await reader.pull(0)
+        town.kill("a-2")
+        if known:
+            town.forget("a/2")
+            await asyncio.sleep(60)
+
+        assert [(await reader.pull(0)).node for _ in range(3)] == ["a/0", "a/0", "a/0"]
+        assert (await mq.reader("orders", 0, node="a/1").pull(0)).node == "a/1"
+
+    ClientTown(slaves=2).play(story)
+
+
 @pytest.mark.parametrize("registered", [True, False])
 def test_a_slave_serves_while_the_master_is_gone_whether_the_nameserver_has_noticed_or_not(*, registered: bool) -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:

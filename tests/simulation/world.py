@@ -25,6 +25,9 @@ R = TypeVar("R")
 Serve = Callable[[BrokerDoors, asyncio.Event], Awaitable[None]]
 
 
+MEMORY_BYTES = 64 * 1024  # so little that some readers are far back
+
+
 class Power(Enum):
     """How a process is to end."""
 
@@ -145,6 +148,7 @@ class Node:
             clock=self.clock,
             chance=world.chance(f"{self.name} {self.lives}"),
             workers=SimulatedWorkers(life, world.chance(f"{self.name} {self.lives} lanes"), storage),
+            memory_bytes=MEMORY_BYTES,
         )
         how = "ends"
         back: ComeBack | None = None

@@ -19,12 +19,14 @@ from tests.support.stores import Machine, draft, open_epoch
 
 ALL: frozenset[str] = frozenset()
 OTHERS = frozenset({"b"})
+MEMORY_BYTES = 1 << 30
 
 
 class Copy:
     """A replica whose queues show more than is confirmed: messages 0 to 3 of tag "a" are, 4 to 7 of the same tag are not."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_memory_bytes: int = MEMORY_BYTES) -> None:
+        self.in_memory_bytes = in_memory_bytes
         self.store = Machine(random.Random(1)).open()
         open_epoch(self.store)
         self.confirmed = self._add(4)
@@ -37,8 +39,11 @@ class Copy:
 
     async def pull(self, readable: Readable, order: PullOrder) -> PullAnswer:
         """What a reader is answered who may see so much."""
-        rules = ReadRules("a", lambda: readable, TopicConfig, refuses_beyond_end=False)
-        return await Reading(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules).pull(order)
+        sizes = (MEMORY_BYTES, self.in_memory_bytes)
+        rules = ReadRules("a", lambda: readable, TopicConfig, False, *sizes)  # a slave's
+        reading = Reading(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules)
+        async with reading.pull(order, "a client") as answer:
+            return answer
 
 
 def order(tags: frozenset[str], offset: int = 0, messages: int = 32) -> PullOrder:
@@ -106,5 +111,22 @@ def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_where_it
             statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
 
         assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.BEHIND]
+
+    run(story())
+
+
+@pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
+def test_whoever_reads_farther_back_than_memory_reaches_is_sent_to_slave_1_and_back_when_it_has_caught_up(tags: frozenset[str]) -> None:
+    async def story() -> None:
+        all_of_it = Copy()
+        to_the_end = Readable(all_of_it.end, all_of_it.end)
+        confirmed = Readable(all_of_it.confirmed, all_of_it.confirmed)
+        behind = all_of_it.end - all_of_it.confirmed
+        within, beyond = Copy(in_memory_bytes=behind), Copy(in_memory_bytes=behind - 1)
+
+        assert (await within.pull(confirmed, order(tags))).suggested_broker_id == 0
+        assert (await beyond.pull(confirmed, order(tags))).suggested_broker_id == 1
+        assert (await beyond.pull(to_the_end, order(tags))).suggested_broker_id == 0
+        assert (await beyond.pull(to_the_end, order(tags, offset=8))).suggested_broker_id == 0
 
     run(story())

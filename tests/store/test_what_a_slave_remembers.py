@@ -76,7 +76,7 @@ async def following(
     store = Store.open(storage, machine.options, chance=machine.chance, wall_ms=1_000)
     lane = InlineLane()
     own = Replica(ReplicaParts(config, storage, store, lane, lane, lane, lane, Dispatcher(store, lane)))
-    doors = BrokerDoors(GrpcTransport(), storage, clock or LoopClock(), machine.chance, ThreadWorkers())
+    doors = BrokerDoors(GrpcTransport(), storage, clock or LoopClock(), machine.chance, ThreadWorkers(), 1 << 30)
     resync = ResyncParts(config, doors, Lanes(*[lane] * len(fields(Lanes))), store)
     callers = Callers(lambda: "a-0:10912", lambda _: None, lambda _: None)
     slave = Follower(FollowerParts(config, own, resync, master, doors.clock, machine.chance), callers)

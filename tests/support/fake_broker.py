@@ -140,6 +140,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.pull_error: Refused | None = None
         self.damaged: set[tuple[int, int]] = set()  # queue and offset of messages that are not whole here
         self.readable = 1 << 40  # messages
+        self.suggests = 0  # the node to ask next
         self.begins_at = 0  # queue offset
         self.topics: dict[str, admin_pb2.Topic] = {}
 
@@ -289,6 +290,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             min_offset=QueueOffset(0),
             max_offset=QueueOffset(len(queue)),
             confirmed=PhysicalOffset(len(self.log.placed) * RECORD_BYTES),
+            suggested_broker_id=self.suggests,
         )
 
     async def CreateTopic(self, request: admin_pb2.CreateTopicRequest, context: Any) -> admin_pb2.CreateTopicResponse:

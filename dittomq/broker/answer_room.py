@@ -1,0 +1,98 @@
+"""The answers that a node holds and that their callers have not taken yet: so many bytes for each connection, and so many in all."""
+
+import asyncio
+from collections import deque
+
+from dittomq.errors import QueueFull
+from dittomq.reads import MAX_PULL_BYTES
+
+CONNECTION_BYTES = 4 * MAX_PULL_BYTES
+_LEAST_BYTES = 4 * MAX_PULL_BYTES
+_MOST_BYTES = 128 * 1024 * 1024
+_PART_OF_MEMORY = 16  # an answer lies in memory three times: as messages, encoded, and in what gRPC sends
+_WAIT_S = 2.0  # less than clients add to the wait that they ask for
+
+
+class AnswerRoom:
+    """Grants room first come first served; a connection that has all of its part waits, and holds up no other.
+
+    Who waits is bounded by the calls that a connection may have.
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._limit = min(max(_LEAST_BYTES, memory_bytes // _PART_OF_MEMORY), _MOST_BYTES)
+        self._taken: dict[str, int] = {}
+        self._waiting: dict[str, deque[Share]] = {}
+        self.taken = 0
+
+    async def take(self, connection: str, size: int) -> "Share":
+        """Room for `size` bytes, at most MAX_PULL_BYTES; QueueFull when there is none within 2 s. The caller gives it back."""
+        share = Share(self, connection, size)
+        self._waiting.setdefault(connection, deque()).append(share)
+        self._grant()
+        if not share.granted.is_set():
+            await self._wait_for(share)
+        return share
+
+    def count(self, connection: str, change: int) -> None:
+        """So many bytes more, or less, are taken by this connection."""
+        self.taken += change
+        self._taken[connection] = self._taken.get(connection, 0) + change
+        if not self._taken[connection]:
+            del self._taken[connection]
+        if change < 0:
+            self._grant()
+
+    async def _wait_for(self, share: "Share") -> None:
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await share.granted.wait()
+        except BaseException as left:
+            if share.granted.is_set():
+                share.give_back()
+            else:
+                self._remove(share)
+            if isinstance(left, TimeoutError):
+                raise QueueFull("the memory for answers that nobody has read", self._limit) from None
+            raise
+
+    def _remove(self, share: "Share") -> None:
+        queue = self._waiting[share.connection]
+        queue.remove(share)
+        if not queue:
+            del self._waiting[share.connection]
+
+    def _grant(self) -> None:
+        while (share := self._next()) is not None:
+            queue = self._waiting.pop(share.connection)
+            queue.popleft()
+            if queue:
+                self._waiting[share.connection] = queue  # behind the other connections now
+            self.count(share.connection, share.size)
+            share.granted.set()
+
+    def _next(self) -> "Share | None":
+        """The first one whose connection has room, if the node has; those that have none are few, because their parts fill the node's."""
+        for connection, queue in self._waiting.items():
+            if self._taken.get(connection, 0) + queue[0].size <= CONNECTION_BYTES:
+                return queue[0] if self.taken + queue[0].size <= self._limit else None
+        return None
+
+
+class Share:
+    """What one answer takes of the room, until it is given back."""
+
+    def __init__(self, room: AnswerRoom, connection: str, size: int) -> None:
+        self.connection = connection
+        self.size = size
+        self.granted = asyncio.Event()
+        self._room = room
+
+    def settle(self, size: int) -> None:
+        """Take as much as the answer came to: mostly less than was asked for, and more where a single message is larger."""
+        change, self.size = size - self.size, size
+        self._room.count(self.connection, change)
+
+    def give_back(self) -> None:
+        """The answer is taken, or will not be."""
+        self.settle(0)

@@ -1,0 +1,26 @@
+# methods are named by the .proto files
+"""MessagingService as masters and slaves serve it alike: reading. Each adds what it says of publishing."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
+from dittomq.broker.reading import Reading
+from dittomq.wire import messaging as wire
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PullServicer(messaging_pb2_grpc.MessagingServiceServicer):
+    """Reads only."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    async def Pull(self, request: pb.PullRequest, context: Context) -> AsyncIterator[pb.PullResponse]:  # type: ignore[override]  # see CallInterceptor
+        order = wire.pull_order(request)
+        async with self._reading.pull(order, context.peer()) as answer:
+            yield wire.pull_response(answer, prefer_text=order.prefer_text)
