@@ -1,6 +1,7 @@
 """Ranges of one node's log for another: verified where they are read, and again where they arrive."""
 
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
@@ -30,6 +31,10 @@ class RangeSource(Protocol):
 class LogSource(RangeSource, Protocol):
     """One whose log can be copied from where it begins."""
 
+    def fetch_past_damage(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        """The same, and where that copy is damaged a piece that says so instead of an error."""
+        ...
+
     async def beginning(self) -> Beginning:
         """Where its log and its queues begin."""
         ...
@@ -57,22 +62,23 @@ class RangeServing:
         if broker != self._broker:
             raise WrongCluster("broker", broker, self._broker)
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
         """Whole records of [start, end); OffsetOutOfRange when this log does not hold all of it, CorruptRecord where it is damaged.
 
+        `past_damage`: there comes a piece that names the damage instead, once it is durably noted here, and what is behind it follows.
         Each that is under way keeps a piece in memory: with 32 of them, of whomever, the next one gets QueueFull.
         """
         if self._fetches >= MAX_FETCHES:
             raise QueueFull("the number of ranges that are fetched", MAX_FETCHES)
         self._fetches += 1
         try:
-            async with contextlib.aclosing(self._pieces(start, end)) as pieces:
+            async with contextlib.aclosing(self._pieces(start, end, past_damage)) as pieces:
                 async for piece in pieces:
                     yield piece
         finally:
             self._fetches -= 1
 
-    async def _pieces(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+    async def _pieces(self, start: PhysicalOffset, end: PhysicalOffset, past_damage: bool) -> AsyncGenerator[RangePiece, None]:
         stores = self._stores()
         store = next((each for each in stores if each.min_offset <= start <= end <= each.end), None)
         if store is None:
@@ -83,21 +89,37 @@ class RangeServing:
             lineage = store.lineage
             entry = entry_at(lineage, at)
             border = stretch_end(lineage, at, end)
+            epoch, incarnation = (entry.epoch, entry.incarnation) if entry is not None else (Epoch(0), 0)
+            read = whole_records if past_damage else Store.read_records
             try:
-                data = await self._lane.call(lambda at=at, border=border: store.read_records(at, border, PIECE_BYTES))  # type: ignore[misc]
+                data = await self._lane.call(functools.partial(read, store, at, border, PIECE_BYTES))
             except CorruptRecord as problem:
                 damaged(problem.position)
                 raise
-            if not data:
+            damaged_end = await self._damaged_end(store, at, border) if past_damage and not data else None
+            if not data and damaged_end is None:
                 damaged(at)  # unless `end` is no record's
                 raise OffsetOutOfRange("byte", at, store.min_offset, store.end)
-            epoch, incarnation = (entry.epoch, entry.incarnation) if entry is not None else (Epoch(0), 0)
-            yield RangePiece(at, crc32(data), data, epoch, incarnation)
-            at = PhysicalOffset(at + len(data))
+            yield RangePiece(at, crc32(data), data, epoch, incarnation, damaged_end)
+            at = damaged_end or PhysicalOffset(at + len(data))
+
+    async def _damaged_end(self, store: Store, at: PhysicalOffset, border: PhysicalOffset) -> PhysicalOffset | None:
+        """Up to where the damage that begins there goes, durably noted, within its segment and up to `border`; None when there is none."""
+        limit = min(border, store.segment_of(at)[1])
+        found = await self._lane.call(lambda: store.verify(at, at + 1))
+        return next((PhysicalOffset(min(high, limit)) for low, high in found.damaged if low <= at < high), None)
 
     async def beginning(self) -> Beginning:
         """Where the log and the queues of the store begin that the node's hello describes."""
         return await self._lane.call(self._stores()[0].beginning)
+
+
+def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset, max_bytes: int) -> bytes:
+    """Whole records from `start` on, up to the first that is not whole; b"" when that is the first. Blocks."""
+    try:
+        return store.read_records(start, limit, max_bytes)
+    except CorruptRecord as problem:
+        return store.read_records(start, problem.position, max_bytes) if problem.position > start else b""
 
 
 def _nobody(_: int) -> None:

@@ -193,10 +193,14 @@ class LeafDigests:
 
 @dataclass(frozen=True, slots=True)
 class RangePiece:
-    """Whole records that were fetched, with their CRC-32, of the lineage entry with this `epoch` and `incarnation`; 0 before the first."""
+    """Whole records that were fetched, with their CRC-32, of the lineage entry with this `epoch` and `incarnation`; 0 before the first.
+
+    `damaged_end`: [offset, damaged_end) is not whole there, which lies in one segment, and there is no data; None: there is.
+    """
 
     offset: PhysicalOffset
     crc: int
     data: bytes
     epoch: Epoch
     incarnation: int
+    damaged_end: PhysicalOffset | None = None

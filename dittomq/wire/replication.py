@@ -380,8 +380,16 @@ def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
 
 
 def range_piece_to_pb(piece: RangePiece) -> pb.FetchRangeResponse:
-    return pb.FetchRangeResponse(offset=piece.offset, crc=piece.crc, data=piece.data, epoch=piece.epoch, incarnation=piece.incarnation)
+    return pb.FetchRangeResponse(
+        offset=piece.offset,
+        crc=piece.crc,
+        data=piece.data,
+        epoch=piece.epoch,
+        incarnation=piece.incarnation,
+        damaged_end_offset=piece.damaged_end,
+    )
 
 
 def range_piece_from_pb(piece: pb.FetchRangeResponse) -> RangePiece:
-    return RangePiece(PhysicalOffset(piece.offset), piece.crc, piece.data, Epoch(piece.epoch), piece.incarnation)
+    damaged_end = PhysicalOffset(piece.damaged_end_offset) if piece.HasField("damaged_end_offset") else None
+    return RangePiece(PhysicalOffset(piece.offset), piece.crc, piece.data, Epoch(piece.epoch), piece.incarnation, damaged_end)

@@ -233,7 +233,7 @@ class Recovery:
                 plan = await self._start(plan, source)
             for start, end in _by_epoch(plan):
                 await self._lane.call(lambda start=start: self._store.adopt_lineage(_lineage_upto(plan.lineage, start)))  # type: ignore[misc]
-                await self._copy(source.fetch(start, end))
+                await self._copy(source.fetch_past_damage(start, end))
             await self._hold_what_came()
         except DiskFull as full:
             await self._hold_what_came()
@@ -277,7 +277,12 @@ class Recovery:
         return replace(plan, start=beginning.offset)
 
     async def _copy(self, pieces: AsyncIterator[RangePiece]) -> None:
+        """Write what comes; what that slave does not hold whole is a hole here too, durably noted: another replica may have it."""
         async for piece in pieces:
+            if piece.damaged_end is not None:
+                log.warning("hole_taken_over", node=self._own.node, start=piece.offset, end=piece.damaged_end)
+                await self._lane.call(lambda piece=piece: self._store.leave_hole(piece.offset, piece.damaged_end))  # type: ignore[misc]
+                continue
             if crc32(piece.data) != piece.crc:
                 raise CorruptRecord(self._own.node, piece.offset, "the bytes changed on their way")
             await self._lane.call(lambda piece=piece: self._store.write_chunk(piece.offset, piece.data))  # type: ignore[misc]

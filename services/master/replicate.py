@@ -9,6 +9,7 @@ from typing import assert_never
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.digesting import digest_of
+from dittomq.broker.fetching import whole_records
 from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
@@ -301,14 +302,6 @@ class SlaveStream:
 
     async def _compare_leaves(self, leaves: LeafDigests) -> LeavesJudged:
         return await self._parts.lane.call(lambda: compare_leaves(self._parts.store, leaves))
-
-
-def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset, max_bytes: int) -> bytes:
-    """Whole records from `start` on, up to the first that is not whole; b"" when that is the first. Blocks."""
-    try:
-        return store.read_records(start, limit, max_bytes)
-    except CorruptRecord as problem:
-        return store.read_records(start, problem.position, max_bytes) if problem.position > start else b""
 
 
 def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:

@@ -1,8 +1,7 @@
 """Our server and channel over real gRPC on the loopback."""
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -12,139 +11,16 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
+from dittomq._pb.ditto.messaging.v1 import messaging_pb2
 from dittomq._pb.ditto.naming.v1 import naming_pb2, naming_pb2_grpc
-from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
 from dittomq.errors import InvalidField, NotMaster, OutOfReach, PortInUse, StoreFailed, TopicExists, TopicNotFound
 from dittomq.rpc import interceptors, status
-from dittomq.rpc.channel import Channels, breaking, call
-from dittomq.rpc.headers import Answerer
-from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.server import Listen, RpcServer, Service, bind
+from dittomq.rpc.channel import breaking
+from dittomq.rpc.server import Listen, bind
 from dittomq.rpc.vitals import Phase, Vitals
+from tests.support.loopback import MESSAGING, NAMING, Loopback, over_sockets
 from tests.support.waiting import PATIENCE_S
-
-NAMING = "ditto.naming.v1.NameServerService"
-MESSAGING = "ditto.messaging.v1.MessagingService"
-
-
-class Naming(naming_pb2_grpc.NameServerServiceServicer):
-    """Answers GetRoute as told."""
-
-    def __init__(self) -> None:
-        self.answer: Callable[[], Awaitable[naming_pb2.GetRouteResponse]]
-
-    async def GetRoute(self, request: naming_pb2.GetRouteRequest, context: Any) -> naming_pb2.GetRouteResponse:
-        return await self.answer()
-
-
-class Messaging(messaging_pb2_grpc.MessagingServiceServicer):
-    """Answers each frame with its id; the frame 13 is refused, 14 breaks, and 15 answers once more when the server has stopped.
-
-    A pull is answered by as many bytes as its offset, or refused below 0. `asked`: a pull has come; `sent`: its answer was, or was
-    given up.
-    """
-
-    def __init__(self) -> None:
-        self.closed = asyncio.Event()
-        self.stopped = asyncio.Event()
-        self.asked = asyncio.Event()
-        self.sent = asyncio.Event()
-
-    async def Pull(self, request: Any, context: Any) -> AsyncIterator[Any]:  # type: ignore[override]  # see CallInterceptor
-        self.asked.set()
-        try:
-            if request.offset < 0:
-                await self._refuse()
-            yield messaging_pb2.PullResponse(messages=[messaging_pb2.StoredMessage(body=bytes(request.offset))])
-        finally:
-            self.sent.set()
-
-    async def PublishStream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        try:
-            async for request in requests:
-                if request.frame_id == 13:
-                    await self._refuse()
-                if request.frame_id == 14:
-                    raise ZeroDivisionError
-                yield messaging_pb2.PublishStreamResponse(frame_id=request.frame_id)
-                if request.frame_id == 15:
-                    await self._linger(context)
-        finally:
-            self.closed.set()
-
-    async def _linger(self, context: Any) -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            await self.stopped.wait()
-            await context.write(messaging_pb2.PublishStreamResponse(frame_id=15))
-
-    async def _refuse(self) -> None:
-        async def fail() -> None:
-            raise NotMaster("a/1", "a-0:10911")
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(fail())
-
-
-class Counted:
-    """The calls that came to an end, which the server may learn after the caller."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self._any = asyncio.Event()
-
-    def called(self, method: str, code: str, seconds: float) -> None:
-        assert seconds >= 0
-        self.calls.append((method, code))
-        self._any.set()
-
-    async def once(self) -> list[tuple[str, str]]:
-        """Them, when there is one."""
-        await self._any.wait()
-        return self.calls
-
-
-class Loopback:
-    """A server with both services, and channels to it."""
-
-    def __init__(self, server: RpcServer, vitals: Vitals, naming: Naming, messaging: Messaging, counted: Counted) -> None:
-        self.server = server
-        self.vitals = vitals
-        self.naming = naming
-        self.messaging = messaging
-        self.counted = counted
-        self.address = f"127.0.0.1:{server.port}"
-        self.channels = Channels(GrpcTransport())
-
-    async def get_route(self, deadline_s: float = PATIENCE_S) -> naming_pb2.GetRouteResponse:
-        stub = self.channels.stub(naming_pb2_grpc.NameServerServiceStub, self.address)
-        return await call(stub.GetRoute, naming_pb2.GetRouteRequest(), who=self.address, deadline_s=deadline_s)
-
-    def publish_stream(self) -> Any:
-        return self.channels.stub(messaging_pb2_grpc.MessagingServiceStub, self.address).PublishStream(timeout=PATIENCE_S)
-
-
-def over_sockets(story: Callable[[Loopback], Awaitable[None]]) -> None:
-    async def told() -> None:
-        naming, messaging, counted, vitals = Naming(), Messaging(), Counted(), Vitals()
-        services = [
-            Service(NAMING, lambda server: naming_pb2_grpc.add_NameServerServiceServicer_to_server(naming, server)),
-            Service(MESSAGING, lambda server: messaging_pb2_grpc.add_MessagingServiceServicer_to_server(messaging, server)),
-        ]
-        interceptor = CallInterceptor(lambda: Answerer("a/0", "test", 7, 900), OsClock(), random.Random(1), counted)
-        server = await bind(GrpcTransport(), Listen("listen.clients", "127.0.0.1:0"), services, [interceptor], vitals)
-        await server.start()
-        loopback = Loopback(server, vitals, naming, messaging, counted)
-        try:
-            await story(loopback)
-        finally:
-            await loopback.channels.close()
-            await server.stop(0)
-
-    asyncio.run(told())
 
 
 def raising(error: Exception) -> Callable[[], Awaitable[naming_pb2.GetRouteResponse]]:
@@ -411,37 +287,5 @@ def test_a_caller_who_ends_its_wait_is_told_of_no_broken_call() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await loopback.get_route()
-
-    over_sockets(story)
-
-
-def test_one_answer_that_is_yielded_is_an_answer_like_any_other_and_its_handler_goes_on_when_it_is_sent() -> None:
-    async def story(loopback: Loopback) -> None:
-        stub: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address)
-        [message] = (await stub.Pull(messaging_pb2.PullRequest(offset=100_000), timeout=PATIENCE_S)).messages
-
-        assert len(message.body) == 100_000
-        await loopback.messaging.sent.wait()
-        assert await loopback.counted.once() == [(f"{MESSAGING}/Pull", "OK")]
-        with pytest.raises(NotMaster, match="a-0:10911"):
-            await call(stub.Pull, messaging_pb2.PullRequest(offset=-1), who="a/0", deadline_s=PATIENCE_S)
-
-    over_sockets(story)
-
-
-def test_an_answer_that_nobody_reads_is_held_until_the_callers_deadline() -> None:
-    async def story(loopback: Loopback) -> None:
-        async with grpc.aio.insecure_channel(loopback.address, [("grpc.http2.bdp_probe", 0)]) as channel:  # a small window: soon full
-            pull: Any = channel.unary_stream(f"/{MESSAGING}/Pull", messaging_pb2.PullRequest.SerializeToString)
-            unread = pull(messaging_pb2.PullRequest(offset=4_000_000), timeout=1)
-            read: Any = loopback.channels.stub(messaging_pb2_grpc.MessagingServiceStub, loopback.address).GetOutcome
-            await loopback.messaging.asked.wait()
-            with pytest.raises(OutOfReach):  # unknown here; an answer behind it, to see that nothing is over yet
-                await call(read, messaging_pb2.GetOutcomeRequest(), who="a/0", deadline_s=PATIENCE_S)
-
-            assert not loopback.messaging.sent.is_set()
-            await loopback.messaging.sent.wait()
-            assert (f"{MESSAGING}/Pull", "CANCELLED") in loopback.counted.calls
-            assert await unread.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     over_sockets(story)

@@ -34,7 +34,8 @@ class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
 
     async def FetchRange(self, request: pb.FetchRangeRequest, context: Context) -> AsyncIterator[pb.FetchRangeResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
-        pieces = self._ranges.fetch(PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset))
+        start, end = PhysicalOffset(request.start_offset), PhysicalOffset(request.end_offset)
+        pieces = self._ranges.fetch(start, end, past_damage=request.past_damage)
         async with contextlib.aclosing(self._outflow.paced(request.node, pieces)) as paced:
             async for piece in paced:
                 yield wire.range_piece_to_pb(piece)
