@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant, save_grant
-from dittomq.client import AsyncClient, PutStatus
+from dittomq.client import AsyncClient, Producer, PutStatus
 from dittomq.errors import DittoError, NotPermitted, NotReady, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.wire.admin import RoleChange
@@ -90,6 +90,35 @@ def test_a_slave_that_is_told_to_lead_changes_places_with_its_master_and_nothing
         assert [message.body for message in page.messages] == [f"{when} {n}".encode() for when in ("before", "after") for n in range(20)]
 
     play(story)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_producer_waits_for_longer_than_a_second_while_places_are_changed(seed: int) -> None:
+    """By the simulated clock, where a busy machine costs nothing: disks and networks take their time, starts of processes do not."""
+    waits: list[float] = []
+
+    async def publish(group: Group, producer: Producer, queue: int) -> None:
+        while True:
+            began = group.now
+            receipt = await producer.publish("orders", b"under load", queue=queue)
+            waits.append(group.now - began)
+            assert receipt.status is PutStatus.PUT_OK
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 4)
+        assert created.error is None
+        async with mq.producer() as producer, asyncio.TaskGroup() as tasks:
+            busy = [tasks.create_task(publish(group, producer, queue)) for queue in range(4)]
+            for node in ("a/1", "a/2", "a/0", "a/1"):
+                await asyncio.sleep(1.0)
+                await mq.admin.change_role(node)
+                await group.in_sync(mq, node)
+            for task in busy:
+                task.cancel()
+
+    play(story, STRICT, seed)
+    print(f"longest wait {max(waits):.3f} s of {len(waits):,}")
+    assert max(waits) <= 1.0
 
 
 def test_places_are_changed_back_by_the_same_command() -> None:
