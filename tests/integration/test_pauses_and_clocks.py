@@ -2,7 +2,9 @@
 
 import os
 import random
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 SLAVE = "a/1"
 SOME = 40
+TICK_S = 0.005
 HOUR_NS = 3_600 * 1_000_000_000
 SEGMENT_BYTES = 64 * 1024
 YOUNG = {"retention.max_age_ms": 1_800_000, "retention.check_period_ms": 100, "store.segment_bytes": SEGMENT_BYTES}
@@ -51,10 +54,14 @@ def test_wall_clocks_that_jump_by_hours_change_nothing_but_time_stamps(tmp_path:
     print(f"seed {seed}")
     with shifted(tmp_path, tmp_path / "clocks") as group:
         live_with_jumping_clocks(group, History(group), tmp_path / "clocks", random.Random(seed))
-        for name in group.copies:
-            log = group.parsed_log(name)
-            assert (log.start, log.end > 4 * SEGMENT_BYTES) == (0, True), "segments went that are not old"
-            assert all(earlier.stored_ms <= later.stored_ms for earlier, later in pairwise(log.records))
+        demand_all_and_no_step_back(group)
+
+
+def demand_all_and_no_step_back(group: RealGroup) -> None:
+    for name in group.copies:
+        log = group.parsed_log(name)
+        assert (log.start, log.end > 4 * SEGMENT_BYTES) == (0, True), "segments went that are not old"
+        assert all(earlier.stored_ms <= later.stored_ms for earlier, later in pairwise(log.records))
 
 
 def live_with_jumping_clocks(group: RealGroup, history: History, clocks: Path, chance: random.Random) -> None:
@@ -80,6 +87,59 @@ def live_with_jumping_clocks(group: RealGroup, history: History, clocks: Path, c
         group.cluster.wait_in_sync()
         history.publish(producer, SOME)
     history.check()
+
+
+def clock_of(clocks: Path, group: RealGroup, name: str) -> int:
+    """By how many nanoseconds it is off."""
+    return int.from_bytes((clocks / f"{group.cluster.pid(name)}").read_bytes(), "little", signed=True)
+
+
+@contextmanager
+def running_at(clocks: Path, group: RealGroup, rates: Mapping[str, float]) -> Iterator[None]:
+    """Their wall clocks run so many times as fast as time does, from what they show now."""
+    over, began, first = threading.Event(), time.monotonic(), {name: clock_of(clocks, group, name) for name in rates}
+
+    def run() -> None:
+        while not over.wait(TICK_S):
+            elapsed_ns = (time.monotonic() - began) * 1_000_000_000
+            for name, rate in rates.items():
+                set_clock(clocks, group, name, first[name] + int((rate - 1) * elapsed_ns))
+
+    thread = threading.Thread(target=run, name="clocks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)
+
+
+def test_wall_clocks_that_run_ten_times_as_fast_or_hardly_at_all_change_nothing_but_time_stamps(tmp_path: Path) -> None:
+    with shifted(tmp_path, tmp_path / "clocks") as group:
+        history, dropped = History(group), group.events(MASTER, "slave_dropped")
+        with (
+            history.reading(group.mq, SLAVE),
+            group.mq.producer(timeout_s=PATIENCE_S) as producer,
+            history.publishing(producer, size=1_000) as stream,
+        ):
+            run_clocks_fast_and_slow(group, history, tmp_path / "clocks")
+        assert {len(receipt.copies) for receipt in stream.receipts} == {2}
+        assert (group.status().degraded_bytes, group.events(MASTER, "slave_dropped")) == (0, dropped)
+        history.check()
+        demand_all_and_no_step_back(group)
+
+
+def run_clocks_fast_and_slow(group: RealGroup, history: History, clocks: Path) -> None:
+    for rates in ({MASTER: 10, SLAVE: 0.1, NAMESERVER: 10}, {MASTER: 0.1, SLAVE: 10, NAMESERVER: 0.1}):
+        with running_at(clocks, group, rates):
+            history.wait_for_more(10 * SOME)
+    with running_at(clocks, group, dict.fromkeys((MASTER, SLAVE, NAMESERVER), 3_600)):
+        by_their_clocks = "by their clocks what was written first is older than what may be dropped"
+        eventually(lambda: min(clock_of(clocks, group, name) for name in group.copies) > 2 * HOUR_NS, by_their_clocks)
+        history.wait_for_more(10 * SOME)
+    for name in (NAMESERVER, MASTER, SLAVE):
+        set_clock(clocks, group, name, -HOUR_NS)
+    history.wait_for_more(SOME)
 
 
 @pytest.fixture
