@@ -1,0 +1,59 @@
+"""A network between a master and its slave that loses packets: slower, and nothing else."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.history import History
+from tests.support.linked_group import QUICK
+from tests.support.lossy_link import LossyLink, lossy_link
+from tests.support.real_group import MASTER, RealGroup, real_group, shape
+from tests.support.waiting import PATIENCE_S, eventually
+
+SLAVE = "a/1"
+SOME = 40
+PORT = 10_912
+PATIENT = {**QUICK, "replication.silence_ms": 20_000}  # TCP stands still for six seconds at most
+
+
+@pytest.fixture
+def link() -> Iterator[LossyLink]:
+    seed = os.getpid()
+    print(f"seed {seed}")
+    with lossy_link(random.Random(seed)) as made:
+        yield made
+
+
+@pytest.fixture
+def group(link: LossyLink, tmp_path: Path) -> Iterator[RealGroup]:
+    beyond = {"listen.replication": f"{link.near}:{PORT}", "advertise_replication.default": f"{link.far}:{PORT}"}
+    with real_group(tmp_path, shape(1, master={**PATIENT, **beyond}, slave=PATIENT)) as running:
+        yield running
+
+
+def test_a_network_that_loses_three_packets_of_ten_makes_writes_slow_and_nobody_is_taken_for_dead(
+    link: LossyLink, group: RealGroup
+) -> None:
+    history, dropped, ended = History(group), group.events(MASTER, "slave_dropped"), group.events(SLAVE, "stream_ended")
+    with history.reading(group.mq, SLAVE), group.mq.producer(timeout_s=PATIENCE_S) as producer:
+        with history.publishing(producer) as stream:
+            link.share = 0.3
+            history.wait_for_more(SOME)
+            history.publish(producer, SOME, size=1_000)
+        assert {len(receipt.copies) for receipt in stream.receipts} == {2}
+        assert group.status().degraded_bytes == 0
+        assert (group.events(MASTER, "slave_dropped"), group.events(SLAVE, "stream_ended")) == (dropped, ended)
+
+        group.cluster.kill(SLAVE)
+        eventually(lambda: group.slave_state(SLAVE) == "gone", "the slave is gone")
+        history.publish(producer, 2 * SOME, size=1_000)
+        group.cluster.start_node(SLAVE)
+        eventually(lambda: group.slave_state(SLAVE) == "in sync", "the slave has caught up")
+        history.publish(producer, SOME)
+        link.share = 0.0
+    history.check()
+    print(f"{link.lost:,} packets were lost, {link.passed:,} were not")
+    assert link.lost > 0
