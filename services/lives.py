@@ -22,6 +22,7 @@ from dittomq.doors.memory import memory_bytes
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
 from dittomq.settings import Loaded
+from services.disk_metrics import SyncMetrics
 from services.disk_watch import disk_watched
 from services.process import Node, hurry, main
 
@@ -74,6 +75,8 @@ def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], Brok
             doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers, memory_bytes())
             doors_open.enter_context(disk_watched(program, loaded.value.store.disk_timeout_ms / 1000, storage.under_way, doors))
             doors_open.callback(workers.close)
-            return compose(loaded, doors)
+            node = compose(loaded, doors)
+            storage.under_way.timed = SyncMetrics(loaded.value.node.data_dir, doors.clock, node.registry).timed
+            return node
 
         return main(program, config_class, composed, is_first=is_first)

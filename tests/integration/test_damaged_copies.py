@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tests.support.command_line import CommandLine
 from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
 from tests.support.told import Told, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import eventually
 
 COUNT = 8_000
 REFUSED, PARTLY = 1, 3
@@ -112,8 +111,7 @@ def test_a_bit_that_flips_in_a_cold_segment_is_never_served_nor_copied_and_is_me
 
     serves_all_but(group, told, MASTER, [victim])
     # Whoever looks after the group hears of it, and the master gets its record back from a slave.
-    metrics = f"http://127.0.0.1:{group.cluster.node(MASTER).ports.ops}/metrics"
-    eventually(lambda: b'code="DATA_LOSS"' in urllib.request.urlopen(metrics, timeout=PATIENCE_S).read(), "the call is counted")
+    eventually(lambda: any('code="DATA_LOSS"' in sample for sample in group.metrics(MASTER)), "the call is counted")
     mended(group, MASTER, [victim])
     nothing_is_lost(group, told)
 

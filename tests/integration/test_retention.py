@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,8 +37,7 @@ def segments(group: RealGroup, name: str) -> list[str]:
 
 def held_for(group: RealGroup) -> list[str]:
     """The metrics that say what the master holds for whom."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{group.cluster.node(MASTER).ports.ops}/metrics", timeout=PATIENCE_S) as page:
-        return [line for line in page.read().decode().splitlines() if line.startswith("dittomq_retention_held_bytes{")]
+    return [f"{sample} {held}" for sample, held in group.metrics(MASTER).items() if sample.startswith("dittomq_retention_held_bytes{")]
 
 
 class Auditor:

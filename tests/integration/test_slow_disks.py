@@ -40,6 +40,15 @@ class Bench:
             self.group.cluster.start_node(name)
         self.group.cluster.wait_in_sync()
 
+    def sync_seconds(self, name: str) -> float:
+        """How long the syncs of its log took so far, as the node's metrics say."""
+        return self.group.metrics(name)['dittomq_disk_sync_seconds_sum{folder="commitlog"}']
+
+    @property
+    def syncs(self) -> int:
+        """How many it has begun since it broke."""
+        return len([call for call in calls_in(self.trace) if call.name == "fdatasync"])
+
     @property
     def trace(self) -> Path:
         """What the node asked of that disk since it broke."""
@@ -59,6 +68,7 @@ def test_a_slave_whose_syncs_are_slow_leaves_the_set_and_comes_back(bench: Bench
     bench.restart(SLAVE, "slow", ms=1_000)
     with group.mq.producer(timeout_s=0.3, on_weak="return") as producer, history.publishing(producer) as stream:
         history.wait_for_more(SOME)
+        before = bench.sync_seconds(SLAVE)
         bench.switch.touch()
         eventually(lambda: group.status().degraded, "the group goes on without it")
         history.wait_for_more(SOME)
@@ -66,6 +76,8 @@ def test_a_slave_whose_syncs_are_slow_leaves_the_set_and_comes_back(bench: Bench
         history.check_holders()
         bench.switch.unlink()
         eventually(lambda: group.slave_state(SLAVE) == "in sync", "it is in sync again")
+        slow_s = 0.99 * bench.syncs
+        eventually(lambda: bench.sync_seconds(SLAVE) - before >= slow_s, "its metrics say how long its syncs took")
         history.wait_for_more(SOME)
         eventually(lambda: stream.last_status() is PutStatus.PUT_OK, "messages are on both again")
     assert group.cluster.is_alive(SLAVE)
@@ -75,15 +87,16 @@ def test_a_slave_whose_syncs_are_slow_leaves_the_set_and_comes_back(bench: Bench
 def test_a_master_whose_syncs_are_slow_puts_more_into_each_and_is_not_degraded(bench: Bench) -> None:
     group, history = bench.group, bench.history
     bench.restart(MASTER, "slow", ms=100)
-    degraded = group.status().degraded_bytes
+    degraded, before = group.status().degraded_bytes, bench.sync_seconds(MASTER)
     with group.mq.producer(timeout_s=PATIENCE_S) as producer:
         bench.switch.touch()
         receipts = history.publish(producer, 50 * SOME)
-        syncs = len([call for call in calls_in(bench.trace) if call.name == "fdatasync"])
+        syncs = bench.syncs
         bench.switch.unlink()
     assert {receipt.status for receipt in receipts} == {PutStatus.PUT_OK}
     assert len(receipts) >= 20 * syncs
     assert group.status().degraded_bytes == degraded
+    eventually(lambda: bench.sync_seconds(MASTER) - before >= 0.099 * syncs, "its metrics say how long its syncs took")
     history.check()
 
 

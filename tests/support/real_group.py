@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,12 @@ class RealGroup:
         """Every log line of that event that the node wrote, over all of its lives."""
         entries = (json.loads(line) for line in self.cluster.log_file(name).read_text().splitlines() if line.startswith("{"))
         return [entry for entry in entries if entry["event"] == event]
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """What the node's metrics say now, by the name of each sample with its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.node(name).ports.ops}/metrics", timeout=PATIENCE_S) as page:
+            lines = page.read().decode().splitlines()
+        return {sample: float(value) for sample, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
     def last_words(self, name: str) -> str:
         """The last line that the node printed."""

@@ -228,7 +228,7 @@ class OsFile:
                 written += more
 
     def fdatasync(self) -> None:
-        with self._under_way.call("fdatasync", self._path):
+        with self._under_way.sync("fdatasync", self._path):
             os.fdatasync(self._descriptor)
 
     def truncate(self, size: int) -> None:
@@ -314,7 +314,7 @@ class OsStorage:
         os.rmdir(self._at(path))
 
     def sync_folder(self, path: str) -> None:
-        with _opened_folder(self._at(path)) as descriptor, self.under_way.call("fsync", self._at(path)):
+        with _opened_folder(self._at(path)) as descriptor, self.under_way.sync("fsync", self._at(path)):
             os.fsync(descriptor)
 
     def sync_below(self, path: str) -> bool:
