@@ -1,5 +1,6 @@
 """What a folder says of its tests: a mark, a time limit, whether they may run beside others. And a library that harms a process's disk."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +59,8 @@ def pytest_configure() -> None:
     unknown = {path.relative_to(_TESTS).parts[0] for path in _TESTS.rglob("test_*.py")} - set(FOLDERS)
     if unknown:
         raise pytest.UsageError(f"FOLDERS in tests/conftest.py does not say how tests in {', '.join(sorted(unknown))} run")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background: whatever is started would ignore it as well
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFolder:
