@@ -170,7 +170,7 @@ class SlaveStream:
                 await self._handle(self._log_now())
             while self._found and not self._ended:
                 await self._handle(self._found.popleft())
-            if self._ticked:
+            if self._ticked and not self._inbox:  # what it has said meanwhile shows that it was not silent
                 self._ticked = False
                 await self._handle(master_events.Tick())
             if self._held is not None and self._due is None:
@@ -245,11 +245,20 @@ class SlaveStream:
         data = self._parts.term.tail.read(command.start, command.limit, size) or await self._read_disk(command, size)
         if not data:
             return await self._damage_at(command.start)
+        if self._waits:  # a line may take long for each chunk, and there may be many: the slave is heard before the next one
+            self._held = _Held(command, data)
+            self._bell.set()
+            return None
         if self._is_due(len(data)):
             return await self._send_bytes(command, data)
         self._held = _Held(command, data)
         self._tell()
         return None
+
+    @property
+    def _waits(self) -> bool:
+        """Whether something is to be handled before the next chunk leaves."""
+        return bool(self._inbox) or self._ticked or self._moved or bool(self._found)
 
     async def _let_go(self, held: _Held) -> None:
         if self._is_due(len(held.data)):

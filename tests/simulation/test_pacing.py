@@ -74,6 +74,23 @@ def test_a_copy_of_the_whole_log_keeps_the_limit_in_every_second_and_uses_it() -
     play(story, shape(1, max_bytes_per_s_per_slave=LIMIT))
 
 
+def test_a_slave_is_heard_while_it_copies_over_a_line_that_takes_longer_for_the_window_than_it_may_be_silent() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await publish(mq, 400)
+        await equal(mq)
+        group.world.network.link("a0", "a1").slowness = 1_000.0  # a chunk a second, and a window that holds all chunks
+        seen = await copying(group, mq, "a/1")
+
+        took, dropped = seen[-1][0] - seen[0][0], [line for line in group.world.transcript.lines if "slave_dropped" in line]
+        assert took > 2 * ReplicationTable(mode=Mode.SYNC_MASTER).silence_ms / 1000, "the line is not slow enough to tell anything"
+        assert [line for line in dropped if "silent" in line] == []
+        heard = [at for (at, each), (_, before) in zip(seen[1:], seen, strict=False) if each.received != before.received]
+        assert max(late - early for early, late in pairwise(heard)) < 8.0
+
+    play(story, shape(1))
+
+
 def test_producers_do_not_wait_for_a_slave_that_copies_at_its_own_limit() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", 1)
