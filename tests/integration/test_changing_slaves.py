@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.client import PutStatus
-from dittomq.errors import OutOfReach
+from dittomq.client import Ack, PutStatus
+from dittomq.errors import OffsetOutOfRange, OutOfReach
 from tests.support.history import History, Stream
 from tests.support.linked_group import QUICK, LinkedGroup, linked_group
 from tests.support.proxy import Way
-from tests.support.real_group import RealGroup, real_group, shape
-from tests.support.waiting import eventually
+from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup, real_group, shape
+from tests.support.waiting import PATIENCE_S, eventually
 
 SOME = 40
 SEGMENT_BYTES = 64 * 1024
 HOLD_BYTES = 256 * 1024
+MIB = 1024 * 1024
 SMALL = {"store.segment_bytes": SEGMENT_BYTES}
 DROPS: dict[str, str | int] = {**SMALL, "retention.max_age_ms": 1, "retention.check_period_ms": 100}
 
@@ -99,4 +100,39 @@ def test_a_slave_too_slow_for_what_retention_holds_skips_nothing_says_so_and_cop
         end = group.wait_equal()
         eventually(lambda: group.status().min_offset > end - 2 * SEGMENT_BYTES, "retention has dropped all that is old")
     assert {event["holder"] for event in group.events("a/0", "hold_released")} == {slave}
+    history.check_what_retention_left()
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[LinkedGroup]:
+    """It may be as silent as in a group of defaults. Segments are large enough for retention to keep pace with producers."""
+    patient = {"replication.silence_ms": 20_000}
+    caps = {"replication.hold_max_bytes": 2 * MIB, "replication.ha_max_gap_bytes": MIB, "replication.window_bytes": MIB}
+    drops = {"retention.max_age_ms": 1, "retention.check_period_ms": 100}
+    with linked_group(tmp_path, 1, master={**patient, **caps, **drops}, slave=patient) as running:
+        yield running
+
+
+def test_a_slave_on_a_slow_link_under_full_load_is_seen_to_fall_behind_what_is_held_and_told_to_copy_anew(slow: LinkedGroup) -> None:
+    group, link, history, slave = slow.group, slow.link, slow.history, "a/1"
+    lag = f'dittomq_replica_lag_bytes{{node="{slave}",state="received"}}'
+    with history.reading(group.mq, slave), group.mq.producer(Ack.MASTER_FLUSHED, timeout_s=PATIENCE_S) as producer:
+        history.publish(producer, SOME, size=2_000)
+        group.wait_equal()
+        link.dribble(8 * 1024, 0.02, Way.BACK)  # 0.4 MB/s
+        with history.publishing(producer, size=2_000, burst=64):
+            eventually(lambda: group.metrics(MASTER).get(lag, 0) > MIB, "its lag is told")
+            released = eventually(lambda: group.events(MASTER, "hold_released"), "the cap decides, and the master says so")
+            told = eventually(lambda: group.events(slave, "copying_anew"), "the slave is told to copy the log anew")
+            assert group.metrics(MASTER)[f'dittomq_replica_in_sync{{node="{slave}"}}'] == 0
+        link.heal()
+        eventually(lambda: group.events(slave, "copied_anew") and is_in_sync(group, slave), "the slave is back with its copy")
+        history.publish(producer, SOME, size=2_000)
+    assert {event["holder"] for event in released} == {slave}
+    assert "this log begins at" in told[0]["reason"]
+    for queue in range(QUEUES):  # whoever reads there hears that messages are gone, and is not led past them
+        shown = sorted(offset for each, offset in history.shown if each == queue)
+        assert shown == list(range(len(shown)))
+        with pytest.raises(OffsetOutOfRange):
+            group.mq.reader(TOPIC, queue, node=slave).pull(len(shown))
     history.check_what_retention_left()
