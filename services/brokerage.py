@@ -89,7 +89,7 @@ async def open_node(
     async with open_store(doors, options, lane) as store:
         if await lane.call(grant) != before:  # whoever held the store until now has changed it
             raise ComeBack(service, "its role changed while it started")
-        await lane.call(lambda: settle(doors.storage, home))
+        await lane.call(lambda: settle(doors.storage, home, config.node.broker_id))
         yield store, before
 
 

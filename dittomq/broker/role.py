@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from dittomq.broker import home
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.state import identity
@@ -93,9 +94,14 @@ def save_grant(storage: Storage, grant: Grant) -> None:
 def own_grant(storage: Storage, service: BrokerService, configured_id: int) -> Grant | None:
     """What the last role change decided for a node that starts as `service`; None when it starts as configured.
 
-    Raises ComeBack when it decided for the other service, ConfigError when there was none and the configuration is the other's.
+    Raises ComeBack when it decided for the other service, ConfigError when there was none and the configuration is the other's, or when
+    there was one and the disk is started under another id than the node had: it decided for the node of that name.
     """
     grant = load_grant(storage)
+    last_id = None if grant is None else home.last_id(storage)
+    if last_id is not None and last_id != configured_id:
+        remedy = f"set it to {last_id}, which is this node's name whoever leads, or mount this node's own disk"
+        raise ConfigError("node.broker_id", f"is {configured_id}, and this disk had {last_id} when its role was changed; {remedy}")
     if grant is not None and grant.service is not service:
         raise ComeBack(grant.service, f"its role was changed in epoch {grant.epoch}")
     if grant is None and service is BrokerService.MASTER and configured_id != 0:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.broker.home import Home, settle
 from dittomq.broker.role import BrokerService, ComeBack, Grant, load_grant, own_grant, save_grant
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.state import identity
@@ -52,6 +53,39 @@ def test_a_role_change_wins_over_what_the_node_is_started_as(storage: OsStorage,
 
     assert back.value.service is grant.service
     assert own_grant(storage, grant.service, 0) == grant
+
+
+@pytest.mark.parametrize("grant", [PROMOTED, DEMOTED])
+@pytest.mark.parametrize("service", BrokerService)
+def test_a_disk_whose_role_was_changed_is_not_started_under_another_id_whatever_as(
+    storage: OsStorage, grant: Grant, service: BrokerService
+) -> None:
+    settle(storage, Home("prod", "a"), 1)
+    save_grant(storage, grant)
+
+    with pytest.raises(ConfigError, match=r"node\.broker_id: is 2, and this disk had 1 when its role was changed; set it to 1"):
+        own_grant(storage, service, 2)
+    assert own_grant(storage, grant.service, 1) == grant
+
+
+def test_a_disk_whose_role_was_changed_before_ids_were_noted_is_the_node_that_opens_it(storage: OsStorage) -> None:
+    save_grant(storage, PROMOTED)
+    assert own_grant(storage, BrokerService.MASTER, 1) == PROMOTED
+
+    settle(storage, Home("prod", "a"), 1)
+
+    with pytest.raises(ConfigError):
+        own_grant(storage, BrokerService.MASTER, 0)
+
+
+def test_a_disk_whose_role_was_never_changed_may_go_to_another_node_of_its_group(storage: OsStorage) -> None:
+    settle(storage, Home("prod", "a"), 1)
+
+    assert own_grant(storage, BrokerService.SLAVE, 2) is None
+    settle(storage, Home("prod", "a"), 2)
+
+    save_grant(storage, PROMOTED)
+    assert own_grant(storage, BrokerService.MASTER, 2) == PROMOTED
 
 
 def test_a_role_that_cannot_be_read_starts_nothing_and_says_what_to_do(storage: OsStorage, tmp_path: Path) -> None:
