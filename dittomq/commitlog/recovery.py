@@ -154,6 +154,17 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     return found
 
 
+def refuse_misfits(layout: Layout) -> None:
+    """Raise UnreadableStore, before a start changes anything, for segments that `open_log` would refuse. No cut is under way.
+
+    Where lost ones are made again, only those that were made with another size are looked for.
+    """
+    begin, segment_bytes = dropping.load(layout.storage).min_offset, layout.maker.segment_bytes
+    sizes = {start: size for start, size in sizes_of(layout.storage, layout.name).items() if start >= begin}
+    if not layout.options.refills or segment_bytes not in sizes.values():
+        check_sizes(layout.name, without_unmade(sizes), segment_bytes)
+
+
 def open_log(layout: Layout) -> Log:
     """The segments that are there, as an empty log; what is left of dropped ones goes. Raises UnreadableStore."""
     begin = dropping.load(layout.storage).min_offset

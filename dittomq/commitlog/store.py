@@ -316,10 +316,11 @@ class Store(Front, Mending):
         for folder in ("", side_file.FOLDER, FOLDER):  # names that a killed process gave are seen, and may yet be lost
             storage.sync_folder(folder)
         self.replica_uuid, self.generation = found.replica_uuid, found.generation
-        stopped = adopted or boot.read_stop(storage)
+        stopped, intent = adopted or boot.read_stop(storage), cut.load_intent(storage)
+        if intent is None:
+            recovery.refuse_misfits(self._layout)
         boot.remove_stamp(storage)
         side_file.forget_unfinished(storage)
-        intent = cut.load_intent(storage)
         if intent is not None:
             cut.finish(storage, intent)
             self.generation = intent.generation

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.store import Store
+from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import UnreadableStore
 from tests.simulation.life import SimCrashed
 from tests.store.test_damage import entries
@@ -162,3 +162,20 @@ def test_a_master_is_refused_and_told_what_to_do() -> None:
     with pytest.raises(UnreadableStore, match="is missing between others; bring it back, or empty the data_dir to copy all from the group"):
         machine.open()
     assert path_of(1) not in machine.disk.names.files
+
+
+def test_a_master_whose_segment_was_brought_back_was_left_as_it_was_before_the_refusal() -> None:
+    machine = Machine(random.Random(7))
+    log = stopped(machine, clean=True)
+    lost = machine.disk.names.files[path_of(1)]
+    held = lost.read(lost.size, 0)
+    lose(machine, 1)
+    with pytest.raises(UnreadableStore, match="is missing between others"):
+        machine.open()
+
+    file = machine.storage().open(path_of(1), create=True)
+    file.pwrite(held, 0)
+    file.fdatasync()
+
+    again = machine.open()
+    assert (again.stopped, whole_log(again)) == (StopKind.CLEAN, log)

@@ -97,14 +97,17 @@ def test_files_have_their_full_size_from_the_start_and_rocketmqs_tools_find_thei
 
 def test_another_segment_size_is_refused_by_name_and_nothing_is_changed(tmp_path: Path) -> None:
     store = reopen(tmp_path)
+    store.stamp_boot()
     open_epoch(store)
     store.append([frame(b"m")], 1)
     store.close(clean=True)
 
-    with pytest.raises(UnreadableStore, match="segment_bytes is 131,072; configure the size it was made with"):
-        reopen(tmp_path, StoreOptions(segment_bytes=128 * 1024, reserve_bytes=0))
+    for refills in (False, True):
+        with pytest.raises(UnreadableStore, match="segment_bytes is 131,072; configure the size it was made with"):
+            reopen(tmp_path, StoreOptions(segment_bytes=128 * 1024, reserve_bytes=0, refills=refills))
 
-    assert reopen(tmp_path).end == store.end
+    again = reopen(tmp_path)
+    assert (again.end, again.stopped) == (store.end, StopKind.CLEAN)
 
 
 @pytest.fixture
