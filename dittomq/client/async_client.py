@@ -1,5 +1,6 @@
 """One client: routes, channels, and what is made from them."""
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -11,16 +12,18 @@ from dittomq.client.context import current_context, load_contexts
 from dittomq.client.ha_watch import ClusterWatch
 from dittomq.client.producer import OnFull, OnWeak, Producer, ProducerOptions
 from dittomq.client.reader import Reader, ReaderOptions
-from dittomq.client.routing import Routing, Surroundings
+from dittomq.client.routing import Routing, Surroundings, backoff_s
 from dittomq.doors.chance import os_chance  # noqa: TID251  # an application that hands in no doors gets the real ones
 from dittomq.doors.clock import Clock, OsClock  # noqa: TID251  # the same
 from dittomq.doors.transport import GrpcTransport, Transport  # noqa: TID251  # the same
-from dittomq.errors import ConfigError, InvalidField
+from dittomq.errors import ConfigError, InvalidField, NotReady
 from dittomq.message import Ack
 from dittomq.naming.route_cache import RouteCache
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, Route
 from dittomq.rpc.channel import Channels
+
+_FIRST_WORDS_S = 10.0
 
 
 class AsyncClient:
@@ -101,8 +104,20 @@ class AsyncClient:
         return ClusterWatch(self.admin, self._around, period_s=period_s)
 
     async def route(self, topic: str) -> Route:
-        """Where the topic's queues are now; raises TopicNotFound or OutOfReach."""
-        return await self._around.routing.route(topic, fresh=True)
+        """Where the topic's queues are now; raises TopicNotFound, OutOfReach, or NotReady when nameservers cannot know it within 10 s.
+
+        That much they get where they were just started: brokers register with them within that time, if it was not configured to be longer.
+        """
+        around, failures = self._around, 0
+        until = around.clock.monotonic() + _FIRST_WORDS_S
+        while True:
+            try:
+                return await around.routing.route(topic, fresh=True)
+            except NotReady:
+                if around.clock.monotonic() >= until:
+                    raise
+            await asyncio.sleep(backoff_s(failures, around.chance))
+            failures += 1
 
     async def queues(self, topic: str) -> list[tuple[str, int]]:
         """All queues of the topic that can be read, as (broker, queue), in order."""

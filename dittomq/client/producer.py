@@ -39,6 +39,7 @@ from dittomq.errors import (
     InvalidField,
     LevelNotReached,
     NotPermitted,
+    NotReady,
     NotStored,
     OutcomeHandle,
     OutcomeUnknown,
@@ -235,7 +236,7 @@ class Producer:
         while True:
             try:
                 return await self._around.routing.route(topic)
-            except OutOfReach as silent:
+            except (OutOfReach, NotReady) as silent:
                 if self._around.clock.monotonic() - started >= self._options.retry_s:
                     raise NotStored(topic, silent) from silent
             await asyncio.sleep(backoff_s(failures, self._around.chance))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dittomq.doors.clock import Clock
-from dittomq.errors import OutOfReach, TopicNotFound
+from dittomq.errors import NotReady, OutOfReach, TopicNotFound
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
 from dittomq.routes import Node, Route
@@ -39,7 +39,8 @@ class Routing:
     async def route(self, topic: str, *, fresh: bool = False, max_age_s: float = MAX_AGE_S) -> Route:
         """The topic's route; asked for anew when `fresh`, or older than `max_age_s`.
 
-        Raises TopicNotFound or OutOfReach for a topic never seen, InvalidField for what cannot be one.
+        For a topic never seen raises TopicNotFound, OutOfReach, or NotReady where nameservers were just started and cannot know yet;
+        InvalidField for what cannot be one.
         """
         known = self._known.get(topic)
         if known is None:
@@ -48,7 +49,7 @@ class Routing:
             return known
         try:
             route = await (self._cache.refresh(topic) if fresh or topic in self._outdated else self._cache.route(topic, max_age_s))
-        except (OutOfReach, TopicNotFound) as error:
+        except (OutOfReach, TopicNotFound, NotReady) as error:
             if isinstance(error, OutOfReach):
                 self._silent_until = self._clock.monotonic() + _SILENCE_S
             if known is None:

@@ -92,7 +92,7 @@ class Client:
         return SyncAdmin(self._thread, self._client.admin)
 
     def route(self, topic: str) -> Route:
-        """Where the topic's queues are now; raises TopicNotFound or OutOfReach."""
+        """Where the topic's queues are now; raises as AsyncClient.route does."""
         return self._thread.run(self._client.route(topic))
 
     def queues(self, topic: str) -> list[tuple[str, int]]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, OutOfReach, TopicNotFound, VersionChanged
+from dittomq.errors import DittoError, NotReady, OutOfReach, TopicNotFound, VersionChanged
 from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
@@ -58,7 +58,7 @@ class RouteCache:
         self._entries: dict[str, _Entry] = {}
 
     async def route(self, topic: str, max_age_s: float = MAX_AGE_S) -> Route:
-        """The topic's route, at most `max_age_s` old; raises TopicNotFound or OutOfReach."""
+        """The topic's route, at most `max_age_s` old; raises TopicNotFound, OutOfReach, or NotReady while no nameserver can know it."""
         entry = self._entries.get(topic)
         if entry is not None and isinstance(entry.outcome, Route) and self._clock.monotonic() - entry.asked_s <= max_age_s:
             return entry.outcome
@@ -154,10 +154,12 @@ class RouteCache:
         """Answers up to one that is enough, at least one; each question comes with its deadline.
 
         A nameserver that knows no such topic, or not enough of it, may not have heard yet: the others are asked too, with less patience.
+        One that says that it cannot know yet is not believed against one that can.
         Those that cannot be reached now come last.
         """
         answers: dict[str, T] = {}
         unknown: TopicNotFound | None = None
+        unheard: NotReady | None = None
         silence: OutOfReach | None = None
         for nameserver in sorted(self._nameservers, key=self._channels.backs_off):
             try:
@@ -165,6 +167,8 @@ class RouteCache:
                 self._check_cluster(nameserver, cluster_of(answer))
             except TopicNotFound as error:
                 unknown = error
+            except NotReady as error:
+                unheard = error
             except OutOfReach as error:
                 silence = error
             except DittoError:
@@ -176,7 +180,7 @@ class RouteCache:
                     self._prefer(nameserver)
                     return list(answers.values())
         if not answers:
-            raise unknown or silence or OutOfReach("any nameserver", "none is configured")
+            raise unknown or unheard or silence or OutOfReach("any nameserver", "none is configured")
         self._prefer(next(iter(answers)))
         return list(answers.values())
 

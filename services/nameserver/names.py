@@ -68,8 +68,9 @@ class Names:
         """A topic's route."""
         check_topic_name(topic)
         check_network(network or DEFAULT_NETWORK)
-        route = self._registry.route(topic, network or DEFAULT_NETWORK)
-        return replace(route, unsettled=not self._registry.is_settled(self._now()))
+        now = self._now()
+        route = self._registry.route(topic, network or DEFAULT_NETWORK, now)
+        return replace(route, unsettled=not self._registry.is_settled(now))
 
     def page(self, size: int, token: str, network: str) -> NodePage:
         """A page of nodes."""

@@ -26,6 +26,11 @@ class Openings:
         self._unkept: dict[str, int] = dict.fromkeys(self._newest, self._changes)  # the group's last change, until that is on the disk
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """All groups of which an epoch is known."""
+        return tuple(self._newest)
+
+    @property
     def unkept(self) -> int:
         """How many groups have a newest epoch that is not on the disk."""
         return len(self._unkept)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from dittomq.errors import InvalidField, NodeIdTaken, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
+from dittomq.errors import InvalidField, NodeIdTaken, NotReady, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
 from dittomq.metadata.topics import nearest_name
 from dittomq.naming.limits import check_beat, check_registration
 from dittomq.offsets import Epoch
@@ -44,6 +44,9 @@ MAX_REPLICAS = 2 * MAX_NODES
 MAX_ADDRESSES = 16
 DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
+PERIODS_IN_EXPIRY = 3  # a broker whose registration period does not fit so often refuses to start
+_ANY_GROUP = "any broker group"
+_NAMES_SHOWN = 5
 _NAMES_LOOKED_AT = 100_000  # for one like an unknown one
 
 _PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
@@ -113,6 +116,8 @@ class Registry:
         self._whereabouts: dict[str, _Whereabouts] = {}  # replica uuid → where, at most MAX_REPLICAS: the oldest is forgotten
         self._superseded: dict[str, str] = {}  # session → node, oldest first
         self._openings = openings
+        self._born_ms = started.monotonic_ms
+        self._unheard = dict.fromkeys(openings.groups or [_ANY_GROUP])  # since this start; what they hold is not known yet
         self._holders: dict[str, dict[str, None]] = {}  # topic → groups that hold it
 
     def register(self, registration: Registration, session_id: str, now: Now) -> Membership:
@@ -127,6 +132,8 @@ class Registry:
         self._check_address(registration, now)
         self._leave_other_ids(key, registration.replica_uuid)
         self._enter(key, registration, session_id, now)
+        for heard in (registration.broker, _ANY_GROUP):
+            self._unheard.pop(heard, None)
         newest = self._openings.learn(registration.broker, registration.opening, self._groups)
         self._members[key].told_epoch = newest.epoch
         uptime_ms = now.monotonic_ms - self._started.monotonic_ms
@@ -187,10 +194,11 @@ class Registry:
                 heard.stood_still(ms, now)
         self._started = now
 
-    def route(self, topic: str, network: str) -> Route:
-        """The topic's queues and the nodes of their groups that `network` reaches; raises TopicNotFound, InvalidField."""
+    def route(self, topic: str, network: str, now: Now) -> Route:
+        """The topic's queues and the nodes of their groups that `network` reaches; raises TopicNotFound, NotReady, InvalidField."""
         queues = tuple(sorted(self._queue_ranges(topic), key=lambda each: each.broker))
         if not queues:
+            self._check_all_heard(topic, now)
             raise TopicNotFound(topic, f"cluster {self._cluster}", nearest_name(topic, islice(self._holders, _NAMES_LOOKED_AT)))
         keys = [(each.broker, broker_id) for each in queues for broker_id, _ in self._group(each.broker)]
         nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
@@ -216,6 +224,14 @@ class Registry:
     def is_settled(self, now: Now) -> bool:
         """Whether it has been up for its expiry: whoever lives has registered since."""
         return now.monotonic_ms - self._started.monotonic_ms >= self._expiry_ms
+
+    def _check_all_heard(self, topic: str, now: Now) -> None:
+        """Raise NotReady while groups are still to register since this start, for as long as that may take those that live."""
+        up_ms, period_ms = now.monotonic_ms - self._born_ms, self._expiry_ms // PERIODS_IN_EXPIRY
+        if self._unheard and up_ms < period_ms:
+            unheard = ", ".join([*islice(self._unheard, _NAMES_SHOWN), *(["…"] if len(self._unheard) > _NAMES_SHOWN else [])])
+            why = f'it was started {up_ms // 1_000} s ago and has not heard of topic "{topic}" yet, nor of anything that {unheard} holds'
+            raise NotReady("the nameserver", f"{why}; brokers register within {period_ms / 1_000:g} s, ask again then")
 
     def _check_room(self, key: NodeKey) -> None:
         if key not in self._members and len(self._members) >= MAX_NODES:

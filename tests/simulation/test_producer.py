@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from dittomq.client import AsyncClient, LevelNotReached, Message, NotStored, Producer, Receipt
+from dittomq.client import AsyncClient, LevelNotReached, Message, NotStored, Producer, PutStatus, Receipt
 from dittomq.errors import (
     DiskFull,
     NotMaster,
+    NotReady,
     OutOfReach,
     QueueFull,
 )
@@ -365,3 +366,33 @@ def test_nothing_is_sent_to_another_node_that_has_come_up_at_the_address_until_t
         assert (town.logs["a"].bodies(), town.logs["b"].bodies(), stranger.frames) == ([b"kept"], [], [])
 
     ClientTown(groups=("a", "b")).play(story)
+
+
+def test_while_a_nameserver_cannot_know_topics_yet_a_client_asks_again_and_a_route_once_known_serves() -> None:
+    unheard = NotReady("the nameserver", "it was just started")
+
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async def hear_brokers_after(seconds: float) -> None:
+            town.nameserver.refusal = unheard
+            await asyncio.sleep(seconds)
+            town.nameserver.refusal = None
+
+        async with asyncio.TaskGroup() as tasks, mq.producer() as orders:
+            tasks.create_task(hear_brokers_after(5))
+            await asyncio.sleep(0)
+            assert (await orders.publish("orders", b"waits", queue=0)).status is PutStatus.PUT_OK
+            assert 5 <= town.now < 7
+            tasks.create_task(hear_brokers_after(5))
+            await asyncio.sleep(0)
+            assert (await orders.publish("orders", b"does not", queue=0)).status is PutStatus.PUT_OK
+            assert town.now < 7
+
+        town.nameserver.refusal = unheard
+        with pytest.raises(NotReady):
+            await mq.route("payments")
+        async with mq.producer(retry_s=1) as orders:
+            with pytest.raises(NotStored) as raised:
+                await orders.publish("payments", b"nobody knows")
+        assert isinstance(raised.value.cause, NotReady)
+
+    ClientTown().play(story)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.client.copies import CopyReader
-from dittomq.errors import InvalidField, OutOfReach, TopicNotFound
+from dittomq.errors import InvalidField, NotReady, OutOfReach, TopicNotFound
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
@@ -114,9 +114,29 @@ def test_a_topic_that_no_nameserver_knows_is_refused_as_unknown_even_when_one_is
         town.nameserver()
         town.nameserver()
         world.nodes["n1"].crash(Power.KILL)
+        await asyncio.sleep(10)
 
         with pytest.raises(TopicNotFound):
             await town.routes().route("orders")
+
+    play(world, story)
+
+
+def test_a_nameserver_that_was_just_started_denies_no_topic_and_one_that_can_know_is_believed(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        town.broker(master())
+        await asyncio.sleep(12)
+        for asked in ("orders", "nowhere"):
+            world.nodes["n0"].crash(Power.KILL)
+            world.nodes["n0"].start()
+            await asyncio.sleep(1)
+            with pytest.raises(NotReady, match=f'has not heard of topic "{asked}" yet, nor of anything that a holds'):
+                await town.routes(["n0:9876"]).route(asked)
+
+        with pytest.raises(TopicNotFound):
+            await town.routes().route("nowhere")
 
     play(world, story)
 

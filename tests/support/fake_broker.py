@@ -327,6 +327,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
         self.permissions: dict[str, int] = {}  # group → permission of every topic; 6 where none is named
         self.asked = 0
         self.unsettled = False
+        self.refusal: Refused | None = None
 
     def answerer(self) -> Answerer:
         return Answerer(self.name, "test", self.epoch)
@@ -342,8 +343,8 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
     async def GetRoute(self, request: Any, context: Any) -> Any:
         self.asked += 1
         groups = self.queues.get(request.topic)
-        if groups is None:
-            raise TopicNotFound(request.topic, "cluster test")
+        if self.refusal is not None or groups is None:
+            raise self.refusal or TopicNotFound(request.topic, "cluster test")
         queues = tuple(QueueRange(group, count, count, self.permissions.get(group, 6)) for group, count in sorted(groups.items()))
         nodes = tuple(node for node in self.nodes if node.broker in groups)
         return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled))

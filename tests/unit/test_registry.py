@@ -23,7 +23,7 @@ class TestWhoMayTakeANodeId:
 
         registry.register(master(host="moved"), "s2", at(1))
 
-        assert [node.address for node in registry.route("orders", "default").nodes] == ["moved:10911"]
+        assert [node.address for node in registry.route("orders", "default", at(0)).nodes] == ["moved:10911"]
 
     def test_another_replica_without_a_higher_epoch_is_refused_while_the_holder_lives(self, registry: Registry) -> None:
         registry.register(master(UUID_A, epoch=7), "s1", at(0))
@@ -36,7 +36,7 @@ class TestWhoMayTakeANodeId:
 
         registry.register(master(UUID_B, host="other", epoch=3), "s2", at(EXPIRY_MS))
 
-        assert [node.replica_uuid for node in registry.route("orders", "default").nodes] == [UUID_B]
+        assert [node.replica_uuid for node in registry.route("orders", "default", at(0)).nodes] == [UUID_B]
 
     def test_another_replica_takes_the_id_of_a_holder_that_said_goodbye(self, registry: Registry) -> None:
         registry.register(master(UUID_A, epoch=7), "s1", at(0))
@@ -44,14 +44,14 @@ class TestWhoMayTakeANodeId:
 
         registry.register(master(UUID_B, host="other", epoch=3), "s2", at(1))
 
-        assert [node.replica_uuid for node in registry.route("orders", "default").nodes] == [UUID_B]
+        assert [node.replica_uuid for node in registry.route("orders", "default", at(0)).nodes] == [UUID_B]
 
     def test_a_higher_epoch_takes_the_id_at_once(self, registry: Registry) -> None:
         registry.register(master(UUID_A, epoch=7), "s1", at(0))
 
         registry.register(master(UUID_B, host="other", epoch=8), "s2", at(1))
 
-        assert [node.replica_uuid for node in registry.route("orders", "default").nodes] == [UUID_B]
+        assert [node.replica_uuid for node in registry.route("orders", "default", at(0)).nodes] == [UUID_B]
 
     def test_a_superseded_broker_is_told_to_stop_at_its_next_heartbeat(self, registry: Registry) -> None:
         registry.register(master(UUID_A, epoch=7), "s1", at(0))
@@ -136,7 +136,7 @@ class TestComingAndGoing:
         assert registry.expire(at(EXPIRY_MS)) == ["a/0"]
 
         with pytest.raises(TopicNotFound):
-            registry.route("orders", "default")
+            registry.route("orders", "default", at(0))
 
     def test_a_heartbeat_keeps_a_node(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
@@ -221,7 +221,7 @@ class TestRoutes:
         registry.register(slave(), "s2", at(0))
         registry.register(master(), "s1", at(0))
 
-        route = registry.route("orders", "default")
+        route = registry.route("orders", "default", at(0))
 
         assert [(each.broker, each.write_queues, each.permission) for each in route.queues] == [("a", 8, 6), ("b", 8, 6)]
         assert [node.name for node in route.nodes] == ["a/0", "a/1", "b/0"]
@@ -229,59 +229,59 @@ class TestRoutes:
     def test_a_brokers_permission_masks_that_of_its_topics(self, registry: Registry) -> None:
         registry.register(replace(master(), permission=4), "s1", at(0))
 
-        assert [each.permission for each in registry.route("orders", "default").queues] == [4]
+        assert [each.permission for each in registry.route("orders", "default", at(0)).queues] == [4]
 
     def test_a_recovering_master_is_found_and_not_writable(self, registry: Registry) -> None:
         registry.register(replace(master(), state=NodeState.RECOVERING), "s1", at(0))
 
-        assert [each.permission for each in registry.route("orders", "default").queues] == [4]
+        assert [each.permission for each in registry.route("orders", "default", at(0)).queues] == [4]
 
     def test_without_a_master_a_slaves_topics_can_be_read_and_not_written(self, registry: Registry) -> None:
         registry.register(slave(), "s2", at(0))
 
-        assert [(each.read_queues, each.permission) for each in registry.route("orders", "default").queues] == [(8, 4)]
+        assert [(each.read_queues, each.permission) for each in registry.route("orders", "default", at(0)).queues] == [(8, 4)]
 
     def test_a_living_masters_queue_counts_win_over_a_slaves(self, registry: Registry) -> None:
         registry.register(replace(slave(), topics=(orders(queues=4),)), "s2", at(0))
         registry.register(replace(master(), topics=(orders(queues=16),)), "s1", at(0))
 
-        assert [each.read_queues for each in registry.route("orders", "default").queues] == [16]
+        assert [each.read_queues for each in registry.route("orders", "default", at(0)).queues] == [16]
 
     def test_a_topic_that_only_a_slave_holds_is_added_for_reading(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
         registry.register(replace(slave(), topics=(TopicQueues("older", 3, 3, 6),)), "s2", at(0))
 
-        assert [(each.read_queues, each.permission) for each in registry.route("older", "default").queues] == [(3, 4)]
+        assert [(each.read_queues, each.permission) for each in registry.route("older", "default", at(0)).queues] == [(3, 4)]
 
     def test_a_topic_that_its_last_holder_dropped_is_gone(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
         registry.register(slave(), "s2", at(0))
         registry.register(replace(master(), topics=()), "s3", at(1))
-        assert registry.route("orders", "default").queues
+        assert registry.route("orders", "default", at(0)).queues
 
         registry.register(replace(slave(), topics=()), "s4", at(2))
 
         with pytest.raises(TopicNotFound):
-            registry.route("orders", "default")
+            registry.route("orders", "default", at(0))
 
     def test_a_route_gives_the_addresses_of_the_network_asked_for(self, registry: Registry) -> None:
         addresses = {"default": "a-0:10911", "external": "mq.example.org:31911"}
         registry.register(replace(master(), addresses=addresses), "s1", at(0))
         registry.register(slave(), "s2", at(0))
 
-        assert [node.address for node in registry.route("orders", "external").nodes] == ["mq.example.org:31911"]
+        assert [node.address for node in registry.route("orders", "external", at(0)).nodes] == ["mq.example.org:31911"]
 
     def test_a_network_that_nobody_advertises_is_refused_by_name(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
 
         with pytest.raises(InvalidField, match="elsewhere"):
-            registry.route("orders", "elsewhere")
+            registry.route("orders", "elsewhere", at(0))
 
     def test_an_unknown_topic_is_refused_with_the_nearest_name(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
 
         with pytest.raises(TopicNotFound) as refused:
-            registry.route("oders", "default")
+            registry.route("oders", "default", at(0))
 
         assert (refused.value.similar, refused.value.where) == ("orders", "cluster dittomq")
 
