@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -13,37 +13,19 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import ConfigError, DittoError, NodeIdTaken, OutOfReach, SessionEnded, WrongCluster
+from dittomq.naming.desk import CALL_DEADLINE_S, MAX_RETRY_S, Desk, NameserverAnswer
 from dittomq.naming.limits import registrable
 from dittomq.offsets import Epoch
-from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Claim, Membership, NodeState, Opening, Registration, TopicQueues
+from dittomq.routes import NO_OPENING, Beat, BeatAnswer, Claim, Membership, NodeState, Opening, Registration
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
-_CALL_DEADLINE_S: Final = 3.0
 _EAGER_PERIOD_S: Final = 1.0  # while this node recovers, or no master is known
 _FIRST_RETRY_S: Final = 0.1
-_MAX_RETRY_S: Final = 5.0
 _GOODBYE_S: Final = 2.0
 _SHOWN_TOPICS: Final = 10
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class NameserverAnswer:
-    """What one nameserver said last. `uptime_ms` is as of now; the master's addresses are empty when it knows none."""
-
-    nameserver: str
-    master: str
-    master_replication: str
-    newest: Opening
-    uptime_ms: int
-    broker_expiry_ms: int
-
-    @property
-    def settled(self) -> bool:
-        """Up for its whole expiry: every living broker has had time to register there."""
-        return self.uptime_ms >= self.broker_expiry_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +63,6 @@ class NameserverNews:
         return max(naming, key=lambda answer: answer.newest.epoch, default=None)
 
 
-@dataclass(slots=True)
-class _Desk:
-    """One nameserver, as this node deals with it."""
-
-    nameserver: str
-    wake: asyncio.Event
-    session: str = ""  # empty: not registered
-    stale: bool = False  # what was registered has changed, or may have been forgotten
-    topics: tuple[TopicQueues, ...] = ()  # what was registered: a slave's log may hold more than before, and its table does not tell
-    answer: NameserverAnswer | None = None  # None: the last call failed
-    kept: bool = False  # the group's newest epoch that it knew at its last answer is on its disk
-    answered_s: float = 0.0
-    refusal: str = ""
-    taken_s: float | None = None  # since when another replica holds this node's id there; None: it does not
-    displaced: bool = False  # and that is another node
-    rival: Claim | None = None  # why that one leads, None until it has spoken since; or why one that is refused there for this node does
-    held_s: float = 0.0  # until when it may hold that id for this node, if it does not answer, or its holder may leave it to this node
-    foreign: bool = False  # it serves another cluster, and has never served ours
-    described: int = 0  # how often this node was described for it
-    reported: int = 0  # the last description that it took, refused or let pass, not one over which a session ended
-    round_over: asyncio.Event = field(default_factory=asyncio.Event)
-    left: asyncio.Event = field(default_factory=asyncio.Event)  # nothing more is said to it but goodbye
-
-
 class Registrar:
     """Registers at start and on change, heartbeats in between, says goodbye at a clean stop.
 
@@ -126,7 +84,7 @@ class Registrar:
         """`patient`: who holds this node's id is about to leave it. `is_start`: this is the first life of its process."""
         self._patient = patient
         self._is_start = is_start
-        self._desks = [_Desk(nameserver, asyncio.Event()) for nameserver in nameservers]
+        self._desks = [Desk(nameserver, asyncio.Event()) for nameserver in nameservers]
         self._describe = describe
         self._heard = heard
         self._channels = channels
@@ -165,7 +123,7 @@ class Registrar:
         """Report this node as it is now; how many nameservers hear it within the time and keep its epoch. Call it while `run` runs."""
         heard = 0
 
-        async def one(desk: _Desk) -> None:
+        async def one(desk: Desk) -> None:
             nonlocal heard
             told = await self._told(desk)
             heard += told
@@ -176,7 +134,7 @@ class Registrar:
                     tasks.create_task(one(desk))
         return heard
 
-    async def _told(self, desk: _Desk) -> bool:
+    async def _told(self, desk: Desk) -> bool:
         number = desk.described + 1  # one that is under way may be of before
         desk.wake.set()
         while desk.reported < number:
@@ -194,15 +152,16 @@ class Registrar:
                 for desk in self._desks:
                     tasks.create_task(self._unregister(desk), name=f"goodbye {desk.nameserver}")
 
-    async def _attend(self, desk: _Desk) -> None:
+    async def _attend(self, desk: Desk) -> None:
         failures = 0
         while not self._leaving.is_set() and not self._superseded:
             desk.wake.clear()
             registration = self._describe()
             desk.described += 1
+            silence: OutOfReach | None = None
             try:
                 await self._report(desk, registration)
-                desk.held_s = self._clock.monotonic() + _remembered_s(desk)
+                desk.held_s = self._clock.monotonic() + desk.remembered_s
                 desk.reported = desk.described
                 failures = 0
                 pause_s = self._period_s(desk, registration)
@@ -219,15 +178,17 @@ class Registrar:
                 self._stop_if_taken(desk, registration, error)
                 desk.answer = None
                 desk.stale = True
-                self._note(desk, registration, None if isinstance(error, OutOfReach) else error, "registration_refused")
+                silence = error if isinstance(error, OutOfReach) else None
+                desk.note(registration.node, None if silence else error, "registration_refused")
                 desk.reported = desk.described
                 failures += 1
                 pause_s = self._retry_s(failures, registration)
+            desk.note_silence(registration.node, silence, self._clock.monotonic())
             desk.round_over.set()
             self._tell()
             await _wait(desk.wake, pause_s)
 
-    async def _report(self, desk: _Desk, registration: Registration) -> None:
+    async def _report(self, desk: Desk, registration: Registration) -> None:
         if desk.session and not desk.stale and desk.topics == registration.topics:
             answer = await self._heartbeat(desk, registration)
             if not answer.register_again:
@@ -235,11 +196,11 @@ class Registrar:
         desk.stale, desk.topics = False, registration.topics  # before the call: a change during it counts
         await self._register(desk, registration)
 
-    async def _register(self, desk: _Desk, registration: Registration) -> None:
+    async def _register(self, desk: Desk, registration: Registration) -> None:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
         request = wire.registration_request(self._within_limits(registration))
         response: pb.RegisterBrokerResponse = await call(
-            stub.RegisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
+            stub.RegisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=CALL_DEADLINE_S
         )
         membership = wire.membership(response)
         too_long = _period_problem(registration, membership, desk.nameserver)
@@ -249,7 +210,7 @@ class Registrar:
         self._was_registered = True
         desk.session, desk.taken_s, desk.rival, desk.answered_s = membership.session_id, None, None, self._clock.monotonic()
         desk.kept = membership.epoch_kept
-        self._note(desk, registration, too_long, "registration_period_too_long")
+        desk.note(registration.node, too_long, "registration_period_too_long")
         self._learn(membership.newest)
         desk.answer = NameserverAnswer(
             desk.nameserver,
@@ -268,13 +229,13 @@ class Registrar:
         self._left_out = left_out
         return replace(registration, topics=topics)
 
-    async def _heartbeat(self, desk: _Desk, registration: Registration) -> BeatAnswer:
+    async def _heartbeat(self, desk: Desk, registration: Registration) -> BeatAnswer:
         stub = self._channels.stub(NameServerServiceStub, desk.nameserver)
         request = wire.beat_request(
             Beat(desk.session, registration.data_version, registration.epoch, registration.state, registration.opener_id)
         )
         response: pb.HeartbeatResponse = await call(
-            stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=_CALL_DEADLINE_S
+            stub.Heartbeat, request, who=f"nameserver {desk.nameserver}", deadline_s=CALL_DEADLINE_S
         )
         answer = wire.beat_answer(response)
         desk.rival, desk.kept = answer.rival, answer.epoch_kept
@@ -282,7 +243,7 @@ class Registrar:
             desk.answer = replace(desk.answer, master=answer.master, master_replication=answer.master_replication)
         return answer
 
-    async def _unregister(self, desk: _Desk) -> None:
+    async def _unregister(self, desk: Desk) -> None:
         await desk.left.wait()
         if not desk.session:
             return
@@ -292,14 +253,7 @@ class Registrar:
         with contextlib.suppress(DittoError):  # it forgets us at its expiry
             await call(stub.UnregisterBroker, request, who=f"nameserver {desk.nameserver}", deadline_s=_GOODBYE_S)
 
-    @staticmethod
-    def _note(desk: _Desk, registration: Registration, problem: DittoError | None, event: str) -> None:
-        """What keeps it out of that nameserver's routes, or may; until that changes, it need not be logged again."""
-        before, desk.refusal = desk.refusal, "" if problem is None else str(problem)
-        if desk.refusal not in ("", before):
-            log.warning(event, node=registration.node, nameserver=desk.nameserver, reason=desk.refusal)
-
-    def _stop_if_taken(self, desk: _Desk, registration: Registration, error: DittoError) -> None:
+    def _stop_if_taken(self, desk: Desk, registration: Registration, error: DittoError) -> None:
         """Remember the holder of this node's id as a rival, or raise at a start, once it has spoken after it was found in the way.
 
         A holder that died is silent from then on, but for what was on its way, and makes room at its expiry. Another node has the id since
@@ -314,8 +268,8 @@ class Registrar:
         desk.taken_s, desk.displaced = now if desk.taken_s is None else desk.taken_s, error.is_displaced
         spoke_s = now - error.silent_ms / 1_000
         stays = spoke_s > desk.taken_s + 3 * registration.registration_period_ms / 1_000  # though it was told of this node by then
-        desk.held_s = 0.0 if stays else now + _MAX_RETRY_S + _CALL_DEADLINE_S
-        lives = spoke_s > desk.taken_s + _CALL_DEADLINE_S
+        desk.held_s = 0.0 if stays else now + MAX_RETRY_S + CALL_DEADLINE_S
+        lives = spoke_s > desk.taken_s + CALL_DEADLINE_S
         desk.rival = rival if lives else None
         if lives and not (self._patient or self._was_registered or desk.displaced):
             raise error
@@ -329,7 +283,7 @@ class Registrar:
         for desk in self._desks:
             desk.wake.set()
 
-    def _stop_if_foreign(self, desk: _Desk, error: DittoError) -> None:
+    def _stop_if_foreign(self, desk: Desk, error: DittoError) -> None:
         """A node that every nameserver places in another cluster is misconfigured; once it was registered anywhere, a nameserver is."""
         desk.foreign = isinstance(error, WrongCluster) and desk.answered_s == 0.0
         if isinstance(error, WrongCluster) and all(each.foreign for each in self._desks):
@@ -355,7 +309,7 @@ class Registrar:
         return all(desk.reported for desk in self._desks)
 
     @staticmethod
-    def _period_s(desk: _Desk, registration: Registration) -> float:
+    def _period_s(desk: Desk, registration: Registration) -> float:
         """Three fit in the nameserver's expiry, also where it has become shorter than it was at this node's start."""
         period_s = registration.registration_period_ms / 1_000
         if desk.answer is not None:
@@ -367,7 +321,7 @@ class Registrar:
 
     def _retry_s(self, failures: int, registration: Registration) -> float:
         """Never longer than a period: a nameserver that comes back hears of this node within one."""
-        most_s = min(_MAX_RETRY_S, registration.registration_period_ms / 1_000)
+        most_s = min(MAX_RETRY_S, registration.registration_period_ms / 1_000)
         ceiling = min(most_s, _FIRST_RETRY_S * 2.0 ** min(failures, 10))
         return ceiling * (0.5 + self._chance.random() / 2)
 
@@ -382,11 +336,6 @@ def _period_problem(registration: Registration, membership: Membership, nameserv
         f"{period_ms:,} is too long for nameserver {nameserver}, which forgets a broker after {membership.broker_expiry_ms:,} ms; "
         f"set it to {limit_ms:,} or less",
     )
-
-
-def _remembered_s(desk: _Desk) -> float:
-    """So long a nameserver remembers a node, and the refusal for it that another node heard lasts there."""
-    return 0.0 if desk.answer is None else desk.answer.broker_expiry_ms / 1_000 + _MAX_RETRY_S + _CALL_DEADLINE_S
 
 
 def _opening_in(error: NodeIdTaken | SessionEnded) -> Opening:

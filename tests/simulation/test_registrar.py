@@ -305,6 +305,30 @@ def test_each_new_refusal_is_logged_once(world: World) -> None:
     ]
 
 
+def test_a_nameserver_that_falls_silent_and_comes_back_is_logged_once_each(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        await asyncio.sleep(1)
+        town.broker(master())
+        await asyncio.sleep(1)
+        world.nodes["n1"].crash(Power.KILL)
+        await asyncio.sleep(60)
+        world.nodes["n1"].start()
+        await asyncio.sleep(30)
+
+    with structlog.testing.capture_logs() as logged:
+        play(world, story)
+
+    told = [line for line in logged if line["event"].startswith("nameserver_") and "nameserver" in line]
+    assert [(line["event"], line["node"], line["nameserver"]) for line in told] == [
+        ("nameserver_silent", "a/0", "n1:9876"),
+        ("nameserver_answers_again", "a/0", "n1:9876"),
+    ]
+    assert "does not answer" in told[0]["problem"]
+    assert 45 < told[1]["silent_s"] < 60
+
+
 def test_topics_that_nameservers_do_not_take_are_left_out_and_logged_and_the_others_are_routed_to(world: World) -> None:
     wide, strange = TopicQueues("wide", 2_048, 8, 6), TopicQueues("strange", 8, 8, 15)
 
