@@ -198,7 +198,7 @@ class MasterNode:
         if decision.accepted_loss:
             log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
         log.info("epoch_opened", node=self._config.name, epoch=decision.epoch, start=store.end)
-        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded, bool(decision.accepted_loss)))
+        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded, bool(decision.accepted_loss), self.name))
         if self._told.epoch >= decision.epoch:
             self._give_way(self.term, self._told)
         self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import structlog
+
 from dittomq.broker.acks import Acks
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.writer import Writer
@@ -26,12 +28,14 @@ from services.master.tail import Tail
 TICK_S = 0.5
 _COUNT_KEPT_S = 1.0
 
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
     """The epoch a term opened. `start` is where its first byte lies; `degraded` is what earlier terms recorded.
 
-    `loss_accepted`: the operator let it begin without what only others may have.
+    `loss_accepted`: the operator let it begin without what only others may have. `node`: who opened it, for the log.
     """
 
     epoch: Epoch
@@ -39,6 +43,7 @@ class Opened:
     lineage: Lineage
     degraded: DegradedRanges
     loss_accepted: bool = False
+    node: str = ""
 
 
 class Term:
@@ -62,6 +67,7 @@ class Term:
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
         self._must_record = asyncio.Event()
+        self._logged_degraded = False
 
     @property
     def is_over(self) -> bool:
@@ -137,10 +143,26 @@ class Term:
         while True:
             await self._must_record.wait()
             self._must_record.clear()
+            messages = self.degraded.messages(self.messages.confirmed)
             began = await write_down(self.degraded, self.confirm, self.messages.confirmed, self._clock.wall_ms(), persist)
             if began and not self.is_over:
                 self.confirm.range_recorded()
+            self._log_degraded(messages)
             self._moved()
+
+    def _log_degraded(self, messages: int | None) -> None:
+        """Once when fewer copies than asked confirm, and once when enough do again: `messages` meanwhile, None where that is not known.
+
+        A range that has ended before it was written down degraded nobody: so it is at a start, until slaves are heard.
+        """
+        degrade, confirm = self.confirm.degrade, self.confirm
+        where = {"node": self.opened.node, "confirmed": confirm.confirmed, "copies_in_sync": confirm.copies_in_sync}
+        if degrade is Degrade.YES and not self._logged_degraded:
+            self._logged_degraded = True
+            log.warning("group_degraded", **where)
+        elif degrade is Degrade.NO and self._logged_degraded:
+            self._logged_degraded = False
+            log.info("group_no_longer_degraded", messages=messages, **where)
 
     def _master_moved(self) -> None:
         if not self.is_over:

@@ -110,6 +110,18 @@ def test_a_promoted_slave_says_since_when_its_group_is_degraded_and_how_much_eve
     play(story, ALL_THREE)
 
 
+def test_the_masters_log_says_once_when_the_group_degrades_and_once_when_it_has_copies_enough_again() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await degrade_for_a_while(group, mq)
+        began, ended = [line for line in group.world.transcript.lines if "group_degraded" in line or "group_no_longer_degraded" in line]
+        assert "group_degraded node=a/0" in began
+        assert "copies_in_sync=2" in began
+        assert "group_no_longer_degraded messages=3 node=a/0" in ended
+        assert "copies_in_sync=3" in ended
+
+    play(story, ALL_THREE)
+
+
 def test_a_slave_that_was_away_learns_of_the_range_when_it_is_back_and_so_knows_it_as_master() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await degrade_for_a_while(group, mq)
