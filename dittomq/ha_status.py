@@ -17,8 +17,9 @@ class NodeView:
     """One node as the answering node sees it. Offsets and lags in bytes, times in seconds or milliseconds since 1970.
 
     `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown. Received and flushed lag behind the master's
-    end, applied lags behind what is confirmed, since no more can be applied. `pins` and `damaged_bytes`,
-    what it does not hold whole of its log, are told by the node itself only.
+    end, applied lags behind what is confirmed, since no more can be applied. `transfer_bytes_per_s` were sent to it,
+    `received_bytes_per_s` it acknowledged as received: less, while what was sent fills the line. `pins` and `damaged_bytes`, what it does
+    not hold whole of its log, are told by the node itself only.
     """
 
     node: str
@@ -36,6 +37,7 @@ class NodeView:
     proven_equal: int | None = None
     since_ms: int | None = None
     transfer_bytes_per_s: int = 0
+    received_bytes_per_s: int = 0
     last_drop_reason: str = ""
     last_drop_ms: int | None = None
     pins: tuple[PinView, ...] = ()

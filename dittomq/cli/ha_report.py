@@ -22,7 +22,7 @@ class NodeReport:
     """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows; pins and damage are always its own.
 
     `role` is the registered one while nobody knows better. `problem` says why the node did not answer, `seen_ms` when the
-    nameserver heard of it last.
+    nameserver heard of it last. `complaint`: why it follows nobody now, in its own words where the view is its master's; empty for none.
     """
 
     node: str
@@ -30,6 +30,7 @@ class NodeReport:
     view: NodeView | None
     problem: str
     seen_ms: int | None
+    complaint: str = ""
 
     @property
     def needs_attention(self) -> bool:
@@ -146,7 +147,7 @@ def report_document(report: ClusterReport) -> dict[str, object]:
                 "needs_attention": group.needs_attention,
                 "leader": _leader_document(group.leader),
                 "nodes": [
-                    {"node": node.node, "problem": node.problem or None, "seen_ms": node.seen_ms}
+                    {"node": node.node, "problem": node.problem or None, "complaint": node.complaint or None, "seen_ms": node.seen_ms}
                     | (asdict(node.view) if node.view else {"role": node.role, "state": "unknown"})
                     for node in group.nodes
                 ],
@@ -165,14 +166,15 @@ def _leader_document(leader: HaStatus | None) -> dict[str, object] | None:
 def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
     masters = [answer for node in nodes if isinstance(answer := answers.get(node.name), HaStatus) and answer.role != "SLAVE"]
     leader = max(masters, key=lambda status: status.epoch, default=None)
-    seen = {view.node: view for view in leader.nodes} if leader else {}
+    seen = [view.node for view in leader.nodes] if leader else []
     registered = {node.name: node for node in nodes}
     names = sorted({*registered, *seen}, key=lambda name: int(name.rpartition("/")[2]))
-    return GroupReport(broker, leader, tuple(_node(name, registered.get(name), seen.get(name), answers.get(name)) for name in names))
+    return GroupReport(broker, leader, tuple(_node(name, registered.get(name), leader, answers.get(name)) for name in names))
 
 
-def _node(name: str, registered: Node | None, seen: NodeView | None, answer: HaStatus | DittoError | None) -> NodeReport:
-    own = next((view for view in answer.nodes if view.node == name), None) if isinstance(answer, HaStatus) else None
+def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: HaStatus | DittoError | None) -> NodeReport:
+    seen = _view_of(name, leader)
+    own = _view_of(name, answer) if isinstance(answer, HaStatus) else None
     seen_ms = registered.seen_ms if registered else None
     match answer:
         case OutOfReach(problem=why):
@@ -182,12 +184,25 @@ def _node(name: str, registered: Node | None, seen: NodeView | None, answer: HaS
         case _:
             problem = "" if registered else "not registered with this nameserver"
     view = seen or own
-    if seen is not None and own is not None:
+    complaint = ""
+    if leader is not None and seen is not None and own is not None:
         view = replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
-        if seen.applied_lag_bytes is None and own.applied is not None:
-            # Its master has not heard how far it has applied; the node itself knows.
-            view = replace(view, applied=own.applied, applied_lag_bytes=own.applied_lag_bytes)
-    return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms)
+        if seen.applied is None and own.applied is not None:
+            view = _applied_as_told_by_itself(view, own, leader.confirmed)
+        if own.state == "waiting" and own.last_drop_reason != seen.last_drop_reason:
+            complaint = own.last_drop_reason
+    return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms, complaint)
+
+
+def _view_of(name: str, status: HaStatus | None) -> NodeView | None:
+    return next((view for view in status.nodes if view.node == name), None) if status is not None else None
+
+
+def _applied_as_told_by_itself(view: NodeView, own: NodeView, confirmed: int) -> NodeView:
+    """Its master has not heard how far it has applied, and the node itself not how much is confirmed by now."""
+    behind = max(0, confirmed - (own.applied or 0))
+    seconds = own.applied_lag_s if behind == own.applied_lag_bytes else None
+    return replace(view, applied=own.applied, applied_lag_bytes=behind, applied_lag_s=seconds)
 
 
 def _role_of(registered: Node | None) -> str:
@@ -277,12 +292,14 @@ def _notes(node: NodeReport, now_ms: int) -> list[str]:
     if view is None:
         return []
     notes = [node.problem] if node.problem and not _is_silent(node) else []
-    if view.state == "catching up" and view.transfer_bytes_per_s > 0:
-        left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.transfer_bytes_per_s)} to go"
-        notes.append(f"{human_bytes(view.transfer_bytes_per_s)}/s{left}")
+    if view.state == "catching up" and view.received_bytes_per_s > 0:
+        left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.received_bytes_per_s)} to go"
+        notes.append(f"{human_bytes(view.received_bytes_per_s)}/s{left}")
     if view.state not in _WORKING and view.last_drop_reason:
         when = f" {_moment(view.last_drop_ms, now_ms)}" if view.last_drop_ms is not None else ""
         notes.append(printable(f"dropped{when}: {view.last_drop_reason}"))
+    if node.complaint:
+        notes.append(printable(f"it says: {node.complaint}"))
     if view.damaged_bytes:
         notes.append(f"{human_bytes(view.damaged_bytes)} damaged, fetched from other copies as soon as one has them")
     notes += (printable(f"held from {pin.start:,} by audit {pin.run} until {_moment(pin.until_ms, now_ms)}") for pin in view.pins)

@@ -31,6 +31,7 @@ class SlaveRecord:
     last_drop_reason: str = ""
     last_drop_ms: int | None = None
     sent: Rate = field(default_factory=Rate)
+    gained: Rate = field(default_factory=Rate)
 
     def become(self, state: str, clock: Clock) -> None:
         """Enter a state, and note since when."""
@@ -39,6 +40,8 @@ class SlaveRecord:
 
     def acked(self, received: PhysicalOffset, flushed: PhysicalOffset, applied: PhysicalOffset | None, clock: Clock) -> None:
         """The slave said what it holds of this master's log."""
+        if self.state == FOLLOWING and self.received is not None and received > self.received:
+            self.gained.add(received - self.received, clock.monotonic())
         self.received, self.flushed, self.applied = received, flushed, applied
         self.become(FOLLOWING, clock)
 

@@ -129,6 +129,7 @@ class StatusBoard:
             proven_equal=self._store.damage.whole_end(record.proven_equal) or None,
             since_ms=since_ms,
             transfer_bytes_per_s=record.sent.bytes_per_s(now),
+            received_bytes_per_s=record.gained.bytes_per_s(now),
             last_drop_reason=reason,
             last_drop_ms=dropped_ms,
         )

@@ -94,6 +94,7 @@ class Follower:
         self.epoch = Epoch(0)
         self.master_end: PhysicalOffset | None = None  # where its log ends, as it last told in this session
         self.master_ends = EndHistory()
+        self.readable_ends = EndHistory()
 
     # What streams tell.
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
@@ -343,6 +344,7 @@ class Follower:
             await asyncio.sleep(0.5)
             if self.master_end is not None:
                 self.master_ends.mark(self.master_end, self._parts.clock.monotonic())
+            self.readable_ends.mark(self.readable().end, self._parts.clock.monotonic())
             await self._own.look_after()
             await self.filling.look_after()
             await self.degraded.look_after()

@@ -21,7 +21,7 @@ from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, with_held
 from dittomq.naming.registrar import NameserverNews
-from dittomq.offsets import Epoch
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import total_bytes
 from dittomq.replication.promotion import KnownBefore, Stance, Standing
 from dittomq.routes import NO_OPENING, NodeState, Opening, Registration, Role
@@ -215,7 +215,8 @@ class SlaveNode:
         """How far this copy, or the one that is made anew, is; behind its master only while it hears where that one's log ends."""
         follower, newest, now = self._follower, self._follower.newest, self._parts.clock.monotonic()
         received, flushed, end = newest.copy.received, newest.copy.flushed, follower.master_end
-        readable = follower.readable().end if follower.resync.replica is None else min(flushed, newest.confirmed)
+        is_own = follower.resync.replica is None
+        readable = follower.readable().end if is_own else PhysicalOffset(min(flushed, newest.confirmed))
         return NodeView(
             self._config.name,
             "slave",
@@ -228,6 +229,7 @@ class SlaveNode:
             applied_lag_bytes=max(0, readable - newest.applied),
             received_lag_s=None if end is None else follower.master_ends.lag_s(received, end, now),
             flushed_lag_s=None if end is None else follower.master_ends.lag_s(flushed, end, now),
+            applied_lag_s=follower.readable_ends.lag_s(newest.applied, readable, now) if is_own else None,
             proven_equal=newest.verified or None,
             since_ms=follower.since_ms,
             last_drop_reason=follower.problem,

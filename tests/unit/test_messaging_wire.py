@@ -179,6 +179,7 @@ VIEWS = st.builds(
     proven_equal=NUMBERS,
     since_ms=st.none() | st.integers(0, 10**13),
     transfer_bytes_per_s=OFFSETS,
+    received_bytes_per_s=OFFSETS,
     last_drop_reason=WORDS,
     last_drop_ms=st.none() | st.integers(0, 10**13),
     pins=st.lists(st.builds(PinView, run=WORDS, start=OFFSETS, until_ms=st.integers(0, 10**13)), max_size=2).map(tuple),

@@ -1,5 +1,6 @@
 """What all nodes said, put together."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -96,7 +97,30 @@ def test_what_its_master_has_not_heard_the_node_itself_says() -> None:
 
     lines = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, applied_unknown)), "a/1": FOLLOWER}), NOW_MS)
 
-    assert lines[-1].split()[-3:] == ["1.2", "KiB", "1,000"]
+    assert lines[-1].split()[-3:] == ["0", "B", "1,000"]
+
+
+def test_how_far_a_slave_is_behind_that_tells_its_master_nothing_is_measured_by_what_its_master_has_confirmed() -> None:
+    waiting = replace(SLAVE_VIEW, state="waiting", applied=None, applied_lag_bytes=None, applied_lag_s=None)
+    own = replace(SLAVE_VIEW, state="waiting", applied=400, applied_lag_bytes=0, applied_lag_s=0.0)
+
+    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW, waiting)), "a/1": replace(FOLLOWER, nodes=(own,))}
+    [_, slave] = build_report(BOTH, answers).groups[0].nodes
+
+    assert slave.view is not None
+    assert (slave.view.applied_lag_bytes, slave.view.applied_lag_s) == (600, None)
+
+
+def test_a_slave_that_follows_nobody_says_why_beside_what_its_master_knows() -> None:
+    gone = replace(SLAVE_VIEW, state="gone", last_drop_reason="it hung up", last_drop_ms=NOW_MS)
+    own = replace(SLAVE_VIEW, state="waiting", last_drop_reason="the disk of a/1 is full", last_drop_ms=NOW_MS)
+    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW, gone)), "a/1": replace(FOLLOWER, nodes=(own,))}
+
+    report = build_report(BOTH, answers)
+
+    assert report_lines(report, NOW_MS)[-1].endswith(f"dropped {clock_time(NOW_MS)}: it hung up · it says: the disk of a/1 is full")
+    assert [node.complaint for node in report.groups[0].nodes] == ["", "the disk of a/1 is full"]
+    assert '"complaint": "the disk of a/1 is full"' in json.dumps(report_document(report))
 
 
 def test_a_node_that_neither_we_nor_its_master_hear_is_unknown_since_it_was_last_heard() -> None:
@@ -195,7 +219,8 @@ def test_a_slave_that_catches_up_shows_its_speed_and_when_and_why_it_was_dropped
         state="catching up",
         received_lag_bytes=150 * 2**20,
         received_lag_s=42.3,
-        transfer_bytes_per_s=10 * 2**20,
+        transfer_bytes_per_s=16 * 2**20,
+        received_bytes_per_s=10 * 2**20,
         last_drop_reason="no ack for 20 s",
         last_drop_ms=NOW_MS - 100_000,
     )
