@@ -36,6 +36,7 @@ later and asks one of them does not open it too. What they knew before may chang
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from dittomq.lineage import Lineage, common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -43,6 +44,8 @@ from dittomq.replication.events import Hello, may_lack
 from dittomq.replication.leadership_decisions import Announce, Decision, Follow, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.routes import NO_OPENING, Opening
+
+_WAY_ON: Final = ": --accept-loss"  # the end of what is waited for where no time helps; no part of what is given up then
 
 Ranges = Sequence[tuple[int, int]]
 """Bytes of the log, each [start, end), in order."""
@@ -234,7 +237,7 @@ class Leadership:
         waiting = "" if self._taken_over else self._waits_for(now) or self._asks()
         if waiting and not self._accepts_loss:
             return Found.MORE_TO_HEAR, Wait(waiting)
-        self._passed_over = waiting or self._passed_over
+        self._passed_over = waiting.removesuffix(_WAY_ON) or self._passed_over
         best = self._best()
         out_of_reach = "" if best is None else self._out_of_reach(best)
         if best is not None and not out_of_reach:
@@ -317,7 +320,7 @@ class Leadership:
         if missing <= 0:
             return ""
         if filling:
-            why += f"; {may_lack(filling)}, and it cannot catch up before somebody leads: --accept-loss"
+            why += f"; {may_lack(filling)}, and it cannot catch up before somebody leads{_WAY_ON}"
         return self._more(missing, why)
 
     def _more(self, count: int, why: str) -> str:

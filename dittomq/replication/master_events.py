@@ -181,9 +181,10 @@ class NoteEqual:
 
 @dataclass(frozen=True, slots=True)
 class StopWriting:
-    """Confirmed data is missing here: accept no more writes, cut nobody."""
+    """Confirmed data is missing here: accept no more writes, cut nobody. `why` is what is missing, `remedy` what an operator may do."""
 
     why: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,9 +176,9 @@ class MasterSession:
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common and not self._log.loss_accepted:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
+            node = self._log.node
             return self._stop(
-                f"{known}; empty the data_dir of {self._log.node} to copy its slaves, or give these up: "
-                f"dittomq role lead {self._log.node} --accept-loss"
+                known, f"empty the data_dir of {node} to copy its slaves, or give these up: dittomq role lead {node} --accept-loss"
             )
         if common < begin:
             self.state = State.CUTTING
@@ -371,9 +371,9 @@ class MasterSession:
         why = f"{hello.node} has heard epoch {newest.epoch}, newer than {self._epoch}"
         return [EndEpoch(why, newest.epoch, newest.opener_id), DropSlave(why)]
 
-    def _stop(self, why: str) -> list[Command]:
+    def _stop(self, why: str, remedy: str) -> list[Command]:
         self.state = State.ENDED
-        return [StopWriting(why), DropSlave(why)]
+        return [StopWriting(why, remedy), DropSlave(why)]
 
     def _drop(self, reason: str) -> list[Command]:
         self.state = State.ENDED

@@ -151,7 +151,7 @@ class Handover:
 
     async def _lead_anew(self, term: Term) -> RoleChange:
         """Come back as the master of an epoch above all known, in which slaves that have more than this log are cut."""
-        parts, node, lost = self._parts, self._parts.node, term.refuses_writes
+        parts, node, lost = self._parts, self._parts.node, term.lacks
         leader = await self._leader()
         if leader is not None:
             raise NotPermitted(f"refused: {leader.node} leads; stop it first, or promote it: dittomq role lead {leader.node}")

@@ -216,8 +216,8 @@ class SlaveStream:
             case master_events.NoteEqual():
                 self._record.proven_equal = command.end
             case master_events.StopWriting():
-                self._parts.term.stop_writes(command.why)
-                raise NeedsOperator(self._parts.node, command.why)
+                self._parts.term.stop_writes(command.why, command.remedy)
+                raise NeedsOperator(self._parts.node, f"{command.why}; {command.remedy}")
             case master_events.EndEpoch():
                 self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
             case master_events.DropSlave():

@@ -57,7 +57,8 @@ class Term:
         self.tail = Tail()
         self.written = opened.start
         self.flushed = opened.start
-        self.refuses_writes = ""
+        self.refuses_writes = ""  # why, and what an operator may do
+        self.lacks = ""  # why, alone: what is given up by whoever does it
         self.newer = NO_OPENING  # the newest epoch that was heard of, if it is newer than this one
         self.outdated = asyncio.Event()  # set whenever that has changed
         self.degraded = opened.degraded
@@ -105,9 +106,10 @@ class Term:
         self.confirm.disk_gone(node, why, now=self._clock.monotonic())
         self._moved()
 
-    def stop_writes(self, why: str) -> None:
-        """Refuse every write from now on; an operator must look."""
-        self.refuses_writes = self.refuses_writes or why
+    def stop_writes(self, why: str, remedy: str = "") -> None:
+        """Refuse every write from now on; an operator must look. The first reason counts."""
+        if not self.refuses_writes:
+            self.lacks, self.refuses_writes = why, "; ".join(filter(None, (why, remedy)))
 
     def end(self, why: str, newer: Opening) -> None:
         """Acknowledge nothing more: `newer` was opened, or may have been. Whoever waits gets EpochOver, readers see no more than now."""

@@ -26,6 +26,19 @@ def test_a_slave_that_began_on_an_empty_disk_and_never_caught_up_is_not_among_th
         assert not isinstance(leadership.decide(1e6), Wait)
 
 
+def test_what_an_operator_gave_up_is_named_without_the_advice_to_give_it_up() -> None:
+    leadership = asked(RULES, own(Stopped.FAILED_SYNC), 0.0)
+    leadership.slave_heard(hello(1, 900))
+    leadership.slave_heard(replace(hello(2, 400), is_filling=True))
+    leadership.decide(1e6)
+
+    leadership.accept_loss()
+
+    led = decided(leadership, 1e6)
+    assert isinstance(led, Lead)
+    assert led.accepted_loss.endswith("and it cannot catch up before somebody leads")
+
+
 def test_slaves_of_a_new_group_that_are_all_empty_are_heard_though_none_was_ever_filled() -> None:
     leadership = asked(RULES, EMPTY, 0.0)
     for number in (1, 2):
