@@ -62,7 +62,8 @@ def report_lines(report: Report) -> list[str]:
     verdict = "WHOLE" if report.whole else "DAMAGED"
     counts = "".join(f" · {count:,} {kind}" for kind, count in report.counts.items())
     behind = f" · {report.undispatched:,} at the end not yet in their queues" if report.undispatched else ""
-    hidden = f" · {report.hidden + report.without_queue:,} of deleted topics" if report.hidden + report.without_queue else ""
+    hidden = f" · {report.hidden:,} of deleted topics" if report.hidden else ""
+    hidden += f" · {report.without_queue:,} of queues without a file: deleted, or not built yet" if report.without_queue else ""
     lines = [f"{verdict}  {report.records:,} records, bytes {report.low:,} to {report.end:,}{counts}{behind}{hidden}"]
     for finding in report.findings[:_MAX_SHOWN]:
         message = f"{printable(finding.topic)} queue {finding.queue} offset {finding.queue_offset:,}: " if finding.topic else ""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.cli.store_items import report_lines
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.offline.inspect import StoreOnDisk, items, open_on_disk
 from dittomq.commitlog.offline.verifying import Kind, verify
@@ -111,6 +112,36 @@ def test_a_queue_that_the_log_does_not_name_is_surplus(machine: Machine, store: 
     report = verify(seen)
 
     assert [(finding.kind, finding.queue, finding.queue_offset) for finding in report.findings] == [(Kind.UNIT_SURPLUS, 8, 3)]
+
+
+def lose_queues(seen: StoreOnDisk) -> None:
+    """The queue files go, as by a hand."""
+    for queue in (0, 1):
+        seen.storage.unlink(f"consumequeue/orders/{queue}/{0:020d}")
+
+
+def test_a_queue_whose_files_are_gone_is_missing_as_far_as_the_checkpoint_says_that_it_was_there(machine: Machine, store: Store) -> None:
+    store.checkpoint()
+    store.append([frame(b"x" * 300)], 100)
+    store.dispatch(store.end)
+    seen = on_disk(machine, store)
+    lose_queues(seen)
+
+    report = verify(seen)
+
+    assert not report.whole
+    assert (report.counts, report.without_queue) == ({Kind.UNIT_MISSING: 100}, 1)
+    assert report.findings[0].problem == "its queue has no file"
+    assert "1 of queues without a file: deleted, or not built yet" in report_lines(report)[0]
+
+
+def test_queues_that_a_start_builds_again_are_no_fault(machine: Machine, store: Store) -> None:
+    seen = on_disk(machine, store)
+    lose_queues(seen)
+
+    report = verify(seen)
+
+    assert (report.whole, report.without_queue) == (True, 100)
 
 
 def test_records_that_may_not_be_read_yet_are_no_fault(machine: Machine, store: Store) -> None:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from dittomq.commitlog.offline.expecting import NO_QUEUE, Units
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.records.columns import Columns, Numbers, Truths, windows
-from dittomq.commitlog.records.foreign import INNER_BATCH
+from dittomq.commitlog.records.decoding import Record
+from dittomq.commitlog.records.foreign import INNER_BATCH, SCHEDULE_TOPIC
 from dittomq.commitlog.records.format import decode_properties
 from dittomq.properties import TAGS, tags_code
 
@@ -127,3 +128,10 @@ def _hashes(view: memoryview, at: Numbers) -> tuple[Numbers, Numbers]:
         code = np.where(going, code * np.uint32(31) + letters, code)
         stops += going
     return code.view(np.int32).astype(np.int64), np.where(ascii_only & ~going, stops, 0)
+
+
+def code_fits(record: Record, code: int) -> bool:
+    """Whether a unit may say this code of that message."""
+    if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
+        return True  # a due time
+    return code < LOWEST_HASH or code == tags_code(record.properties.get(TAGS, ""))  # below: an address in the queue's extension

@@ -2,14 +2,16 @@
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dittomq.commitlog.disk.legible import LegibleFile
 from dittomq.commitlog.disk.segment import name_of
+from dittomq.commitlog.disk.side_file import DamagedSideFile
 from dittomq.commitlog.disk.storage import File
 from dittomq.commitlog.offline.inspect import StoreOnDisk
-from dittomq.commitlog.queues.checkpoint import QueueKey
+from dittomq.commitlog.queues import checkpoint
+from dittomq.commitlog.queues.checkpoint import Checkpoint, QueueKey
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, files_in, folder_of, keys_on_disk
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES, safe_topic
 
@@ -36,12 +38,18 @@ class QueueFiles:
 
     def __init__(self, store: StoreOnDisk) -> None:
         self._storage = store.storage
+        self._held = _held_by(store)
         self._blocks: OrderedDict[QueueKey, tuple[int, bytes, LegibleFile | _Unopened | None]] = OrderedDict()
         self._file_bytes: dict[QueueKey, int | _Unopened] = {}
 
     def has(self, key: QueueKey) -> bool:
         """Whether the queue has any file."""
         return self._size(key) != 0
+
+    def had(self, key: QueueKey, offset: int) -> bool:
+        """Whether a checkpoint of ours says that the queue held this message; files that are gone take back nothing that it says."""
+        low, high = self._held.get(key, (0, 0))
+        return low <= offset < high
 
     def at(self, key: QueueKey, offset: int) -> tuple[int, int, int] | None:
         """Position, size and tags code of a message; None where its file is not there."""
@@ -136,6 +144,15 @@ class QueueFiles:
             return None
         except OSError as error:
             return _Unopened(f"{path} cannot be opened: {error.strerror or error}")
+
+
+def _held_by(store: StoreOnDisk) -> Mapping[QueueKey, tuple[int, int]]:
+    """What each queue held at the last checkpoint, [min, max); without a whole one all queues are built again, and nothing is said."""
+    held: Checkpoint | None = None
+    if store.ours:
+        with contextlib.suppress(DamagedSideFile):
+            held = checkpoint.load(store.storage)
+    return held.ranges if held is not None else {}
 
 
 def _set_units(file: File, legible: LegibleFile, at: int) -> Iterator[tuple[int, tuple[int, int, int] | str]]:

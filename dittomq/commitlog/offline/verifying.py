@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from dittomq.commitlog.disk.segment import path_of
-from dittomq.commitlog.offline.agreeing import LOWEST_HASH, Names, agree, samples
+from dittomq.commitlog.offline.agreeing import Names, agree, code_fits, samples
 from dittomq.commitlog.offline.expecting import NO_QUEUE, Expected, Units
 from dittomq.commitlog.offline.inspect import CUT_OFF, Item, Progress, StoreOnDisk, pieces, view_of
 from dittomq.commitlog.offline.proving import Prover, Run
@@ -23,7 +23,6 @@ from dittomq.commitlog.records.decoding import Record, decode
 from dittomq.commitlog.records.foreign import INNER_BATCH, MULTI_DISPATCH, SCHEDULE_TOPIC, in_queues
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES, queue_problem
 from dittomq.commitlog.records.walk import Sort, problem_of, span_at
-from dittomq.properties import TAGS, tags_code
 
 MAX_FINDINGS = 1_000
 # So many units of a queue behind the end that was seen are compared with what a broker that runs has written there since.
@@ -61,7 +60,7 @@ class Finding:
 class Report:
     """Counts, and the first MAX_FINDINGS findings. `undispatched`: records at the end that their queues do not have yet.
 
-    `without_queue`: records of topics that have no queue folder, as after a deletion.
+    `without_queue`: records of queues that have no file and may rightly have none, as after a deletion, or before they are built again.
     """
 
     records: int = 0
@@ -325,7 +324,10 @@ class _Queues:
 
     def _compare(self, key: QueueKey, seen: _Seen, record: Record) -> None:
         if not self._units.has(key):
-            self._report.without_queue += 1
+            if self._units.had(key, record.queue_offset):
+                self._note(Kind.UNIT_MISSING, record, "its queue has no file")
+            else:
+                self._report.without_queue += 1
             return
         unit = self._units.at(key, record.queue_offset)
         problem = self._units.problem(key, record.queue_offset)
@@ -347,7 +349,7 @@ class _Queues:
                 seen.replaced.append(finding)
             else:
                 self._report.note(finding)
-        elif not _code_fits(record, code):
+        elif not code_fits(record, code):
             self._note(Kind.UNIT_DIFFERS, record, f"its queue says tags code {code}")
         elif record.topic != SCHEDULE_TOPIC:
             self._agreed[key] = record.queue_offset + 1
@@ -392,9 +394,3 @@ class _Queues:
 
 def _finding_of(kind: Kind, record: Record, problem: str) -> Finding:
     return Finding(kind, record.physical_offset, record.topic, record.queue, record.queue_offset, problem)
-
-
-def _code_fits(record: Record, code: int) -> bool:
-    if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
-        return True  # a due time
-    return code < LOWEST_HASH or code == tags_code(record.properties.get(TAGS, ""))  # below: an address in the queue's extension
