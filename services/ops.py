@@ -12,7 +12,7 @@ from typing import Self
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from dittomq.errors import PortInUse
+from dittomq.errors import not_bound
 from dittomq.rpc.vitals import Phase, Vitals
 
 _LOOP_ANSWERS_S = 2.0
@@ -22,7 +22,7 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 
 class OpsServer:
-    """Serves /metrics, /startupz, /readyz and /livez between entering and leaving; raises PortInUse when made."""
+    """Serves /metrics, /startupz, /readyz and /livez between entering and leaving; raises PortInUse or CannotListen when made."""
 
     def __init__(self, address: str, vitals: Vitals, registry: CollectorRegistry, loop: asyncio.AbstractEventLoop) -> None:
         host, _, port = address.rpartition(":")
@@ -35,7 +35,7 @@ class OpsServer:
         try:
             self._server: _Server = server_class((host, int(port)), _handler(pages))
         except OSError as refused:
-            raise PortInUse("listen.ops", address) from refused
+            raise not_bound("listen.ops", address, refused) from refused
         self._thread = threading.Thread(target=self._server.serve_until_closed, name="ops", daemon=True)
 
     @property

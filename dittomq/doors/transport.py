@@ -1,5 +1,6 @@
 """The network: gRPC servers and channels. The simulator hands in objects with the same interface as `grpc.aio`'s."""
 
+import socket
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -19,6 +20,10 @@ class Transport(Protocol):
         """A channel to "host:port"; connects when first used."""
         ...
 
+    def why_unbound(self, address: str) -> OSError | None:
+        """Why nobody can listen at "host:port" now, which gRPC does not tell; None where nothing is in the way."""
+        ...
+
 
 class GrpcTransport:
     """gRPC over the machine's network, in plain text."""
@@ -28,3 +33,14 @@ class GrpcTransport:
 
     def channel(self, address: str, options: ChannelOptions = ()) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(address, options=list(options))
+
+    def why_unbound(self, address: str) -> OSError | None:
+        host, _, port = address.rpartition(":")
+        try:
+            kind, _, _, _, place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+            with socket.socket(kind, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+        except OSError as problem:
+            return problem
+        return None

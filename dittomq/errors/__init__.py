@@ -37,9 +37,10 @@ from dittomq.errors.refused import (
     WrongCluster,
 )
 from dittomq.errors.root import DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
-from dittomq.errors.starting import ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore
+from dittomq.errors.starting import CannotListen, ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore, not_bound
 
 __all__ = [
+    "CannotListen",
     "ConfigError",
     "CorruptRecord",
     "DiskFull",
@@ -78,4 +79,5 @@ __all__ = [
     "WrongCluster",
     "first_of",
     "leaves",
+    "not_bound",
 ]

@@ -1,5 +1,6 @@
 """Why a process cannot start, or must not go on."""
 
+import errno
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,6 +56,32 @@ class PortInUse(StartError):
 
     def __str__(self) -> str:
         return f"{self.setting}: {self.address} is in use; stop what holds it or choose another port"
+
+
+@dataclass(eq=False)
+class CannotListen(StartError):
+    """The address cannot be bound, whoever holds its port. `problem` says what to change."""
+
+    reason: ClassVar[str] = "CANNOT_LISTEN"
+    setting: str
+    address: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.setting}: {self.address} {self.problem}"
+
+
+def not_bound(setting: str, address: str, why: OSError | None) -> PortInUse | CannotListen:
+    """What to tell of an address that was not bound; `why` None: nobody knows, and most likely its port is held."""
+    if why is None or why.errno == errno.EADDRINUSE:
+        return PortInUse(setting, address)
+    if why.errno == errno.EADDRNOTAVAIL:
+        problem = "is no address of this machine; listen at one that it has, or at 0.0.0.0 for all of them"
+    elif why.errno in {errno.EACCES, errno.EPERM}:
+        problem = "may not be bound by this user; choose a port from 1024 on"
+    else:
+        problem = f"cannot be listened at: {why.strerror or why}; choose another address"
+    return CannotListen(setting, address, problem)
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from dittomq._pb.ditto.error.v1 import error_pb2  # noqa: F401  # the same, for details of our own
 from dittomq.doors.transport import ChannelOptions, Transport
-from dittomq.errors import PortInUse
+from dittomq.errors import not_bound
 from dittomq.rpc.limits import KEEPALIVE_MS, KEEPALIVE_OPTIONS, MAX_CONCURRENT_STREAMS, SIZE_OPTIONS
 from dittomq.rpc.vitals import Vitals
 
@@ -51,7 +51,7 @@ class RpcServer:
 async def bind(
     transport: Transport, listen: "Listen", services: Sequence[Service], interceptors: Sequence[grpc.aio.ServerInterceptor], vitals: Vitals
 ) -> RpcServer:
-    """A server of `services`, with health and reflection, that holds its port; raises PortInUse."""
+    """A server of `services`, with health and reflection, that holds its port; raises PortInUse or CannotListen."""
     server = transport.server(interceptors, SERVER_OPTIONS)
     for service in services:
         service.add_to(server)
@@ -63,9 +63,9 @@ async def bind(
     try:
         port = server.add_insecure_port(listen.address)
     except RuntimeError as refused:
-        raise PortInUse(listen.setting, listen.address) from refused
+        raise not_bound(listen.setting, listen.address, transport.why_unbound(listen.address)) from refused
     if port == 0:
-        raise PortInUse(listen.setting, listen.address)
+        raise not_bound(listen.setting, listen.address, transport.why_unbound(listen.address))
     return RpcServer(server, port)
 
 

@@ -275,6 +275,18 @@ def test_an_ops_port_in_use_is_refused_in_one_sentence(nameserver: Running, tmp_
     assert sentence == f"dittomq serve nameserver: listen.ops: {nameserver.ops} is in use; stop what holds it or choose another port"
 
 
+@pytest.mark.parametrize("setting", ["listen.clients", "listen.ops"])
+def test_an_address_that_is_not_this_machines_is_refused_as_that_and_not_as_one_in_use(setting: str, tmp_path: Path) -> None:
+    clients, ops = free_addresses()
+    elsewhere = f"192.0.2.7:{clients.rpartition(':')[2]}"
+
+    status, sentence = refused(*at(tmp_path, *((elsewhere, ops) if setting == "listen.clients" else (clients, elsewhere))))
+
+    assert status == 1
+    said = f"{setting}: {elsewhere} is no address of this machine; listen at one that it has, or at 0.0.0.0 for all of them"
+    assert sentence == f"dittomq serve nameserver: {said}"
+
+
 def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
     status, sentence = refused("--set", "registry.broker_expiry=1")
 

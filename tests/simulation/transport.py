@@ -226,3 +226,6 @@ class SimulatedTransport:
     def channel(self, address: str, options: ChannelOptions = ()) -> grpc.aio.Channel:
         self._life.check()
         return cast("grpc.aio.Channel", SimulatedChannel(self._network, self._life, address, options))
+
+    def why_unbound(self, address: str) -> OSError | None:
+        return None  # here nothing is in the way but another server
