@@ -16,7 +16,7 @@ from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.last_audit import last_audit
 from dittomq.cli.output import flush, hint, say, say_json
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
@@ -98,8 +98,11 @@ async def _wait_in_sync(nameserver: str, timeout_s: float, json: bool) -> int:
         async with asyncio.timeout(timeout_s):
             await _follow(nameserver, _WAIT_S, enough)
     except TimeoutError:
-        if not seen:  # not even one look
-            seen.append(await _ask(nameserver))
+        try:
+            seen = seen or [await _ask(nameserver)]  # not even one look
+        except OutOfReach as silent:
+            hint(f"not in sync after {timeout_s:g} s, as far as anybody can tell: {silent}")
+            return Exit.PARTLY
     [report] = seen
     _show(report, json)
     if report.in_sync:

@@ -50,3 +50,10 @@ def test_waiting_and_watching_exclude_each_other(command: CommandLine) -> None:
 
     assert refused.code == 64
     assert "--watch" in refused.err
+
+
+def test_a_wait_in_vain_for_a_nameserver_ends_as_any_wait_in_vain(command: CommandLine) -> None:
+    late = command.run("ha-status", "--wait", "in-sync", "--timeout", "1s", "--nameserver", "127.0.0.1:1")
+
+    assert (late.code, late.out) == (3, "")
+    assert late.one_sentence().startswith("not in sync after 1 s, as far as anybody can tell: nameserver 127.0.0.1:1 does not answer")
