@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
 _COMES_BACK_S: Final = 60.0
 _SLAVES_JOIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.05
+_DEAF_S: Final = 20.0  # longer than a node takes to open its store, which it does before it listens
+_SAY_S: Final = 3.0
+_SAY_AGAIN_S: Final = 10.0
+_REFUSED: Final = "Connection refused"
 
 app = typer.Typer(name="role", help="Decide who leads.", no_args_is_help=True)
 
@@ -96,25 +100,62 @@ def follow(
 
 
 def _address_of(mq: "Client", node: str) -> str:
-    """Where the node is reached now, and when it is back; the name itself when nameservers do not know it, and then they say so."""
-    return next((known.address for known in mq.admin.list_brokers() if known.name == node), node)
+    """Where the node is reached now, and when it is back: also without any nameserver where the address was given.
+
+    The name itself when nameservers do not know it, and then they say so.
+    """
+    from dittomq.client.checks import is_address
+
+    return node if is_address(node) else next((known.address for known in mq.admin.list_brokers() if known.name == node), node)
 
 
 def _wait_until(mq: "Client", node: str, address: str, is_back: Callable[[HaStatus], bool]) -> HaStatus:
-    """What the node says as soon as it is back in its new role; OutOfReach after a minute."""
-    until = time.monotonic() + _COMES_BACK_S
-    problem = "it is not back"
-    while time.monotonic() < until:
+    """What the node says as soon as it is back in its new role; OutOfReach after a minute, sooner where nothing listens any more."""
+    patience = Patience(node, address, time.monotonic())
+    while True:
         try:
             status = mq.admin.ha_status(address)
         except DittoError as error:
-            problem = str(error)
+            line = patience.heard(str(error), time.monotonic(), listens=_REFUSED not in str(error))
         else:
-            problem = status.waiting_for or problem
             if is_back(status):
                 return status
+            line = patience.heard(status.waiting_for, time.monotonic(), listens=True)
+        if line:
+            hint(line)
         time.sleep(_LOOK_EVERY_S)
-    raise OutOfReach(node, f"its role was changed, and after {_COMES_BACK_S:.0f} s {problem}; dittomq ha-status says more")
+
+
+class Patience:
+    """What somebody is told who waits until a node is back in its new role, and how long that may take. Pure."""
+
+    def __init__(self, node: str, address: str, now: float) -> None:
+        self._node = node
+        self._address = address
+        self._began = now
+        self._problem = "it is not back"
+        self._said = ("", now)  # the problem that was said last, and when
+        self._deaf_since: float | None = None  # None: something listens
+
+    def heard(self, problem: str, now: float, *, listens: bool) -> str:
+        """A line for who waits, empty for none; `problem` "" is news of nothing. Raises OutOfReach when it is enough."""
+        self._problem = problem or self._problem
+        if listens:
+            self._deaf_since = None
+        elif self._deaf_since is None:
+            self._deaf_since = now
+        if self._deaf_since is not None and now - self._deaf_since >= _DEAF_S:
+            dead = f"for {_DEAF_S:.0f} s nothing listens at {self._address}; look at its log, and start it again or let another node lead"
+            raise OutOfReach(self._node, f"its role was changed, and {dead}")
+        if now - self._began >= _COMES_BACK_S:
+            raise OutOfReach(
+                self._node, f"its role was changed, and after {_COMES_BACK_S:.0f} s {self._problem}; dittomq ha-status says more"
+            )
+        before, said = self._said
+        if now - said < (_SAY_AGAIN_S if self._problem == before else _SAY_S):
+            return ""
+        self._said = (self._problem, now)
+        return f"still waiting for {self._node} after {now - self._began:.0f} s: {self._problem}"
 
 
 def _missing_for_writes(mq: "Client", address: str, status: HaStatus) -> str:

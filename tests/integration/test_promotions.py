@@ -101,6 +101,12 @@ def test_a_slave_that_is_told_to_lead_alone_leads_and_the_command_says_what_it_l
         again = command.run("role", "lead", "a/1")
         assert again.code == 3, again
         assert again.err == "a/1 takes no writes yet: too few copies are in sync; dittomq ha-status says more\n"
+
+        address = group.address("a/1")
+        group.cluster.kill("nameserver")
+        by_address = command.run("role", "lead", address)
+        assert (by_address.code, by_address.out) == (3, f"{address} leads since epoch 2; may be lost: nothing\n"), by_address
+        group.cluster.start_node("nameserver")
         group.cluster.start_node(MASTER)
         all_in_sync(group)
 

@@ -1,0 +1,37 @@
+"""What somebody hears who waits for a node whose role was changed."""
+
+import pytest
+
+from dittomq.cli.role import Patience
+from dittomq.errors import OutOfReach
+
+REFUSED = "a/1 does not answer: cannot connect: Connection refused"
+
+
+def test_a_node_that_is_back_at_once_is_waited_for_in_silence_and_any_other_one_is_told_of() -> None:
+    patience = Patience("a/1", "h:1", 100.0)
+
+    assert [patience.heard("it drains", now, listens=True) for now in (100.0, 102.9)] == ["", ""]
+    assert patience.heard("it drains", 103.0, listens=True) == "still waiting for a/1 after 3 s: it drains"
+    assert patience.heard("", 112.9, listens=True) == ""
+    assert patience.heard("", 113.0, listens=True) == "still waiting for a/1 after 13 s: it drains"
+    assert patience.heard("slaves: 4.1 s more", 116.0, listens=True) == "still waiting for a/1 after 16 s: slaves: 4.1 s more"
+
+
+def test_where_nothing_listens_any_more_the_wait_ends_sooner_and_says_what_to_do() -> None:
+    patience = Patience("a/1", "h:1", 100.0)
+    patience.heard(REFUSED, 101.0, listens=False)
+    patience.heard("it starts", 110.0, listens=True)
+    patience.heard(REFUSED, 111.0, listens=False)
+    patience.heard(REFUSED, 130.9, listens=False)
+
+    with pytest.raises(OutOfReach, match="for 20 s nothing listens at h:1; look at its log, and start it again or let another node lead"):
+        patience.heard(REFUSED, 131.0, listens=False)
+
+
+def test_a_node_that_answers_and_does_not_lead_is_waited_for_a_minute() -> None:
+    patience = Patience("a/1", "h:1", 100.0)
+    patience.heard("it is empty", 159.9, listens=True)
+
+    with pytest.raises(OutOfReach, match="after 60 s it is empty; dittomq ha-status says more"):
+        patience.heard("", 160.0, listens=True)
