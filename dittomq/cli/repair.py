@@ -38,6 +38,15 @@ class NodeRepair:
         """Ranges that nobody could mend."""
         return [each for each in self.ranges if not each.source]
 
+    @property
+    def is_more_than_asked(self) -> bool:
+        """Whether bytes outside of all spans were verified or damaged: a record has no half, and neither has a damaged range."""
+        if any(start is None or end is None for start, end in self.spans):
+            return False
+        asked = [(start, end) for start, end in self.spans if start is not None and end is not None]
+        outside = [each for each in self.ranges if not any(start <= each.start and each.end <= end for start, end in asked)]
+        return bool(outside) or self.verified_bytes > sum(end - start for start, end in asked)
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
@@ -49,7 +58,10 @@ def add_to(app: typer.Typer) -> None:
 def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the command
     node: Annotated[str | None, typer.Argument(help="The node whose log is to be made whole, for instance a/1.")] = None,
     broker: Annotated[str | None, typer.Option("--broker", help="Instead of one node: every node of this broker group.")] = None,
-    bytes_: Annotated[str | None, typer.Option("--bytes", metavar="A..B", help="Only the records that have a byte in [A, B).")] = None,
+    bytes_: Annotated[
+        str | None,
+        typer.Option("--bytes", metavar="A..B", help="Only the records that have a byte in [A, B), and damaged ranges that touch them."),
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option("--run", help="Only what this audit found wrong: its time, the beginning of it, or last; from .dittomq/audit."),
@@ -123,6 +135,8 @@ def report_lines(done: NodeRepair) -> list[str]:
         lines.append(f"{verified}, {len(done.ranges)} ranges were damaged, {len(done.left)} still are")
     else:
         lines.append(f"{verified}, nothing is damaged" if done.verified_bytes else verified)
+    if done.is_more_than_asked:
+        lines.append("that is more than was asked for: records are verified whole, and a damaged range is mended whole when it touches one")
     return [printable(f"{done.node}  {line}") for line in lines]
 
 

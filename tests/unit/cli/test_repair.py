@@ -29,3 +29,16 @@ def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
         "a/0  bytes 3,000 to 4,000  NOT MENDED: nobody has it",
         "a/0  5,000 bytes verified, 2 ranges were damaged, 1 still are",
     ]
+
+
+def test_what_was_mended_beyond_the_bytes_that_were_asked_for_is_explained() -> None:
+    asked, inside = NodeRepair("a/0", [(1_500, 1_600)]), NodeRepair("a/0", [(1_000, 2_000)])
+    for done in (asked, inside):
+        done.verified_bytes = 1_000
+        done.ranges = [RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "a/1")]
+
+    assert report_lines(asked)[-1] == (
+        "a/0  that is more than was asked for: records are verified whole, and a damaged range is mended whole when it touches one"
+    )
+    assert "more than was asked" not in "".join(report_lines(inside))
+    assert not NodeRepair("a/0", EVERYTHING).is_more_than_asked
