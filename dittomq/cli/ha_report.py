@@ -12,6 +12,7 @@ from dittomq.routes import Node, Role
 Answers = Mapping[str, HaStatus | DittoError]
 
 _WORKING = {"leading", "in sync"}
+_FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
 _ABSENT = {"gone", "waiting", "unknown"}
 _DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "PROVEN EQUAL UP TO")
@@ -295,9 +296,9 @@ def _notes(node: NodeReport, now_ms: int) -> list[str]:
     if view.state == "catching up" and view.received_bytes_per_s > 0:
         left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.received_bytes_per_s)} to go"
         notes.append(f"{human_bytes(view.received_bytes_per_s)}/s{left}")
-    if view.state not in _WORKING and view.last_drop_reason:
-        when = f" {_moment(view.last_drop_ms, now_ms)}" if view.last_drop_ms is not None else ""
-        notes.append(printable(f"dropped{when}: {view.last_drop_reason}"))
+    if view.state not in _FOLLOWING and view.last_drop_reason:
+        when = "" if view.last_drop_ms is None else f"dropped {_moment(view.last_drop_ms, now_ms)}: "
+        notes.append(printable(f"{when}{view.last_drop_reason}"))
     if node.complaint:
         notes.append(printable(f"it says: {node.complaint}"))
     if view.damaged_bytes:

@@ -293,6 +293,18 @@ class StaleEpoch(Refused):
 
 
 @dataclass(eq=False)
+class StreamDropped(Refused):
+    """A master ended a slave's stream. What is wrong is settled by what follows the slave's next hello, and by nobody's hand."""
+
+    reason: ClassVar[str] = "STREAM_DROPPED"
+    node: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.node} ended the stream: {self.why}; the slave says hello again"
+
+
+@dataclass(eq=False)
 class NeedsOperator(Refused):
     """Going on would lose confirmed data; a person must decide."""
 

@@ -198,9 +198,16 @@ class EndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class DropSlave:
-    """End the stream."""
+    """End the stream; what is wrong the next one settles."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseSlave:
+    """End the stream; the next one would end alike, until somebody changes what is configured or started."""
+
+    why: str
 
 
 Command = (
@@ -218,4 +225,5 @@ Command = (
     | StopWriting
     | EndEpoch
     | DropSlave
+    | RefuseSlave
 )

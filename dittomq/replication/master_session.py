@@ -43,6 +43,7 @@ from dittomq.replication.master_events import (
     LogMoved,
     NoteEqual,
     PrepareHeartbeat,
+    RefuseSlave,
     SendChunk,
     SendDegraded,
     SendHeartbeat,
@@ -165,7 +166,8 @@ class MasterSession:
 
     def _greet(self, hello: Hello) -> list[Command]:
         if problem := self._misfit(hello):
-            return self._drop(problem)
+            self.state = State.ENDED
+            return [RefuseSlave(problem)]
         self._hello = hello
         if hello.newest.epoch > self._epoch:
             return self._end_epoch(hello)
@@ -252,7 +254,8 @@ class MasterSession:
         if event.cut_to is None:  # no proof of anything; the slave comes back and all is compared again
             return self._drop("the bytes of one copy changed while they were compared")
         if not event.ours_whole:
-            return self._drop(f"the copies differ by content from {event.cut_to:,} and this master's bytes are damaged there")
+            where = f"the copies differ by content from {event.cut_to:,}, where this master's bytes are damaged"
+            return self._drop(f"{where}; it fetches them from a copy that has them")
         return self._tell_cut(event.cut_to, "the copies differ by content")
 
     def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
@@ -284,7 +287,7 @@ class MasterSession:
             case Answer.EQUAL:
                 return [NoteEqual(self._proof.proven)]
             case Answer.DIFFERENT:
-                return self._drop(f"the copies differ by content in [{theirs.start}, {theirs.end})")
+                return self._drop(f"the copies differ by content in [{theirs.start:,}, {theirs.end:,})")
 
     def _pump(self) -> list[Command]:
         """The next chunk, when there is one and the window has room; otherwise what is confirmed of the bytes that were sent.

@@ -48,6 +48,7 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.SessionEnded: StatusCode.ABORTED,  # open a new session
     errors.VersionChanged: StatusCode.ABORTED,  # read again from the first page
     errors.StaleEpoch: StatusCode.ABORTED,
+    errors.StreamDropped: StatusCode.ABORTED,  # say hello again
     errors.NeedsOperator: StatusCode.FAILED_PRECONDITION,
     errors.StoreFailed: StatusCode.UNKNOWN,  # what was in flight is unknown
     errors.EpochOver: StatusCode.UNAVAILABLE,  # the same; ask the new master

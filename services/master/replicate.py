@@ -14,7 +14,7 @@ from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, first_of
+from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, StreamDropped, first_of
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.degraded import Degraded
@@ -84,7 +84,7 @@ class SlaveStream:
         self._bell = asyncio.Event()
 
     async def run(self, hello: Hello, said: AsyncIterator[SlaveSaid]) -> None:
-        """Serve until the slave leaves; raises NeedsOperator when the session drops it, CorruptRecord or StoreFailed."""
+        """Serve until the slave leaves; raises StreamDropped or NeedsOperator when the session ends it, CorruptRecord or StoreFailed."""
         await self._inbox.put(hello)
         self._bell.set()
         unlisten = self._parts.term.listen(self._log_moved)
@@ -220,8 +220,8 @@ class SlaveStream:
                 raise NeedsOperator(self._parts.node, f"{command.why}; {command.remedy}")
             case master_events.EndEpoch():
                 self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
-            case master_events.DropSlave():
-                raise NeedsOperator(self._parts.node, command.reason)
+            case master_events.DropSlave() | master_events.RefuseSlave():
+                raise _ended(self._parts.node, command)
             case _:
                 assert_never(command)
         return None
@@ -333,3 +333,8 @@ def compare_leaves(store: Store, leaves: LeafDigests) -> LeavesJudged:
     start = record_start(store, first)
     damaged = store.damage.within(first, end)
     return master_events.LeavesCompared(PhysicalOffset(damaged[0].start) if damaged else start, ours_whole=not damaged)
+
+
+def _ended(node: str, by: master_events.DropSlave | master_events.RefuseSlave) -> DittoError:
+    """What the slave is told: whether its next hello settles it, or a person must."""
+    return NeedsOperator(node, by.why) if isinstance(by, master_events.RefuseSlave) else StreamDropped(node, by.reason)

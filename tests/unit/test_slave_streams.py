@@ -2,15 +2,19 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from dittomq.broker.config import ReplicationTable
 from dittomq.broker.outflow import Outflow
+from dittomq.errors import NeedsOperator, StreamDropped
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
-from dittomq.replication.events import Hello, Verdict, VerdictAction
+from dittomq.replication.events import Hello, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
 from dittomq.routes import DataVersion
 from services.master.degraded import DegradedRanges
@@ -33,8 +37,10 @@ BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) 
 HELLO = hello(1, 100, lineage=(BEGIN, NEWEST))
 
 
-async def greeted(greeting: Hello, joined: set[str]) -> tuple[VerdictAction, set[str]]:
-    """What the slave is told, and who has joined the epoch then; `joined` had before."""
+def begun(
+    greeting: Hello, joined: set[str], said: AsyncIterator[SlaveSaid]
+) -> tuple[Term, asyncio.Queue[Verdict], Coroutine[Any, Any, None]]:
+    """The term, in which `joined` have joined the epoch, the verdicts, and the stream that is to be served."""
     clock, lineage = LoopClock(), (BEGIN, NEWEST)
     confirm = Confirm(RULES, end=at(100), confirmed=at(0), members=[], now=clock.monotonic())
     opened = Opened(Epoch(3), at(100), lineage, DegradedRanges())
@@ -48,13 +54,20 @@ async def greeted(greeting: Hello, joined: set[str]) -> tuple[VerdictAction, set
         if isinstance(message, Verdict):
             verdicts.put_nowait(message)
 
-    async def nothing() -> AsyncIterator[SlaveSaid]:
-        await asyncio.Event().wait()
-        yield greeting
-
     store = Machine(random.Random(1)).open()
     parts = StreamParts(term, store, InlineLane(), clock, "a/0", DataVersion, lambda: True, Outflow(ReplicationTable(), clock).to("a/1"))
-    serving = asyncio.create_task(SlaveStream(parts, session, SlaveRecord("a/1", "u1"), send).run(greeting, nothing()))
+    return term, verdicts, SlaveStream(parts, session, SlaveRecord("a/1", "u1"), send).run(greeting, said)
+
+
+async def nothing() -> AsyncIterator[SlaveSaid]:
+    await asyncio.Event().wait()
+    yield HELLO
+
+
+async def greeted(greeting: Hello, joined: set[str]) -> tuple[VerdictAction, set[str]]:
+    """What the slave is told, and who has joined the epoch then; `joined` had before."""
+    term, verdicts, stream = begun(greeting, joined, nothing())
+    serving = asyncio.create_task(stream)
     verdict = await verdicts.get()
     await asyncio.sleep(0.1)
     serving.cancel()
@@ -67,3 +80,18 @@ def test_a_slave_whose_hello_names_the_epoch_has_joined_before_its_first_ack() -
 
 def test_a_slave_that_is_told_to_cut_has_not_joined_until_it_says_so_again() -> None:
     assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER)), {"a/1"})) == (VerdictAction.TRUNCATE, set())
+
+
+def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_hello_settles_it() -> None:
+    async def impossible() -> AsyncIterator[SlaveSaid]:
+        yield SlaveAck(Epoch(3), at(900), at(900), at(900), None)
+        await asyncio.Event().wait()
+
+    async def ended(greeting: Hello, said: AsyncIterator[SlaveSaid]) -> None:
+        _, _, stream = begun(greeting, set(), said)
+        await stream
+
+    with pytest.raises(NeedsOperator, match="a/0 needs an operator: other/a is not c/a"):
+        run(ended(replace(HELLO, cluster="other"), nothing()))
+    with pytest.raises(StreamDropped, match=r"a/0 ended the stream: .*; the slave says hello again"):
+        run(ended(HELLO, impossible()))

@@ -231,6 +231,20 @@ def test_a_slave_that_catches_up_shows_its_speed_and_when_and_why_it_was_dropped
     assert line.endswith(f"1,000 · 10.0 MiB/s, about 15 s to go · dropped {clock_time(NOW_MS - 100_000)}: no ack for 20 s")
 
 
+def test_why_a_slave_followed_nobody_before_is_no_note_of_one_that_follows_and_no_drop_where_it_never_followed() -> None:
+    """No master answers here: what the slave says of itself is all that is known."""
+    silent = OutOfReach("a/0", "connection refused")
+    lines = []
+    for state, moment in (("following", NOW_MS), ("waiting", NOW_MS), ("waiting", None)):
+        own = replace(SLAVE_VIEW, state=state, last_drop_reason="no master is known yet", last_drop_ms=moment)
+        lines.append(report_lines(build_report(BOTH, {"a/0": silent, "a/1": replace(FOLLOWER, nodes=(own,))}), NOW_MS)[-1])
+
+    following, dropped, never = lines
+    assert "no master is known yet" not in following
+    assert dropped.endswith(f" · dropped {clock_time(NOW_MS)}: no master is known yet")
+    assert never.endswith(" · no master is known yet")
+
+
 def test_what_was_longer_ago_than_a_day_is_told_with_its_date() -> None:
     before = NOW_MS - 3 * 86_400_000
     view = replace(SLAVE_VIEW, state="catching up", last_drop_reason="no ack for 20 s", last_drop_ms=before)
