@@ -78,7 +78,12 @@ class Mender:
         self._hindrance: tuple[type, int | None] | None = None  # why what is suspected could not be verified the last time
 
     def suspect(self, position: int) -> None:
-        """A record at or around `position` was met that is not whole. Of very many, those that come late are met again."""
+        """A record at or around `position` was met that is not whole. Of very many, those that come late are met again.
+
+        What is on the register is asked for as it is: two copies that lack the same record would wake each other for ever by their asking.
+        """
+        if self._store.damage.within(position, position + 1):
+            return
         if len(self._suspects) < MAX_SUSPECTS:
             self._suspects[position] = None
         self._wake.set()

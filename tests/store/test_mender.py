@@ -1,6 +1,7 @@
 """Damaged ranges fetched from other copies: whose bytes are taken, and whose are not."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from tests.store.test_damage import HARMS, entries
 from tests.store.test_mending import rot
 from tests.support.failing_storage import CrashingFile, CrashingStorage
 from tests.support.lanes import InlineLane
+from tests.support.metadata_node import run
 from tests.support.stores import SMALL, Machine, filled, whole_log
 
 
@@ -114,6 +116,49 @@ def test_damage_that_every_copy_has_stays_and_each_is_named_with_its_reason() ->
     assert "a/7: a/7 does not answer" in outcome.problem
     assert f"damaged at byte {found[0]:,}" in outcome.problem
     assert store.damaged == [found]
+
+
+class Counted:
+    """A peer that counts how often it was asked."""
+
+    def __init__(self, peer: RangeServing) -> None:
+        self.asked = 0
+        self._peer = peer
+
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        self.asked += 1
+        assert self.asked < 100
+        async for piece in self._peer.fetch(start, end):
+            yield piece
+
+
+def test_two_copies_that_lack_the_same_record_ask_each_other_ever_more_seldom() -> None:
+    machines = [Machine(random.Random(seed)) for seed in (1, 2)]
+    store = store_of(machines[0])
+    stores = [store, copy_of(store, machines[1])]
+    for copy, machine in zip(stores, machines, strict=True):
+        damage(copy, machine, 20)
+    peers: list[Counted] = []
+
+    async def story() -> None:
+        lane = InlineLane()
+
+        def mender_of(at: int) -> Mender:
+            async def other() -> Sequence[Peer]:
+                return [Peer(f"a/{1 - at}", peers[1 - at])]
+
+            return Mender(MenderParts(f"a/{at}", stores[at], lane, lane, lane, random.Random(at)), other)
+
+        menders = [mender_of(0), mender_of(1)]
+        for copy, mender in zip(stores, menders, strict=True):
+            peers.append(Counted(RangeServing(lambda copy=copy: (copy,), lane, "test", "a", mender.suspect)))  # type: ignore[misc]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(300), asyncio.TaskGroup() as tasks:
+                for mender in menders:
+                    tasks.create_task(mender.run())
+
+    run(story())
+    assert all(5 <= peer.asked <= 15 for peer in peers)
 
 
 def test_a_peer_that_is_out_of_reach_is_asked_once_for_all_ranges() -> None:
