@@ -86,6 +86,7 @@ MUTANTS = (
     Mutant("lineage-unsynced", "an epoch's bytes are written before its lineage is durable", of_disks.lineage_not_fsynced, 0),
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 0, _CUTS),
     Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 36, _CUTS),
+    Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 112, _LEFT_ON_SLOW_DISKS),
     Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 130, _LOST_AND_LEFT),
@@ -104,6 +105,9 @@ MUTANTS = (
         _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
+    Mutant(
+        "ack-before-slave", "a slave counts as holding all that its master does", of_confirming.what_the_master_holds_taken_for_a_copy, 0
+    ),
     Mutant("confirmed-back", "the confirmed end goes back with the copies", of_confirming.confirmed_goes_back, 0),
     Mutant("master-serves-all", "the master serves what is not confirmed", of_confirming.dispatch_past_confirmed, 0),
     Mutant("slave-serves-all", "a slave serves what it does not know to be confirmed", of_confirming.slave_serves_past_confirmed, 44),

@@ -32,6 +32,20 @@ def count_a_connection_twice(patches: Patches, _: Cluster) -> None:
     patches.put(Confirm, "_held_by", make)
 
 
+def what_the_master_holds_taken_for_a_copy(patches: Patches, _: Cluster) -> None:
+    """Acknowledged before any slave has it: each slave that is there is taken to hold what its master does."""
+
+    def make(_: Any) -> Any:
+        def held_by(confirm: Confirm, copies: int, *, flushed: bool) -> PhysicalOffset:
+            own = confirm._flushed if flushed else confirm._written
+            there = sum(slave.heard for slave in confirm._slaves.values())
+            return own if there >= copies - 1 else PhysicalOffset(0)
+
+        return held_by
+
+    patches.put(Confirm, "_held_by", make)
+
+
 def confirmed_goes_back(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
         def advance(confirm: Confirm) -> None:

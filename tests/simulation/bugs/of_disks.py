@@ -9,6 +9,8 @@ from dittomq.commitlog.reading import Reader
 from dittomq.commitlog.state import boot, lineage_file
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord, StoreFailed
+from dittomq.offsets import PhysicalOffset
+from services.slave.copy_log import CopyLog
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 from tests.simulation.copies import Files
@@ -75,6 +77,21 @@ def cut_without_intent(patches: Patches, _: Cluster) -> None:
 
     patches.put(cut, "begin", make)
     patches.put(side_file, "remove", lambda honest: lambda storage, name: storage.exists(f"dittomq/{name}") and honest(storage, name))
+
+
+def cut_too_short(patches: Patches, _: Cluster) -> None:
+    """Of what a slave is to cut, the first record stays. A single byte would be the first of a length, which is 0 anyway."""
+
+    def make(honest: Any) -> Any:
+        async def keep_one(copy_log: CopyLog, to: PhysicalOffset) -> None:
+            storage = copy_log._store._storage
+            assert isinstance(storage, SimulatedStorage)
+            kept = [record for record in parse_log(Files(storage.disk)).records if record.physical_offset == to]
+            await honest(copy_log, PhysicalOffset(to + kept[0].size) if kept else to)
+
+        return keep_one
+
+    patches.put(CopyLog, "cut", make)
 
 
 def watermark_above_flushed(patches: Patches, _: Cluster) -> None:
