@@ -12,7 +12,7 @@ from services.master import wiring as master
 from services.nameserver import wiring as nameserver
 from services.nameserver.config import NameserverConfig
 from services.slave import wiring as slave
-from tests.simulation import rot
+from tests.simulation import links, rot
 from tests.simulation.checkers import check_crashed_copy, check_given_up
 from tests.simulation.copies import ANEW, LOG, Copy, Files
 from tests.simulation.disk import BOUNDLESS, Operation
@@ -20,9 +20,9 @@ from tests.simulation.faults import Fault, FaultKind
 from tests.simulation.happened import SAVED_TAIL, Witness
 from tests.simulation.history import Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Broken, Invariant
-from tests.simulation.operating import Operator
-from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, name_of
-from tests.simulation.while_running import RunningChecks, machine_of
+from tests.simulation.operating import Operator, is_a_doubt
+from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, machine_of, name_of
+from tests.simulation.while_running import RunningChecks
 from tests.simulation.wiretap import Wiretap
 from tests.simulation.workload import Phases, Publisher, Subscriber
 from tests.simulation.world import Node, Power, Serve, World
@@ -85,7 +85,7 @@ class Cluster:
         node = self.world.nodes[fault.machine]
         match fault.kind:
             case FaultKind.CUT | FaultKind.SILENCE | FaultKind.SILENCE_ONE_WAY | FaultKind.SLOW_LINK:
-                await self._disturb_link(fault)
+                await links.disturb(self.world.network, fault)
             case FaultKind.KILL | FaultKind.CLIENT_CRASH:
                 await self._crash([node], Power.KILL, fault.lasts_s)
             case FaultKind.POWER_LOSS | FaultKind.POWER_LOSS_OF_ALL:
@@ -125,10 +125,8 @@ class Cluster:
             case FaultKind.LEFT_FAR_BEHIND:
                 self._to_die_copying[node.name] = fault
                 await self._crash([node], _power(fault), fault.lasts_s)
-            case FaultKind.CHANGE_OF_PLACES:
-                await self.operator.change_places(fault)
-            case FaultKind.PROMOTION:
-                await self.operator.promote(fault)
+            case FaultKind.CHANGE_OF_PLACES | FaultKind.PROMOTION | FaultKind.PASSED_OVER:
+                await self.operator.act(fault)
             case FaultKind.ROT:
                 self._rot(node)
             case FaultKind.STALL:
@@ -136,6 +134,7 @@ class Cluster:
 
     def heal(self) -> None:
         """No more faults: what is left of them is taken back."""
+        self.history.healed_at = self.world.loop.time()
         self.world.network.heal_all()
         for node in self.world.nodes.values():
             node.faults.slowness = 1.0
@@ -220,12 +219,14 @@ class Cluster:
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
-        if name in ("epoch_opened", "promoted") and fields["node"] != self.history.master:
+        if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
             self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
+            self.operator.leads(machine, fields["epoch"])
         if machine in self._may_lose and name in ("loss_accepted", "promoted", "leads_anew") and fields["may_be_lost"]:
             self._may_lose.discard(machine)
             self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
-            self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
+            if not is_a_doubt(fields["may_be_lost"]):
+                self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
         self.witness.logged(machine, name, fields)
 
     async def _crash(self, nodes: list[Node], power: Power, down_s: float) -> None:
@@ -315,21 +316,6 @@ class Cluster:
         if flipped:
             self.witness.rotted()
         self.world.transcript.note(node.name, f"rots: {flipped or 'nothing'}")
-
-    async def _disturb_link(self, fault: Fault) -> None:
-        network, one, other = self.world.network, fault.machine, fault.other
-        match fault.kind:
-            case FaultKind.CUT:
-                network.cut(one, other)
-            case FaultKind.SILENCE:
-                network.silence(one, other)
-                network.silence(other, one)
-            case FaultKind.SILENCE_ONE_WAY:
-                network.silence(one, other)
-            case _:
-                network.link(one, other).slowness = float(fault.amount)
-        await asyncio.sleep(fault.lasts_s)
-        network.heal(one, other)
 
     def _is_done(self, name: str) -> bool:
         return self.phases.calm.is_set() and (

@@ -30,6 +30,7 @@ class FaultKind(Enum):
     CLOCK_JUMP = "clock jump"
     CHANGE_OF_PLACES = "change of places"
     PROMOTION = "promotion while the master is down"
+    PASSED_OVER = "promotion past a master that is cut off"
     LEFT_FAR_BEHIND = "away for longer than its master holds the log"
     ROT = "a bit flips on a disk"
     STALL = "slow disks everywhere, then power loss of all"
@@ -42,13 +43,17 @@ class FaultKind(Enum):
 
 
 _OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
-_SPECIAL = (*_OF_OPERATORS, FaultKind.LEFT_FAR_BEHIND, FaultKind.ROT, FaultKind.STALL, FaultKind.HANG)
+_SPECIAL = (*_OF_OPERATORS, FaultKind.PASSED_OVER, FaultKind.LEFT_FAR_BEHIND, FaultKind.ROT, FaultKind.STALL, FaultKind.HANG)
 _USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
 _USUAL = 0.5
 _MANY = 12
 _ONCE = (FaultKind.DISK_LOSS,)
-_EXCLUDE_DISK_LOSS = (*_OF_OPERATORS, FaultKind.ROT)  # the disk may hold the only copy that is whole, or the only one of the group
+_EXCLUDE_DISK_LOSS = (
+    *_OF_OPERATORS,
+    FaultKind.PASSED_OVER,
+    FaultKind.ROT,
+)  # the disk may hold the only copy that is whole, or the only one of the group
 _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultKind.SLOW_LINK)
 
 
@@ -58,6 +63,7 @@ class Fault:
 
     `amount`: operations, factor, milliseconds, or KiB that are left; in a cut an odd number of operations ends where a file of the log has
     become shorter, if that comes first. `power_fails`: a crash of no stated kind loses power too.
+    Of a master that is passed over: `power_fails` when clients do not reach it either; the operator knows what `amount` says.
     """
 
     at: float
@@ -128,6 +134,11 @@ def changes(chance: random.Random, machines: Machines, duration_s: float) -> lis
     ]
 
 
+def passings(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Masters that are passed over while they live: `machine` is to lead, or another. `lasts_s`: from then on, until they hear of it."""
+    return [_fault(FaultKind.PASSED_OVER, chance, machines, duration_s - 15.0) for _ in range(chance.randint(1, 2))]
+
+
 def absences(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
     """A slave that is away for long, and dies after so many operations (`amount`) of the copying that follows."""
     at, lasts_s = chance.uniform(2.0, 10.0), chance.uniform(0.35, 0.55) * duration_s
@@ -177,6 +188,7 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
         FaultKind.FULL_DISK: 512,
         FaultKind.SLOW_LINK: 300,
         FaultKind.CLOCK_JUMP: 3_600_000,
+        FaultKind.PASSED_OVER: 4,
     }
     most = amounts.get(kind, 1)
     amount = chance.randint(-most, most) if kind is FaultKind.CLOCK_JUMP else chance.randint(1, most)

@@ -16,8 +16,7 @@ from dittomq.message import Ack, PutStatus
 from tests.simulation.copies import ANEW
 from tests.simulation.disk import Deed, Operation
 from tests.simulation.history import Publish
-from tests.simulation.shapes import RESERVE_BYTES, Shape
-from tests.simulation.while_running import machine_of
+from tests.simulation.shapes import RESERVE_BYTES, Shape, machine_of
 
 _SLOW_SYNC_S = 0.1
 SAVED_TAIL = "dittomq/tail-"
@@ -40,6 +39,7 @@ class Happened(Enum):
     FORGOTTEN_SENT_AGAIN = "first message of a forgotten producer sent again"
     PLACES_CHANGED = "places changed as planned"
     OLD_MASTER_CAME_BACK = "promoted slave with the old master coming back"
+    PASSED_OVER_CAME_BACK = "master passed over while it lived, and following later"
     SLOW_FSYNC = "slow fsync"
     DISK_FULL_ON_SLAVE = "disk full on the slave"
     FAILED_FSYNC = "failed fsync"
@@ -66,6 +66,7 @@ class Witness:
         self._fell: set[str] = set()  # crashed while they led
         self._stepped_down: set[str] = set()
         self._replaced: set[str] = set()
+        self._passed_over: set[str] = set()  # another node came to lead, and these had neither crashed nor stepped down
 
     def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
         """A slave said something to its master."""
@@ -81,6 +82,9 @@ class Witness:
             case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._replaced:
                 self._replaced.remove(slave)
                 self._note(Happened.OLD_MASTER_CAME_BACK)
+            case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._passed_over:
+                self._passed_over.remove(slave)
+                self._note(Happened.PASSED_OVER_CAME_BACK)
             case "chunk":
                 self._hears(slave, said.chunk.confirmed_offset)
             case "heartbeat":
@@ -179,9 +183,12 @@ class Witness:
             self._note(Happened.PLACES_CHANGED)
         elif before != machine and before in self._fell:
             self._replaced.add(before)
+        elif before != machine:
+            self._passed_over.add(before)
         self._fell.clear()
         self._stepped_down.clear()
         self._replaced.discard(machine)
+        self._passed_over.discard(machine)
 
     def _note(self, what: Happened) -> None:
         self.seen[what] = None

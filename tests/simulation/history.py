@@ -6,6 +6,7 @@ from enum import Enum
 
 from dittomq.message import Ack, Copy, CopyState, Receipt
 
+HEARS_S = 15.0  # a node that can be reached again hears of a newer epoch in less: it registers every 10 s
 _TABLES_TRAVEL_S = 10.0  # a slave asks for its master's so often, where it does not hear of a change at once
 
 
@@ -72,7 +73,7 @@ class Harm(Enum):
     SYNC_FAILED = "sync failed"
     DISK_LOST = "disk lost"
     LOSS_ACCEPTED = "loss accepted"
-    REPLACED = "another node was promoted while it was down"
+    REPLACED = "another node was promoted while it was down or cut off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,26 @@ class Incident:
     at: float
     node: str
     harm: Harm
+
+
+@dataclass(slots=True)
+class Apart:
+    """A node that led is cut off from all who could tell it that another one leads. `replaced`: one does.
+
+    `life`: it was in when it could be reached again, None before. `end`: when it knew at the latest, None before.
+    """
+
+    node: str
+    start: float
+    life: int | None = None
+    end: float | None = None
+    replaced: bool = False
+
+    def over(self, life: int, now: float) -> None:
+        """It can be reached again."""
+        self.life = life
+        if not self.replaced:
+            self.end = now + HEARS_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +130,8 @@ class History:
     reads: list[Read] = field(default_factory=list)
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
+    aparts: list[Apart] = field(default_factory=list)
+    healed_at: float = float("inf")
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
     topics: dict[str, float] = field(default_factory=dict)
 
@@ -139,11 +162,29 @@ class History:
         """Whether a topic may be gone: tables travel apart from the log, and who leads now may not have heard of it.
 
         That is so when a disk was lost, when an operator accepted a loss, and when another node was promoted in the place of a master
-        that had made the topic shortly before it went down.
+        that had made the topic shortly before it went down, or while it was cut off.
         """
         fell = [incident.at for incident in self.incidents if incident.harm is Harm.REPLACED]
         in_time = any(made <= at < made + _TABLES_TRAVEL_S for at in fell for made in self.topics.values())
-        return in_time or self.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED)
+        apart = any(self.is_replaced(each.node, made) for each in self.aparts for made in self.topics.values())
+        return in_time or apart or self.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED)
+
+    def is_apart(self, node: str, at: float) -> bool:
+        """Whether this node could not be told, or need not have heard yet, that another one leads."""
+        return any(each.node == node and self._lasts(each, at) for each in self.aparts)
+
+    def is_replaced(self, node: str, at: float) -> bool:
+        """Whether another one led or came to lead in the meantime."""
+        return any(each.replaced and each.node == node and self._lasts(each, at) for each in self.aparts)
+
+    @property
+    def was_split(self) -> bool:
+        """Whether two nodes may have led at the same time, one of them cut off."""
+        return any(each.replaced for each in self.aparts)
+
+    def _lasts(self, apart: Apart, at: float) -> bool:
+        latest = self.healed_at + HEARS_S
+        return apart.start <= at <= min(apart.end or latest, latest)
 
     def is_safe(self, publish: Publish, copy: Copy) -> bool:
         """Whether this copy of it outlives what happened to its node since."""
@@ -158,8 +199,8 @@ class History:
 
         On q disks, more than one: always, because at most one disk is lost in a run. Received by q copies of a group that flushes later:
         unless a slave among them was harmed, because after a power loss its master leads only with what they hold. Flushed by the master:
-        unless its disk, or that of a later master, was lost, or it was replaced while it was down. Received by the master: unless one of
-        these lost power too, or failed to sync. Nothing outlives an operator who accepts its loss, nor its age.
+        unless its disk, or that of a later master, was lost, or it was replaced while it was down, or did not know. Received by the master:
+        unless one of these lost power too, or failed to sync. Nothing outlives an operator who accepts its loss, nor its age.
         """
         receipt = publish.receipt
         assert receipt is not None
@@ -175,7 +216,7 @@ class History:
             slaves = [copy.node for copy in receipt.copies[1:]]
             if not self.any_harmed(slaves, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED, Harm.DISK_LOST):
                 return True
-        if self.any_harmed(masters, publish.at, Harm.DISK_LOST, Harm.REPLACED):
+        if self.any_harmed(masters, publish.at, Harm.DISK_LOST, Harm.REPLACED) or self.is_replaced(acknowledged_by.node, publish.at):
             return False
         flushed = acknowledged_by.state is CopyState.FLUSHED
         return flushed or not self.any_harmed(masters, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)

@@ -72,6 +72,7 @@ _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
 _SLOW_PROMOTIONS = (*_PROMOTIONS, FaultKind.SLOW_LINK)
+_PASSINGS = (FaultKind.PASSED_OVER, FaultKind.KILL)
 _LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
@@ -120,6 +121,8 @@ MUTANTS = (
     Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 1, _LOST_DISKS),
     Mutant("epoch-again", "a start opens the epoch that was opened before", of_confirming.epoch_not_raised, 0),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
+    Mutant("newer-ignored", "a master goes on in spite of a newer epoch", of_roles.newer_epochs_end_nothing, 8, _PASSINGS),
+    Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 4, _PASSINGS),
     Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 30, _PROMOTIONS),
     Mutant(
         "unannounced",

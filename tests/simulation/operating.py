@@ -8,12 +8,13 @@ from typing import Protocol
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError, NotPermitted, OutOfReach
 from dittomq.ha_status import HaStatus
 from dittomq.routes import Role
-from tests.simulation.faults import Fault
-from tests.simulation.history import Harm, History
-from tests.simulation.shapes import NAMESERVER, name_of
+from tests.simulation.faults import Fault, FaultKind
+from tests.simulation.history import Apart, Harm, History
+from tests.simulation.links import part
+from tests.simulation.shapes import NAMESERVER, Shape, machine_of, name_of
 from tests.simulation.world import Node, Power, World
 
 _PATIENCE_S = 15.0  # until the operator acts, where nobody leads
@@ -23,6 +24,11 @@ _UNKNOWN_S = 20.0  # longer than a node works at a command whose answer was lost
 _LOOKS_S = 5.0
 _HOPES_S = 19.0  # that nothing need be lost
 _GIVES_UP_S = 60.0  # that a slave may lead without a loss
+
+_MEETS_S = 8.0
+_LACKS_NOTHING = "lacks nothing confirmed"
+_DOUBT = "may still be writing"
+_HEAD_BYTES = 22  # of a side file
 
 Work = Callable[[AsyncClient], Awaitable[None]]
 
@@ -35,6 +41,9 @@ class Group(Protocol):
 
     @property
     def brokers(self) -> Sequence[str]: ...
+
+    @property
+    def shape(self) -> Shape: ...
 
     @property
     def leader(self) -> str: ...
@@ -59,28 +68,68 @@ class Operator:
         self._chance = chance
         self._one_thing = asyncio.Lock()
         self._has_changed_roles = False
+        self._newest_epoch = 0
+        self._apart: Apart | None = None
 
-    async def change_places(self, fault: Fault) -> None:
-        """Let another node lead, with the consent of the one that does."""
+    async def act(self, fault: Fault) -> None:
+        """Let another node lead: with the consent of the one that does, while it is down, or while it is cut off."""
         async with self._one_thing:
             self._has_changed_roles = True
-            await self._command(self._other(fault.machine))
+            match fault.kind:
+                case FaultKind.CHANGE_OF_PLACES:
+                    await self._command(self._wanted(fault.machine)[0])
+                case FaultKind.PROMOTION:
+                    await self._promote(fault)
+                case _:
+                    await self._pass_over(fault)
 
-    async def promote(self, fault: Fault) -> None:
+    def leads(self, machine: str, epoch: int) -> None:
+        """A machine leads, or was promoted to lead, that did not before."""
+        self._newest_epoch = max(self._newest_epoch, epoch)
+        if self._apart is not None and name_of(machine) != self._apart.node:
+            self._apart.replaced = True
+            self._group.replaced(machine_of(self._apart.node), self._group.world.loop.time())
+
+    async def _promote(self, fault: Fault) -> None:
         """The master goes down; another takes its place if it may; later the old one comes back."""
-        async with self._one_thing:
-            self._has_changed_roles = True
-            world, old = self._group.world, self._group.world.nodes[self._group.leader]
-            self._group.hold_down(old)
-            fell_at = world.loop.time()
-            old.crash(Power.LOSS if fault.power_fails else Power.KILL)
-            until = fell_at + _PROMOTES_FOR_S
-            others = [name for name in self._group.brokers if name != old.name]
-            wanted = list(dict.fromkeys([self._other(fault.machine), *others]))
-            while world.loop.time() < until and not await self._promote_one(wanted, old.name, fell_at):  # noqa: ASYNC110  # an operator asks again
-                await asyncio.sleep(_ASKS_EVERY_S)
-            await asyncio.sleep(fault.lasts_s)
-            self._group.let_up(old)
+        world, old = self._group.world, self._group.world.nodes[self._group.leader]
+        self._group.hold_down(old)
+        fell_at = world.loop.time()
+        old.crash(Power.LOSS if fault.power_fails else Power.KILL)
+        until = fell_at + _PROMOTES_FOR_S
+        wanted = self._wanted(fault.machine)
+        while world.loop.time() < until and not await self._promote_one(wanted, old.name, fell_at):  # noqa: ASYNC110  # an operator asks again
+            await asyncio.sleep(_ASKS_EVERY_S)
+        await asyncio.sleep(fault.lasts_s)
+        self._group.let_up(old)
+
+    async def _pass_over(self, fault: Fault) -> None:
+        """The master lives on, cut off; another takes its place if that lacks nothing confirmed; later the old one hears of it.
+
+        Nobody says that it is stopped. `amount` - 1 is two bits. 1: what is sent to it waits, where otherwise connections break; 2: before
+        all others it meets one of its slaves again, which knows of its successor by then.
+        """
+        world, old = self._group.world, self._group.leader
+        apart = self._apart = Apart(name_of(old), world.loop.time())
+        self._group.history.aparts.append(apart)
+        name_machine, *names = self._group.shape.name_machines  # a second one is where the old master is
+        others = [*(name for name in self._group.brokers if name != old), name_machine]
+        far = [*others, *self._group.shape.machines.clients] if fault.power_fails else others
+        walls = [(one, other) for one in (old, *names) for other in far]
+        is_silent, meets = (fault.amount - 1) & 1, (fault.amount - 1) & 2
+        for one, other in walls:
+            part(world.network, one, other, silent=bool(is_silent))
+        until = world.loop.time() + _PROMOTES_FOR_S
+        wanted = self._wanted(fault.machine)
+        while world.loop.time() < until and not await self._promote_past(wanted, old):  # noqa: ASYNC110  # an operator asks again
+            await asyncio.sleep(_ASKS_EVERY_S)
+        if meets:
+            await self._meet(old)
+        await asyncio.sleep(fault.lasts_s)
+        for one, other in walls:
+            world.network.heal(one, other)
+        apart.over(world.nodes[old].lives, world.loop.time())
+        self._apart = None
 
     async def tend(self, mq: AsyncClient, *, may_lose: bool) -> None:
         """After the faults: where nobody leads, say again who is to, and accept a loss where the group `may_lose`.
@@ -105,10 +154,10 @@ class Operator:
                 self._group.accept_loss(heir)
                 await _ordered(mq, heir, accept_loss=True)
 
-    def _other(self, wanted: str) -> str:
-        """Who is to lead instead of the one that does."""
+    def _wanted(self, machine: str) -> list[str]:
+        """Who may lead instead of the one that does: that machine first, if it does not."""
         others = [name for name in self._group.brokers if name != self._group.leader]
-        return wanted if wanted in others else others[0]
+        return sorted(others, key=lambda name: name != machine)
 
     async def _promote_one(self, wanted: Sequence[str], old: str, fell_at: float) -> bool:
         """Whether one of them is promoted now, or may be. The word that the old master is stopped stays true until that is known."""
@@ -124,12 +173,45 @@ class Operator:
                     return True
         return False
 
-    async def _command(self, name: str, *, old_master_is_stopped: bool = False) -> DittoError | None:
+    async def _promote_past(self, wanted: Sequence[str], old: str) -> bool:
+        """Whether one of them is promoted. A loss is accepted only where it is said that nothing confirmed is lost."""
+        for name in wanted:
+            answer = await self._command(name)
+            if isinstance(answer, NotPermitted) and _LACKS_NOTHING in str(answer):
+                self._group.accept_loss(name)
+                answer = await self._command(name, accept_loss=True)
+            if isinstance(answer, OutOfReach) and self._group.world.nodes[name].running and self._group.leader == old:
+                await asyncio.sleep(_UNKNOWN_S)
+            if self._group.leader != old:
+                return True
+        return False
+
+    async def _meet(self, old: str) -> None:
+        """One slave that knows of the newer epoch is with the old master, and with nobody else."""
+        group, network = self._group, self._group.world.network
+        knows = next((name for name in group.brokers if name not in (old, group.leader) and self._knows(name)), None)
+        if knows is None or group.leader == old:
+            return
+        far = [*(name for name in group.brokers if name not in (old, knows)), NAMESERVER.partition(":")[0]]
+        for other in far:
+            network.cut(knows, other)
+        for one in (old, *group.shape.name_machines[1:]):
+            network.heal(one, knows)
+        await asyncio.sleep(_MEETS_S)
+        for other in far:
+            network.heal(knows, other)
+
+    def _knows(self, name: str) -> bool:
+        """Whether a machine has the newest epoch on its disk."""
+        heard = self._group.world.nodes[name].disk.durable("dittomq/heard", 64, _HEAD_BYTES)
+        return int(heard.partition(b" ")[0].strip(b"\0") or b"0") >= self._newest_epoch
+
+    async def _command(self, name: str, *, accept_loss: bool = False, old_master_is_stopped: bool = False) -> DittoError | None:
         """None when it was obeyed, otherwise why not."""
         answers: list[DittoError | None] = []
 
         async def order(mq: AsyncClient) -> None:
-            answers.append(await _ordered(mq, name, old_master_is_stopped=old_master_is_stopped))
+            answers.append(await _ordered(mq, name, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped))
 
         await as_client(self._group.world, "operator", order)
         self._group.world.transcript.note("operator", f"lets {name} lead: {answers[0] or 'done'}")
@@ -142,6 +224,11 @@ async def _ordered(mq: AsyncClient, name: str, *, accept_loss: bool = False, old
     except DittoError as refused:
         return refused
     return None
+
+
+def is_a_doubt(may_be_lost: str) -> bool:
+    """Whether nothing else may be lost than what a master that is cut off may write."""
+    return may_be_lost.endswith(_DOUBT) and ";" not in may_be_lost
 
 
 def _waits_for_an_operator(view: HaStatus) -> bool:

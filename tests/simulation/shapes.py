@@ -91,6 +91,10 @@ class Shape:
         """The same, but refusing what cannot be on as many copies as asked."""
         return replace(self, replication=replace(self.replication, min_in_sync_replicas=self.replication.asked_copies))
 
+    def named_twice(self) -> Self:
+        """The same, with two nameservers."""
+        return replace(self, nameservers=(NAMESERVER, SECOND_NAMESERVER))
+
     def forgetting(self) -> Self:
         """The same, but the log is dropped after a while, and held for slaves only a little."""
         held = replace(self.replication, hold_max_bytes=_HELD_SEGMENTS * _SMALL_SEGMENT)
@@ -129,6 +133,11 @@ class Shape:
 def name_of(machine: str) -> str:
     """The broker's name, "a/0", of the machine a0."""
     return f"{machine[0]}/{machine[1:]}"
+
+
+def machine_of(node: str) -> str:
+    """The machine a0 of the node "a/0"."""
+    return node.replace("/", "")
 
 
 def shape(chance: random.Random) -> Shape:

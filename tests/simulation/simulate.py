@@ -15,7 +15,7 @@ from dittomq.commitlog.queues import producers
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
-from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, plan, rots, stalls, stressed
+from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, passings, plan, rots, stalls, stressed
 from tests.simulation.happened import Happened
 from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
@@ -36,6 +36,8 @@ _ROTS = 0.2  # of the runs where two disks and more hold what is confirmed: bits
 _STALLS = 0.1
 _FORGETS_PRODUCERS = 0.15  # of the runs: of producers only a few are remembered
 _CHANGES_ROLES = 0.4  # of the runs with slaves: another node comes to lead
+_PASSES_OVER = 0.1  # of the runs where two disks and more hold what is confirmed: another node comes to lead past a master that lives
+_NAMED_TWICE = 0.5  # of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
         wanted = wanted.remembering_few()
     chance = world.chance("faults")
     faults = stressed(chance, wanted.machines, _FAULTS_S, stress) if stress else plan(chance, wanted.machines, _FAULTS_S)
-    without: set[FaultKind] = set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.ROT}
+    without: set[FaultKind] = (
+        set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER, FaultKind.ROT}
+    )
     if not wanted.slaves:
         without.add(FaultKind.CHANGE_OF_PLACES)
     elif world.chance("retention").random() < _FORGETS and not stress:
@@ -109,8 +113,14 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     if wanted.slaves and world.chance("operator").random() < _CHANGES_ROLES and not stress:
         without.add(FaultKind.DISK_LOSS)
         faults += changes(world.chance("changes"), wanted.machines, _FAULTS_S)
+    if wanted.needs_no_operator and world.chance("passing").random() < _PASSES_OVER and not stress:
+        without.add(FaultKind.DISK_LOSS)
+        faults += passings(world.chance("passings"), wanted.machines, _FAULTS_S)
     faults = in_order(fault for fault in faults if fault.kind not in without)
-    if stress or any(fault.kind in (FaultKind.DISK_LOSS, FaultKind.PROMOTION) for fault in faults):
+    kinds = {fault.kind for fault in faults}
+    if FaultKind.PASSED_OVER in kinds and world.chance("names").random() < _NAMED_TWICE:
+        wanted = wanted.named_twice()
+    if stress or kinds & {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER}:
         wanted = wanted.undegraded()
     return wanted, faults
 

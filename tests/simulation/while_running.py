@@ -14,7 +14,7 @@ from tests.simulation.disk import Deed, Inode, Operation
 from tests.simulation.history import Harm, History, Publish, Read
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.parser import Malformed, parse_record
-from tests.simulation.shapes import Shape, name_of
+from tests.simulation.shapes import Shape, machine_of, name_of
 from tests.simulation.world import World
 
 TABLES = ("config/topics.json",)  # groups, offsets and delays have no rows yet
@@ -119,7 +119,10 @@ class RunningChecks:
         self._newest_table = {key: version for key, version in self._newest_table.items() if key[0] != machine}
 
     def look_at_processes(self) -> None:
-        """Count what each process holds."""
+        """Count what each process holds. One that has ended since it could be reached again asks who leads when it starts."""
+        for apart in self._history.aparts:
+            if apart.life is not None and apart.end is None and self._world.nodes[machine_of(apart.node)].lives > apart.life:
+                apart.end = self._world.loop.time()
         for name, node in self._world.nodes.items():
             for what, count, most in (
                 ("tasks", node.tasks, MOST_TASKS),
@@ -182,6 +185,8 @@ class RunningChecks:
         if receipt.duplicate:  # its epoch is that of an earlier try
             return
         acker = receipt.copies[0].node
+        if self._history.is_apart(acker, self._world.loop.time()) and Ack.REPLICA_RECEIVED not in receipt.levels_reached:
+            return  # it promises its own disk, and an epoch fences only whom its slaves leave
         first = self._acker.setdefault(receipt.epoch, acker)
         if first != acker:
             yield f"{publish.name} was acknowledged in epoch {receipt.epoch} by {acker}, an earlier message by {first}"
@@ -236,11 +241,6 @@ class RunningChecks:
         known = self._tables.setdefault((path, version), content)
         if known != content:
             yield f"{machine} holds as version {version} of {path} something else than another copy"
-
-
-def machine_of(node: str) -> str:
-    """The machine a0 of the node "a/0"."""
-    return node.replace("/", "")
 
 
 def _holds_something(inode: Inode | None) -> bool:

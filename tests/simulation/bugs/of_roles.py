@@ -8,8 +8,12 @@ from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Member
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.promotion import _Promotion
+from dittomq.replication.slave_session import SlaveSession
+from dittomq.routes import NO_OPENING
+from services.master.term import Term
 from services.nameserver import keeping
 from services.slave.filling import Filling
+from services.slave.replica import Replica
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
@@ -17,6 +21,25 @@ from tests.simulation.cluster import Cluster
 def epochs_of_others_ignored(patches: Patches, _: Cluster) -> None:
     patches.put(Leadership, "_is_newer_elsewhere", always(False))
     patches.put(Leadership, "_asks", always(""))
+
+
+def newer_epochs_end_nothing(patches: Patches, _: Cluster) -> None:
+    """A master goes on, whoever tells it of a newer epoch."""
+    patches.put(Term, "end", always(None))
+
+
+def older_masters_are_obeyed(patches: Patches, _: Cluster) -> None:
+    """A slave follows whoever it finds, and tells no master of the epochs that it has heard of."""
+
+    def make(honest: Any) -> Any:
+        async def describe(replica: Replica, own_address: str, _: Any, **said: Any) -> Any:
+            return await honest(replica, own_address, NO_OPENING, **said)
+
+        return describe
+
+    patches.put(SlaveSession, "_older", always(""))
+    patches.put(SlaveSession, "_told_of", always([]))
+    patches.put(Replica, "describe", make)
 
 
 def anybody_is_promoted(patches: Patches, _: Cluster) -> None:
