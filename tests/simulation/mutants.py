@@ -1,7 +1,7 @@
 """Deliberate bugs, each patched into the product for one run: whoever checks runs must find them.
 
 A bug counts as found when a checker names an invariant that broke. What the product itself notices (an assertion, an error that ends
-a process) is not enough: it proves nothing about the checkers.
+a process) is not enough: it proves nothing about the checkers. Of a bug that is `refused` nothing else is to be seen.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,8 @@ from tests.simulation.simulate import Run, simulate
 class Mutant:
     """A bug by its name. `what` says it in a sentence; `seed` is one that finds it.
 
-    `stress`: it is hunted in runs with many faults of these kinds, which bring about what the bug breaks.
+    `stress`: it is hunted in runs with many faults of these kinds, which bring about what the bug breaks. `refused`: the store that it
+    leaves is one that the product refuses to open, or brings in order by comparing content; checkers see only that the node stays away.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Mutant:
     sabotage: Callable[[Patches, Cluster], None]
     seed: int
     stress: tuple[FaultKind, ...] = ()
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,14 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> Killed | None:
     """The first of these seeds whose checkers find the bug; None when none does."""
     for tries, seed in enumerate(seeds, 1):
         run = simulate(seed, partial(sabotaged, mutant), mutant.stress)
-        if run.broken and not _product_noticed(run):
+        if run.broken and not _product_noticed(run, mutant):
             return Killed(seed, tries, run.broken)
     return None
 
 
-def _product_noticed(run: Run) -> bool:
-    """Whether an assertion of the product failed: then it is not the checkers that get the credit."""
-    return any("AssertionError" in failure for failure in run.failures)
+def _product_noticed(run: Run, mutant: Mutant) -> bool:
+    """Whether an assertion of the product failed, or a process ended by an error: then it is not the checkers that get the credit."""
+    return any(not (mutant.refused and "UnreadableStore" in failure) for failure in run.failures)
 
 
 _LEFT_ON_SLOW_DISKS = (FaultKind.LEFT_BEHIND, FaultKind.SLOW_DISK)
@@ -84,9 +86,9 @@ MUTANTS = (
     Mutant("skip-fsync-master", "the master's fsync does nothing", of_disks.skip_fsync_of_master, 0),
     Mutant("skip-fsync-slave", "the slaves' fsync does nothing", of_disks.skip_fsync_of_slaves, 0),
     Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 0, _FAILED_SYNCS),
-    Mutant("lineage-unsynced", "an epoch's bytes are written before its lineage is durable", of_disks.lineage_not_fsynced, 0),
-    Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 0, _CUTS),
-    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 36, _CUTS),
+    Mutant("lineage-unsaved", "an epoch's lineage is not written down", of_disks.lineage_not_saved, 7),
+    Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 3, _CUTS, refused=True),
+    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 8, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 112, _LEFT_ON_SLOW_DISKS),
@@ -119,7 +121,7 @@ MUTANTS = (
         "lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 1, _LOST_DISKS
     ),
     Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 1, _LOST_DISKS),
-    Mutant("epoch-again", "a start opens the epoch that was opened before", of_confirming.epoch_not_raised, 0),
+    Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _PROMOTIONS),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("newer-ignored", "a master goes on in spite of a newer epoch", of_roles.newer_epochs_end_nothing, 8, _PASSINGS),
     Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 4, _PASSINGS),

@@ -5,12 +5,12 @@ from typing import Any
 
 from dittomq.broker.acks import Acks
 from dittomq.message import PutStatus
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
-from dittomq.replication import leadership
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.leadership import Leadership
 from services.master import node
+from services.master.appends import Appends
 from services.master.term import Term
 from services.slave.follower import Follower
 from tests.simulation.bugs.patches import Patches, always
@@ -98,4 +98,13 @@ def take_the_shortest_tail(patches: Patches, _: Cluster) -> None:
 
 
 def epoch_not_raised(patches: Patches, _: Cluster) -> None:
-    patches.put(leadership, "Lead", lambda honest: lambda epoch, loss: honest(max(1, epoch - 1), loss))
+    """Who leads after another acknowledges in that one's epoch. In the log it is newer: a lineage that does not grow is refused."""
+
+    def make(honest: Any) -> Any:
+        def stored(answers: Appends, *what: Any) -> Any:
+            frame = honest(answers, *what)
+            return replace(frame, epochs=[Epoch(max(1, epoch - 1)) for epoch in frame.epochs])
+
+        return stored
+
+    patches.put(Appends, "_stored", make)
