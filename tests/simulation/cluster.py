@@ -7,6 +7,7 @@ from typing import Any
 
 from dittomq._pb.ditto.replication.v1.replication_pb2 import ReplicateRequest, ReplicateResponse
 from dittomq.broker.role import BrokerService
+from dittomq.client import Page
 from dittomq.errors import OutcomeHandle
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
@@ -204,9 +205,9 @@ class Cluster:
         """A client sent a message again, and its producer is forgotten."""
         self.witness.expired(sent_again)
 
-    def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None:
-        """A client got a page."""
-        self.checks.page(reads, node, confirmed)
+    def page(self, reads: Sequence[Read], page: Page, asked: int) -> None:
+        """A client that asked from some offset on got a page."""
+        self.checks.page(reads, page, asked)
 
     def slave_said(self, slave: str, master: str, said: ReplicateRequest) -> None:
         """A slave said something to its master."""

@@ -62,6 +62,7 @@ class Witness:
         self._leader: dict[int, str] = {}
         self._cutting_to: dict[str, int] = {}
         self._copying: set[str] = set()
+        self._following: set[str] = set()
         self._rotten = False
         self._fell: set[str] = set()  # crashed while they led
         self._stepped_down: set[str] = set()
@@ -75,6 +76,8 @@ class Witness:
 
     def master_said(self, master: str, slave: str, said: ReplicateResponse) -> None:
         """A master said something to a slave."""
+        if said.WhichOneof("event") == "verdict" and said.verdict.action == VERDICT_ACTION_STREAM:
+            self._following.add(slave)
         match said.WhichOneof("event"):
             case "verdict" if said.verdict.action == VERDICT_ACTION_TRUNCATE and slave in self._hello:
                 if self._hello[slave].end_offset > said.verdict.lineage[-1].start_offset:
@@ -118,6 +121,7 @@ class Witness:
         """A service wrote a line into its log."""
         match name:
             case "epoch_opened":
+                self._following.discard(machine)
                 self._led_before(machine)
                 self._leader[fields["epoch"]] = machine
             case "stepped_down":
@@ -131,6 +135,7 @@ class Witness:
 
     def crashed(self, machine: str, holes: list[str]) -> None:
         """A process was killed, or its machine lost power; `holes` arose in these files."""
+        self._following.discard(machine)
         if any(path.startswith(_SEGMENT) for path in holes):
             self._note(Happened.UNSYNCED_HOLE)
         if machine in self._copying:
@@ -170,7 +175,7 @@ class Witness:
 
     def told_free(self, machine: str, free_bytes: int) -> None:
         """A process heard how many bytes are free."""
-        if free_bytes < RESERVE_BYTES and machine != self._leader.get(max(self._leader, default=0)):
+        if free_bytes < RESERVE_BYTES and machine in self._following:
             self._note(Happened.DISK_FULL_ON_SLAVE)
 
     def _hears(self, slave: str, confirmed: int) -> None:

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class Invariant(Enum):
-    """The sentence is the promise. I12, that no group skips a confirmed record, waits for groups: the product has none yet."""
+    """The sentence is the promise."""
 
     I1 = "what a receipt says of each copy is true of that copy, then and after every fault"
     I2 = "the log holds nothing that nobody sent, and nothing twice"
@@ -18,6 +18,7 @@ class Invariant(Enum):
     I9 = "when the faults are over, everybody can write, all copies catch up and every node ends when asked to, in bounded time"
     I10 = "tasks, open files and connections of a process stay below their bounds"
     I11 = "a copy's tables are one version of the master's, never a mix, and never older than before"
+    I12 = "whoever reads on is led past no message"
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,7 @@ MUTANTS = (
     ),
     Mutant("resent-anew", "a message that is sent again is sent as a new one", of_producers.sent_again_as_a_new_message, 0, _LOST_ANSWERS),
     Mutant("queue-hole", "a start leaves a hole in a queue's offsets", of_producers.a_queue_offset_skipped_at_restart, 0),
+    Mutant("left-out", "a reader is led past a message", of_producers.a_message_is_left_out, 1),
     Mutant("wrong-byte", "a node serves a body with a wrong bit", of_producers.a_wrong_byte_is_served, 0),
     Mutant("table-in-two", "a table is replaced in two steps", of_producers.table_written_in_two_steps, 0),
 )

@@ -56,16 +56,21 @@ class Shape:
     @property
     def needs_no_operator(self) -> bool:
         """Whether what is confirmed is on more than one disk, so that nobody need ever accept its loss."""
-        return self.syncs_matter and self.replication.asked_copies > 1 and self.replication.release_level is ReleaseLevel.FLUSHED
+        return self.syncs_matter and self.replication.asked_copies > 1 and self._confirms_what_copies_flushed
 
     @property
     def disks_of_confirmed(self) -> int:
-        """On so many disks, at least, is what a consumer reads as confirmed; 0 where nothing says so."""
-        if not self.syncs_matter:
-            return 0
-        if self.replication.mode is Mode.ASYNC_MASTER or self.replication.release_level is not ReleaseLevel.FLUSHED:
-            return 1
-        return self.replication.min_in_sync_replicas
+        """On so many disks, at least, is what a consumer reads as confirmed outside degraded ranges; 0 where nothing says so."""
+        return self.replication.asked_copies if self._confirms_what_copies_flushed else int(self.syncs_matter)
+
+    @property
+    def disks_of_degraded(self) -> int:
+        """The same, in degraded ranges."""
+        return self.replication.min_in_sync_replicas if self._confirms_what_copies_flushed else int(self.syncs_matter)
+
+    @property
+    def _confirms_what_copies_flushed(self) -> bool:
+        return self.replication.mode is Mode.SYNC_MASTER and self.replication.release_level is ReleaseLevel.FLUSHED
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -156,4 +161,16 @@ def shape(chance: random.Random) -> Shape:
         flush_mode=FlushMode.ASYNC_FLUSH if lazy else FlushMode.SYNC_FLUSH,
         release_level=ReleaseLevel.RECEIVED if lazy or chance.random() < 0.1 else ReleaseLevel.FLUSHED,
     )
-    return Shape(slaves, replication, replication.flush_mode, chance.choice((_SMALL_SEGMENT, 65_536)))
+    segment_bytes = chance.choice((_SMALL_SEGMENT, 65_536))
+    replication, slave_flush = _unusual(chance, slaves, replication)
+    return Shape(slaves, replication, slave_flush, segment_bytes)
+
+
+def _unusual(chance: random.Random, slaves: int, replication: ReplicationTable) -> tuple[ReplicationTable, FlushMode]:
+    """Rarely, what is allowed and seldom wanted: an ASYNC_MASTER that knows levels of copies, slaves that flush otherwise than it."""
+    if replication.mode is Mode.ASYNC_MASTER and slaves and chance.random() < 0.3:
+        replication = replace(replication, in_sync_replicas=chance.randint(2, slaves + 1))
+    if replication.flush_mode is FlushMode.ASYNC_FLUSH and chance.random() < 0.3:
+        replication = replace(replication, release_level=ReleaseLevel.FLUSHED)
+    others = [mode for mode in FlushMode if mode is not replication.flush_mode]
+    return replication, chance.choice(others) if slaves and chance.random() < 0.05 else replication.flush_mode

@@ -3,9 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from dittomq._pb.ditto.replication.v1.replication_pb2 import VERDICT_ACTION_STREAM, ReplicateRequest, ReplicateResponse
+from dittomq.client import Page
 from dittomq.commitlog.options import StoreOptions
 from dittomq.message import Ack, CopyState, PutStatus, Receipt
 from dittomq.message import Copy as NamedCopy
@@ -21,7 +23,13 @@ TABLES = ("config/topics.json",)  # groups, offsets and delays have no rows yet
 MOST_TASKS = 250
 MOST_OPEN_FILES = StoreOptions().open_files + 16
 MOST_CONNECTIONS = 60
+_DEGRADED = "dittomq/degraded"
+_MOST_BYTES = 1 << 20
+_END_OF_ALL = 1 << 62
 _BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
+
+
+Ranges = tuple[tuple[int, int], ...]
 
 
 class RunningChecks:
@@ -51,18 +59,19 @@ class RunningChecks:
         self._find(Invariant.I1, self._not_on_copies(publish, publish.receipt))
         self._find(Invariant.I5, self._wrong_acker(publish, publish.receipt))
 
-    def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None:
-        """A client got a page of messages from a node, which said how far its log is confirmed."""
-        self._find(Invariant.I6, self._confirmed_went_back(node, confirmed))
-        wanted = self._shape.disks_of_confirmed
-        if not wanted or self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
+    def page(self, reads: Sequence[Read], page: Page, asked: int) -> None:
+        """A client that asked from some offset on got a page of messages from a node, which said how far its log is confirmed."""
+        self._find(Invariant.I12, self._led_past(page, asked))
+        self._find(Invariant.I6, self._confirmed_went_back(page.node, page.confirmed))
+        if not self._shape.disks_of_confirmed or self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
             return
-        self._find(Invariant.I6, self._confirmed_on_too_few_disks(node, confirmed, wanted))
+        degraded = self._degraded(page.node)
+        self._find(Invariant.I6, self._confirmed_on_too_few_disks(page.node, page.confirmed, degraded))
         for read in reads:
             if read.physical_offset < self._history.kept_from:
                 continue
             if not read.may_be_undone and read.body not in self._on_enough_disks:
-                self._find(Invariant.I6, self._on_too_few_disks(read, wanted))
+                self._find(Invariant.I6, self._on_too_few_disks(read, self._wanted(read.physical_offset, degraded)))
                 self._on_enough_disks.add(read.body)
 
     # What replicas tell each other.
@@ -196,6 +205,28 @@ class RunningChecks:
         if receipt.epoch > epoch:
             self._newest_told = (receipt.epoch, self._world.loop.time())
 
+    def _led_past(self, page: Page, asked: int) -> Iterator[str]:
+        """Whoever goes on from where the page says got all that lies before, but what was dropped."""
+        got = {message.queue_offset for message in page.messages}
+        for offset in range(max(asked, page.min_offset), page.next_offset):
+            if offset not in got:
+                yield f"{page.node} was asked from {asked} on, says to go on with {page.next_offset}, and did not return {offset}"
+
+    def _degraded(self, node: str) -> Ranges:
+        """What the node that says so has written down: there fewer copies confirmed than asked."""
+        disk = self._world.nodes[machine_of(node)].disk
+        document = disk.durable(_DEGRADED, _MOST_BYTES, 0)
+        if not document:
+            return ()
+        told = json.loads(document)
+        still = [] if told["open"] is None else [(told["open"], _END_OF_ALL)]
+        return (*((start, end) for start, end, *_ in told["closed"]), *still)
+
+    def _wanted(self, at: int, degraded: Ranges) -> int:
+        """On so many disks is what lies there and is confirmed."""
+        is_degraded = any(start <= at < end for start, end in degraded)
+        return self._shape.disks_of_degraded if is_degraded else self._shape.disks_of_confirmed
+
     def _confirmed_went_back(self, node: str, confirmed: int) -> Iterator[str]:
         key = (node, self._world.nodes[machine_of(node)].lives)
         before = self._confirmed.get(key, 0)
@@ -217,16 +248,19 @@ class RunningChecks:
             where = f"{read.topic} queue {read.queue} offset {read.queue_offset}"
             yield f"{read.node} served {where} as confirmed, which {held} disks hold and {wanted} should"
 
-    def _confirmed_on_too_few_disks(self, node: str, confirmed: int, wanted: int) -> Iterator[str]:
+    def _confirmed_on_too_few_disks(self, node: str, confirmed: int, degraded: Ranges) -> Iterator[str]:
         """Disks hold it when they hold the same: no record is looked at, so nobody need have read it."""
         if confirmed <= self._held_to or self._shape.retention.max_age_ms or self._history.rotten:
             return
-        start, self._held_to = self._held_to, confirmed
-        copies = [set(self._copy(machine).durable(start, confirmed)) for machine in self._shape.brokers]
-        whole = {content for stores in copies for content in stores if len(content) == confirmed - start}
-        held = max((sum(content in stores for stores in copies) for content in whole), default=0)
-        if held < wanted:
-            yield f"{node} says that [{start}, {confirmed}) is confirmed, which {held} disks hold alike and {wanted} should"
+        first, self._held_to = self._held_to, confirmed
+        edges = {edge for each in degraded for edge in each if first < edge < confirmed}
+        for start, end in pairwise(sorted({first, confirmed, *edges})):
+            wanted = self._wanted(start, degraded)
+            copies = [set(self._copy(machine).durable(start, end)) for machine in self._shape.brokers]
+            whole = {content for stores in copies for content in stores if len(content) == end - start}
+            held = max((sum(content in stores for stores in copies) for content in whole), default=0)
+            if held < wanted:
+                yield f"{node} says that [{start}, {end}) is confirmed, which {held} disks hold alike and {wanted} should"
 
     def _wrong_table(self, machine: str, path: str, content: bytes) -> Iterator[str]:
         table: dict[str, Any] = _loads(content)

@@ -40,7 +40,7 @@ class Ears(Protocol):
 
     def expired(self, sent_again: OutcomeHandle) -> None: ...
 
-    def page(self, reads: Sequence[Read], node: str, confirmed: int) -> None: ...
+    def page(self, reads: Sequence[Read], page: Page, asked: int) -> None: ...
 
 
 class Publisher:
@@ -213,7 +213,7 @@ class Subscriber:
             return 0.5
         reads = reads_of(page, asked_at)
         self._history.reads += reads
-        self._ears.page(reads, page.node, page.confirmed)
+        self._ears.page(reads, page, offset)
         positions[topic, queue] = page.next_offset if page.messages else min(offset, page.max_offset)
         return self._chance.choice((0.01, 0.2, 1.0))
 

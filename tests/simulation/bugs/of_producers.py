@@ -18,6 +18,8 @@ from services.master.node import MasterNode
 from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.cluster import Cluster
 
+_EVERY = 10  # pages
+
 
 def forget_sequences_at_restart(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
@@ -93,6 +95,22 @@ def table_written_in_two_steps(patches: Patches, _: Cluster) -> None:
         return save
 
     patches.put(ConfigFiles, "save", make)
+
+
+def a_message_is_left_out(patches: Patches, _: Cluster) -> None:
+    """Now and then a page lacks its first message, and goes on behind its last all the same."""
+    pages = 0
+
+    def make(honest: Any) -> Any:
+        def read_queue(store: Store, *wanted: Any) -> Any:
+            nonlocal pages
+            found = honest(store, *wanted)
+            pages += len(found.messages) > 1
+            return found if pages % _EVERY or len(found.messages) < 2 else replace(found, messages=found.messages[1:])
+
+        return read_queue
+
+    patches.put(Store, "read_queue", make)
 
 
 def a_wrong_byte_is_served(patches: Patches, _: Cluster) -> None:
