@@ -14,7 +14,6 @@ from dittomq.errors import DittoError
 from dittomq.message import Ack, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm
-from dittomq.replication.confirm_states import Degrade
 
 _PAUSE_S = 0.25
 _GRACE_S = 1.0
@@ -114,7 +113,7 @@ class Acks:
     def _settled(self, end: PhysicalOffset, level: Ack) -> PutStatus | None:
         if self._confirm.level_end(level) >= end:
             return PutStatus.PUT_OK
-        if level in _REPLICA_LEVELS and self._confirm.degrade is Degrade.YES and self._confirm.confirmed >= end:
+        if level in _REPLICA_LEVELS and self._confirm.is_short_of_copies and self._confirm.confirmed >= end:
             return PutStatus.SLAVE_NOT_AVAILABLE
         return None
 

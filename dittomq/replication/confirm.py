@@ -141,6 +141,16 @@ class Confirm:
         """Whether enough copies are in sync to accept a write at all."""
         return not self._rules.sync_master or self.copies_in_sync >= self._rules.min_in_sync_replicas
 
+    @property
+    def is_short_of_copies(self) -> bool:
+        """Whether fewer copies than asked are in sync, and what is confirmed counts as stored degraded: nobody waits for the others.
+
+        Under SYNC that is so once the degraded range is durable; under ASYNC copies confirm nothing, and there is no such range.
+        """
+        if self._rules.sync_master:
+            return self._degrade is Degrade.YES
+        return self.copies_in_sync < self._rules.in_sync_replicas
+
     def level_end(self, level: Ack) -> PhysicalOffset:
         """How far `level` reaches now."""
         match level:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,9 +30,9 @@ RULES = ConfirmRules(
 class Group:
     """A master with one slave, as far as acks go."""
 
-    def __init__(self, clock: SimulatedClock) -> None:
+    def __init__(self, clock: SimulatedClock, rules: ConfirmRules) -> None:
         self.clock = clock
-        self.confirm = Confirm(RULES, end=at(0), confirmed=at(0), members=["a/1"], now=clock.monotonic())
+        self.confirm = Confirm(rules, end=at(0), confirmed=at(0), members=["a/1"], now=clock.monotonic())
         self.acks = Acks(self.confirm, clock)
 
     def master(self, written: int, flushed: int) -> None:
@@ -47,10 +48,10 @@ def at(offset: int) -> PhysicalOffset:
     return PhysicalOffset(offset)
 
 
-def play(story: Callable[[Group], Coroutine[Any, Any, None]]) -> None:
+def play(story: Callable[[Group], Coroutine[Any, Any, None]], rules: ConfirmRules = RULES) -> None:
     loop = SimulatedLoop()
     try:
-        loop.run_until_complete(story(Group(SimulatedClock(loop))))
+        loop.run_until_complete(story(Group(SimulatedClock(loop), rules)))
     finally:
         loop.close()
 
@@ -173,6 +174,25 @@ def test_a_degraded_write_is_answered_at_once_as_slave_not_available() -> None:
         assert group.clock.monotonic() == began
 
     play(story)
+
+
+def test_a_dead_slave_of_an_asynchronous_master_costs_two_deadlines_and_no_more_where_copies_are_asked_for() -> None:
+    async def story(group: Group) -> None:
+        statuses = []
+        for number in range(1, 5):
+            group.master(100 * number, 100 * number)
+            statuses.append(await group.acks.wait(at(100 * number), Ack.REPLICA_FLUSHED, 3.0))
+
+        assert statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT] * 2 + [PutStatus.SLAVE_NOT_AVAILABLE] * 2
+        assert group.clock.monotonic() == 6.0
+        group.slave(400, 400)
+        group.master(500, 500)
+        waits = asyncio.ensure_future(group.acks.wait(at(500), Ack.REPLICA_FLUSHED, 3.0))
+        await asyncio.sleep(0)
+        group.slave(500, 500)
+        assert await waits is PutStatus.PUT_OK
+
+    play(story, replace(RULES, sync_master=False))
 
 
 def test_an_ack_that_is_there_before_the_wait_is_answered_at_once() -> None:
