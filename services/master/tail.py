@@ -1,7 +1,6 @@
 """The newest bytes of the log, kept in memory for slaves that keep up: what was just written needs no read."""
 
-from bisect import bisect_right
-from collections import deque
+from bisect import bisect_left, bisect_right
 
 from dittomq.commitlog.store import Group
 from dittomq.offsets import PhysicalOffset
@@ -14,7 +13,9 @@ class Tail:
     """Pieces of whole records, neighbours in the log, at most TAIL_BYTES and one group."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[PhysicalOffset, bytes]] = deque()
+        self._starts: list[PhysicalOffset] = []
+        self._pieces: list[bytes] = []
+        self._gone = 0  # so many of them, at the beginning, are no longer kept
         self._bytes = 0
 
     def add(self, group: Group) -> None:
@@ -24,30 +25,28 @@ class Tail:
                 self._keep(start, data)
             else:
                 self._split(start, data, group)
-        while self._bytes > TAIL_BYTES and len(self._pieces) > 1:
-            self._bytes -= len(self._pieces.popleft()[1])
+        while self._bytes > TAIL_BYTES and len(self._pieces) - self._gone > 1:
+            self._bytes -= len(self._pieces[self._gone])
+            self._pieces[self._gone] = b""
+            self._gone += 1
+        if 2 * self._gone > len(self._pieces):
+            del self._starts[: self._gone], self._pieces[: self._gone]
+            self._gone = 0
 
     def read(self, start: PhysicalOffset, limit: PhysicalOffset, max_bytes: int) -> bytes | None:
         """Whole records from `start` on, below `limit`, at most `max_bytes` or one piece; None when they are no longer here."""
-        if not self._pieces or start < self._pieces[0][0]:
+        at = bisect_left(self._starts, start, self._gone)
+        if at == len(self._starts) or self._starts[at] != start:
             return None
-        at = len(self._pieces) - 1
-        while self._pieces[at][0] > start:  # a slave that keeps up asks for the last ones, and a deque is quick at its ends
-            at -= 1
-        if self._pieces[at][0] != start:
-            return None
-        taken: list[bytes] = []
-        size = 0
+        first, end, size = at, start, 0
         while at < len(self._pieces):
-            offset, data = self._pieces[at]
-            if offset + len(data) > limit or (taken and size + len(data) > max_bytes):
+            length = len(self._pieces[at])
+            if end + length > limit or (at > first and size + length > max_bytes):
                 break
-            taken.append(data)
-            size += len(data)
-            at += 1
-        if not taken:
+            end, size, at = PhysicalOffset(end + length), size + length, at + 1
+        if at == first:
             return None
-        return taken[0] if len(taken) == 1 else b"".join(taken)
+        return self._pieces[first] if at == first + 1 else b"".join(self._pieces[first:at])
 
     def _split(self, start: PhysicalOffset, data: bytes, group: Group) -> None:
         frames = [frame for frame in group.placed if isinstance(frame, list)]
@@ -64,5 +63,6 @@ class Tail:
             self._keep(PhysicalOffset(at), data[at - start :])
 
     def _keep(self, start: PhysicalOffset, data: bytes) -> None:
-        self._pieces.append((start, data))
+        self._starts.append(start)
+        self._pieces.append(data)
         self._bytes += len(data)
