@@ -131,9 +131,8 @@ class Front(ABC):
         return sorted(self._derived.index.queues)
 
     def queues_with_messages(self) -> list[tuple[str, int]]:
-        """Every queue of which something can be read."""
-        ranges = ((key, self.queue_range(*key)) for key in self.queues())
-        return [key for key, (low, high) in ranges if low < high]
+        """Every queue of which something can be read, in no order."""
+        return [(queue.topic, queue.queue) for queue in list(self._derived.index.queues.values()) if queue.min < queue.max]
 
     def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
         """Offsets [min, max) that can be read."""

@@ -160,11 +160,10 @@ def topics_of_queues(queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig
 
 def with_held(topics: Mapping[str, TopicConfig], queues: Iterable[tuple[str, int]]) -> dict[str, TopicConfig]:
     """The topics of a table, and what only the log knows yet, which has messages in `queues`: topics, and further queues to read."""
+    counts = {name: max(topic.read_queues, topic.write_queues) for name, topic in topics.items()}
     known = dict(topics)
-    for name, held in topics_of_queues(queues).items():
-        topic = known.setdefault(name, held)
-        if held.read_queues > max(topic.read_queues, topic.write_queues):
-            known[name] = replace(topic, read_queues=held.read_queues)
+    for name, held in topics_of_queues(key for key in queues if key[1] >= counts.get(key[0], 0)).items():
+        known[name] = replace(topics[name], read_queues=held.read_queues) if name in topics else held
     return known
 
 
