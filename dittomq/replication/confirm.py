@@ -185,6 +185,12 @@ class Confirm:
         self._judge(slave, Change.ACKED, now)
         self._advance()
 
+    def ends_at(self, node: str, end: PhysicalOffset) -> None:
+        """A new stream of that slave begins there: what it acknowledged behind it before, it holds no more, or is told to cut."""
+        slave = self._slaves.get(node)
+        if slave is not None:
+            slave.received, slave.flushed = min(slave.received, end), min(slave.flushed, end)
+
     def disk_gone(self, node: str, why: str, *, now: float) -> None:
         """What the slave acknowledged lies on a disk that speaks for another slave now, or for nobody: it counts for this one no more."""
         slave = self._slaves.get(node)

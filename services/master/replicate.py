@@ -233,6 +233,8 @@ class SlaveStream:
             if term.refuses_writes:
                 raise NeedsOperator(self._parts.node, term.refuses_writes)
             term.joined.discard(self._record.node)  # the epoch may go with what it cuts or leaves for a copy
+        if verdict.action in {VerdictAction.STREAM, VerdictAction.TRUNCATE}:
+            term.stream_begins(self._record.node, verdict.start)
         self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
         await self._send(verdict)
 

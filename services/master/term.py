@@ -98,6 +98,11 @@ class Term:
         self.confirm.slave_at(node, received=received, flushed=flushed, now=self._clock.monotonic())
         self._moved()
 
+    def stream_begins(self, node: str, start: PhysicalOffset) -> None:
+        """What a slave acknowledged behind `start` in an earlier stream is not counted as a copy any more."""
+        if not self.is_over:
+            self.confirm.ends_at(node, start)
+
     def disk_gone(self, node: str, why: str) -> None:
         """What the slave acknowledged is not on a disk of its own any more."""
         if self.is_over:

@@ -56,6 +56,19 @@ def test_what_a_slave_received_and_did_not_flush_is_not_confirmed() -> None:
     assert group.confirmed == 0
 
 
+def test_a_slave_whose_stream_begins_anew_is_no_copy_of_what_it_acknowledged_behind_that() -> None:
+    group = confirm()
+    group.master_at(written=at(100), flushed=at(100), now=1.0)
+    group.slave_at("a/1", received=at(100), flushed=at(90), now=1.0)
+    group.ends_at("a/1", at(40))
+
+    assert group.level_end(Ack.REPLICA_RECEIVED) == group.level_end(Ack.REPLICA_FLUSHED) == 40
+    assert group.copies(at(41)) == ()
+    assert group.confirmed == 90
+    group.slave_at("a/1", received=at(60), flushed=at(60), now=2.0)
+    assert group.copies(at(60)) == (("a/1", True),)
+
+
 def test_release_level_received_counts_what_was_received() -> None:
     group = confirm(replace(RULES, release_flushed=False))
     group.master_at(written=at(100), flushed=at(70), now=1.0)
