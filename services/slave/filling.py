@@ -1,12 +1,14 @@
 """⑤ Whether this copy may lack what this node, or a disk in its place, has acknowledged (`dittomq/filling`).
 
-One that began on an empty disk does, or beside which a copy was given up that had acknowledged more, until it has once held all that its
-master's log held at some moment. Until then it is no witness: what was confirmed with the help of what is gone may be on others only.
+One that began on an empty disk does, as a slave or as a master that was passed over before it had copied all, and one beside which a copy
+was given up that had acknowledged more, until it has once held all that its master's log held at some moment. Until then it is no witness:
+what was confirmed with the help of what is gone may be on others only.
 """
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.gate import reported
+from dittomq.commitlog.state import boot
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.errors import DiskFull
@@ -14,6 +16,12 @@ from dittomq.offsets import PhysicalOffset
 
 _NAME = "filling"
 _KIND = b"FILL"
+
+
+def note_part(storage: Storage) -> bool:
+    """Durably note of a store that holds a part only of another copy's log what its stamp is about to take back; False on a full disk."""
+    with reported("note that the copy is a part"):
+        return not boot.is_incomplete(storage) or side_file.save_if_room(storage, _NAME, _KIND, b"")
 
 
 class Filling:
@@ -30,7 +38,7 @@ class Filling:
     async def load(self, store: Store) -> None:
         """Whether it began on an earlier day, or is about to. What is in the file does not matter, only that it is there."""
         self._is_noted = await self._files.call(lambda: self._storage.exists(f"{side_file.FOLDER}/{_NAME}"))
-        self.goes_on = self._is_noted or not store.lineage
+        self.goes_on = self._is_noted or not store.lineage or await self._files.call(lambda: boot.is_incomplete(self._storage))
 
     async def begin(self) -> None:
         """To be done before the first byte comes, or before the last one goes; durable when this returns. Raises DiskFull, StoreFailed."""

@@ -29,6 +29,7 @@ from dittomq.broker.servicers.brokers import BrokerServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import SlaveTopics, TopicReads
+from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import NameserverNews, Registrar
@@ -48,6 +49,7 @@ from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 from services.slave.config import SlaveConfig
+from services.slave.filling import note_part
 from services.slave.follower import Callers, Follower, FollowerParts
 from services.slave.heir import Heir, HeirParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
@@ -88,7 +90,7 @@ class Slave:
     async def _serve(self, opened: "_Opened", lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
         store, place, doors, config, changes = opened.store, opened.place, self._doors, self._config, Changes()
         metadata = await self._metadata(lanes, changes)
-        await _stamp(store, lanes)
+        await _stamp(store, doors.storage, lanes)
         addresses = MasterAddresses(config.replication.master_address)
         pins = await self._pins(store, lanes)
         parts = self._parts(opened, lanes, _Tables(metadata, RemoteMetadata(channels, lambda: addresses.clients), pins))
@@ -286,10 +288,14 @@ class _Tables:
     pins: Pins
 
 
-async def _stamp(store: Store, lanes: Lanes) -> None:
-    """What the store holds is synced, and from here on in use under this boot."""
+async def _stamp(store: Store, storage: Storage, lanes: Lanes) -> None:
+    """What the store holds is synced, and from here on in use under this boot.
+
+    Without a stamp, where a disk is too full to note that it is a part of a log, the next start finds it as this one did.
+    """
     await lanes.store.call(store.sync)
-    await lanes.store.call(store.stamp_boot)
+    if await lanes.files.call(lambda: note_part(storage)):
+        await lanes.store.call(store.stamp_boot)
 
 
 async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event, *, is_first: bool = True) -> None:

@@ -295,6 +295,7 @@ def test_a_copy_that_was_promoted_before_it_noted_that_it_was_filled_is_a_witnes
         async with mq.producer() as producer:
             await producer.publish("orders", b"on all three", queue=0)
             await group.replace_disk("a1")
+            await until(follows(mq, "a1:10911"))  # not the process before it
             await until(is_followed(mq, "a0:10911", "a/1"))
             await mq.admin.change_role("a/1")
             await until(is_followed(mq, "a1:10911", "a/0"))

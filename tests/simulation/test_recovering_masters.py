@@ -8,9 +8,10 @@ import pytest
 
 from dittomq.client import Ack, AsyncClient
 from dittomq.errors import OutOfReach
+from dittomq.routes import Role
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
-from tests.simulation.group import Group, play
+from tests.simulation.group import SYNC, Group, play
 from tests.simulation.shapes import Shape
 from tests.simulation.world import Power
 
@@ -22,6 +23,7 @@ LONG_S = 60.0  # much longer than recover_wait_ms
 NAMESERVER_SETTLES_S = 40.0
 HANGS = 1_000_000.0  # 100 s and more for every frame
 COUNT = 40
+NOTE = "dittomq/filling"
 
 
 async def stop_cleanly(group: Group) -> None:
@@ -195,3 +197,29 @@ def test_the_log_says_anew_why_a_master_waits_when_the_reason_changes_and_not_fo
         assert reasons()[-1].startswith("2 more of 3 slaves: this store is empty and a slave has data; a/1 may lack what it acknowledged")
 
     play(story, Shape(3, THREE_SLAVES, FlushMode.SYNC_FLUSH))
+
+
+def test_a_master_that_became_a_slave_while_it_held_a_part_of_another_log_is_no_witness_until_it_has_all() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await store_messages(mq)
+        group.world.network.link("a1", "a0").slowness = 300.0
+        await group.replace_disk("a0")
+        await holds_a_part(mq)
+        await group.kill("a0")
+        await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        group.world.network.cut("a0", "a1")  # so that it stays as it is
+        group.node("a0").start()
+        await asyncio.sleep(NAMESERVER_SETTLES_S)  # it has heard of the other's epoch
+        assert (await mq.admin.ha_status("a0:10911")).role == Role.SLAVE
+        await group.kill("a0")
+        group.node("a0").start()
+        await asyncio.sleep(5.0)
+
+        assert NOTE in group.node("a0").disk.names.files
+        group.world.network.heal("a0", "a1")
+        group.world.network.link("a1", "a0").slowness = 1.0
+        await group.in_sync(mq, "a/1")
+        await asyncio.sleep(11)
+        assert NOTE not in group.node("a0").disk.names.files
+
+    play(story, SYNC)

@@ -82,6 +82,11 @@ def mark_incomplete(storage: Storage) -> None:
     side_file.save_json(storage, _INCOMPLETE_NAME, _INCOMPLETE_KIND, {})
 
 
+def is_incomplete(storage: Storage) -> bool:
+    """Whether that was said, and not taken back."""
+    return storage.exists(f"{side_file.FOLDER}/{_INCOMPLETE_NAME}")
+
+
 def mark_failed(storage: Storage) -> None:
     """Durably remove the stamp, then say why. A disk that cannot even do that leaves no stamp, or the stamp of a dead process."""
     remove_stamp(storage)
