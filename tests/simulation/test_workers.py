@@ -92,6 +92,22 @@ def test_a_cancelled_caller_does_not_stop_what_was_started() -> None:
     assert len(log) == 9
 
 
+def test_work_whose_caller_left_before_it_began_is_done_in_its_turn_as_threads_do_it() -> None:
+    log: list[str] = []
+
+    async def story(doors: BrokerDoors, _: World) -> None:
+        lane = doors.workers.lane("writer")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(lane.run(numbered(log, "a", 2)))
+            leaves = tasks.create_task(lane.run(numbered(log, "b", 1)))
+            tasks.create_task(lane.run(numbered(log, "c", 1)))
+            await asyncio.sleep(0)
+            leaves.cancel()
+
+    play(story)
+    assert [each[0] for each in log] == ["a", "a", "b", "c"]
+
+
 def test_a_crash_falls_between_steps() -> None:
     steps_done = set()
     for seed in range(20):

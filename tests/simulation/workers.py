@@ -30,10 +30,6 @@ class _Job:
         self._waiter = waiter
         self._outcome: Callable[[], None] | None = None
 
-    @property
-    def wanted(self) -> bool:
-        return not self._waiter.cancelled()
-
     def step(self) -> None:
         """Run one step."""
         try:
@@ -65,7 +61,7 @@ class _Job:
 
 
 class SimulatedLane:
-    """Runs up to `width` generators of steps at a time, in the order of the calls."""
+    """Runs up to `width` generators of steps at a time, in the order of the calls, also those whose callers have left, as threads do."""
 
     def __init__(self, workers: "SimulatedWorkers", width: int) -> None:
         self._workers = workers
@@ -108,12 +104,10 @@ class SimulatedLane:
         self._running.clear()
 
     def _start_next(self) -> None:
-        while self._waiting:
+        if self._waiting:
             job = self._waiting.popleft()
-            if job.wanted:  # a thread pool, too, drops what was cancelled before it began
-                self._running.append(job)
-                self._workers.pause(functools.partial(self._step, job))
-                return
+            self._running.append(job)
+            self._workers.pause(functools.partial(self._step, job))
 
     def _step(self, job: _Job) -> None:
         if job in self._running:
