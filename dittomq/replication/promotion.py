@@ -7,7 +7,8 @@ Pure. The rules (S slaves configured, q copies asked for); the *old master* is w
       who it made room for never led
     it is silent (or has made room for     unplanned: of at least S - q + 2 slaves that answer, the target included, it has the newest
       one that is), and the operator         lineage and the longest received end
-      says that it is stopped
+      says that it is stopped, or all
+      that may have led answer as slaves
     anything else                          refused by name; `accept_loss` goes past it and names what may be lost
     nobody here has ever heard of a log    every other node of the group must answer that it holds nothing either
     in any of these: damaged bytes here    the same, before anybody is asked to step down: nobody knows which queue offsets and sequences
