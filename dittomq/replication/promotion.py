@@ -7,8 +7,7 @@ Pure. The rules (S slaves configured, q copies asked for); the *old master* is w
       who it made room for never led
     it is silent (or has made room for     unplanned: of at least S - q + 2 slaves that answer, the target included, it has the newest
       one that is), and the operator         lineage and the longest received end
-      says that it is stopped, or all
-      that may have led answer as slaves
+      says that it is stopped
     anything else                          refused by name; `accept_loss` goes past it and names what may be lost
     nobody here has ever heard of a log    every other node of the group must answer that it holds nothing either
     in any of these: damaged bytes here    the same, before anybody is asked to step down: nobody knows which queue offsets and sequences
@@ -283,19 +282,6 @@ class _Promotion:
         stepped_down = self._stepped_down()
         return self._old_master() if stepped_down is None else stepped_down.successor or stepped_down.node
 
-    def _nobody_writes(self) -> bool:
-        """Whether everybody who may have led last answers as a slave, with the disk it had: what they confirmed the witnesses show.
-
-        So it is when two masters have given way to each other. One with another disk may be the second of its name.
-        """
-        everybody = (self._target, *self._others)
-        claims = [each.claim.opener_id for each in everybody if each.claim.epoch > self._newest.epoch]
-        if None in claims or FOREIGN in claims:
-            return False
-        may_have_led = {self._last_leader(), *(f"{self._broker}/{opener}" for opener in claims)}
-        slaves = {each.node for each in everybody if each.stance is Stance.FOLLOWING and each.lineage and not each.is_filling}
-        return may_have_led <= slaves
-
     def _gives_way(self) -> str:
         """Whose place the target takes; empty when nobody is known to have had it."""
         return next((node for node in (self._last_leader(), self._old_master()) if node != self._target.node), "")
@@ -322,7 +308,7 @@ class _Promotion:
     def _after_silence(self) -> Iterator[_Missing]:
         """What is missing before a slave may take the place of a master that does not answer."""
         old, target, rules = self._last_leader(), self._target, self._target.rules
-        if old and not self._order.old_master_is_stopped and not self._nobody_writes():
+        if old and not self._order.old_master_is_stopped:
             yield _Missing(self._doubt(old), "Stop it, then add --old-master-is-stopped", is_a_word=True)
         if not any(each.lineage for each in (target, *self._others)) and len(self._others) < rules.replicas_expected:
             nothing = f"{target.node} holds nothing and hears {len(self._others)} of the other {rules.replicas_expected} nodes of its group"

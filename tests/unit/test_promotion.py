@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -113,26 +112,6 @@ def test_who_is_promoted_past_a_silent_successor_outranks_what_that_one_was_gran
 def test_a_demotion_counts_no_more_when_anybody_has_heard_of_a_newer_epoch() -> None:
     for heard in (demoted(for_node="a/1", granted=Epoch(6)), demoted(for_node="a/1")):
         assert "a/0 made room for a/1" in refused(decided(heard, standing(1, granted=Epoch(6))))
-
-
-def test_two_masters_that_gave_way_to_each_other_write_no_more_and_the_one_that_has_all_is_promoted_without_a_word() -> None:
-    by_a1: Lineage = (*ONE, LineageEntry(Epoch(5), 1, 51, PhysicalOffset(800)))
-    told: dict[str, Any] = {"granted": Epoch(6), "granted_to": 1}
-    one = standing(1, lineage=by_a1, end=850, stepped_down_at=PhysicalOffset(850), successor="a/2", **told)
-    two = standing(2, lineage=BY_A2, stepped_down_at=PhysicalOffset(900), successor="a/1", **told)
-    third = standing(0, lineage=BY_A2, **told)
-
-    assert promoted(decided(two, one, third)).may_be_lost == ""
-    assert promoted(decided(third, one, two)).may_be_lost == ""
-    assert "a/2 has 400 bytes that a/1 lacks" in refused(decided(one, two, third))
-    for doubtful in (
-        decided(two, third),  # one of them is silent
-        decided(two, replace(one, is_filling=True), third),
-        decided(two, replace(one, stance=Stance.FOLLOWING, lineage=()), third),
-        decided(two, one, replace(third, granted=Epoch(7), granted_to=None)),
-        decided(two, one, replace(third, granted=Epoch(7), granted_to=3)),
-    ):
-        assert "may still be writing. Stop it, then add --old-master-is-stopped" in refused(doubtful)
 
 
 def test_a_node_that_holds_nothing_is_not_promoted_before_all_others_say_that_they_hold_nothing() -> None:
