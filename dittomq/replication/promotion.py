@@ -309,7 +309,7 @@ class _Promotion:
         """What is missing before a slave may take the place of a master that does not answer."""
         old, target, rules = self._last_leader(), self._target, self._target.rules
         if old and not self._order.old_master_is_stopped:
-            yield _Missing(self._doubt(old), "Stop it, then add --old-master-is-stopped", is_a_word=True)
+            yield self._doubt(old)
         if not any(each.lineage for each in (target, *self._others)) and len(self._others) < rules.replicas_expected:
             nothing = f"{target.node} holds nothing and hears {len(self._others)} of the other {rules.replicas_expected} nodes of its group"
             yield _Missing(nothing, "Start the others, and promote one that has messages")
@@ -356,11 +356,17 @@ class _Promotion:
             return _Missing(other_log, f"Promote it: dittomq role lead {other.node}")
         return None
 
-    def _doubt(self, old: str) -> str:
+    def _doubt(self, old: str) -> _Missing:
+        """Why it needs the operator's word that the last leader does not write. One that answers with a new disk is not to be stopped."""
         stepped_down = self._stepped_down()
-        if stepped_down is None or old == stepped_down.node:
-            return f"{old} has not confirmed its demotion and may still be writing"
-        return f"{stepped_down.node} made room for {old}, which may have led since and may still be writing"
+        made_room = "" if stepped_down is None or old == stepped_down.node else f"{stepped_down.node} made room for {old}, which "
+        known = next((each for each in (self._target, *self._others) if each.node == old), None)
+        if known is not None and (known.is_filling or not known.lineage):
+            what = f"{made_room or f'{old} '}may have led and answers without the log that it led with"
+            return _Missing(what, "Make sure that nothing runs on the disk it had, then add --old-master-is-stopped", is_a_word=True)
+        since = "may have led since" if made_room else "has not confirmed its demotion"
+        what = f"{made_room or f'{old} '}{since} and may still be writing"
+        return _Missing(what, "Stop it, then add --old-master-is-stopped", is_a_word=True)
 
     def _next_epoch(self) -> Epoch:
         """Above all that was granted, also what was granted to a silent one that the old master made room for."""

@@ -95,11 +95,23 @@ def test_a_master_that_stepped_down_may_be_promoted_again_while_the_one_it_made_
     assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/1", ("a/1",), "")
 
 
-@pytest.mark.parametrize("others", [[], [standing(2)], [standing(1, end=0, lineage=())]], ids=["alone", "another slave", "another disk"])
+@pytest.mark.parametrize("others", [[], [standing(2)]], ids=["alone", "another slave"])
 def test_a_demotion_counts_no_more_when_the_one_it_made_room_for_may_have_led_since(others: list[Standing]) -> None:
     doubt = "a/0 made room for a/1, which may have led since and may still be writing. Stop it, then add --old-master-is-stopped"
 
     assert doubt in refused(decided(demoted(for_node="a/1"), *others))
+
+
+def test_one_that_led_and_answers_with_a_new_disk_is_not_to_be_stopped() -> None:
+    new, advice = standing(1, end=0, lineage=()), "Make sure that nothing runs on the disk it had, then add --old-master-is-stopped"
+
+    made_room = refused(decided(demoted(for_node="a/1"), new))
+    assert f"a/0 made room for a/1, which may have led and answers without the log that it led with. {advice}" in made_room
+    by_a1 = Opening(Epoch(5), 1)
+    for target, other in ((standing(2), replace(new, is_filling=True)), (replace(new, is_filling=True), standing(2))):
+        why = refused(decided(target, other, known=by_a1))
+        assert f"a/1 may have led and answers without the log that it led with. {advice}" in why
+        assert "Stop it" not in why
 
 
 def test_who_is_promoted_past_a_silent_successor_outranks_what_that_one_was_granted() -> None:
