@@ -88,11 +88,11 @@ MUTANTS = (
     Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 0, _FAILED_SYNCS),
     Mutant("lineage-unsaved", "an epoch's lineage is not written down", of_disks.lineage_not_saved, 7),
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 3, _CUTS, refused=True),
-    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 8, _CUTS, refused=True),
+    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 28, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 112, _LEFT_ON_SLOW_DISKS),
-    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 130, _LOST_AND_LEFT),
+    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 101, _LOST_AND_LEFT),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 52, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
@@ -104,7 +104,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        13,
+        36,
         _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
@@ -167,7 +167,7 @@ MUTANTS = (
         "unknown-not-stored", "an unknown outcome is reported as not stored", of_producers.unknown_reported_as_not_stored, 0, _LOST_ANSWERS
     ),
     Mutant(
-        "early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof, 3, _HANGS
+        "early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof, 22, _HANGS
     ),
     Mutant("resent-anew", "a message that is sent again is sent as a new one", of_producers.sent_again_as_a_new_message, 0, _LOST_ANSWERS),
     Mutant("queue-hole", "a start leaves a hole in a queue's offsets", of_producers.a_queue_offset_skipped_at_restart, 0),
