@@ -130,7 +130,7 @@ MUTANTS = (
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",
         of_roles.nobody_is_told_of_an_epoch,
-        7,
+        262,
         _SLOW_PROMOTIONS,
     ),
     Mutant(
