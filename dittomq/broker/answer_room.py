@@ -7,7 +7,6 @@ from dittomq.errors import QueueFull
 from dittomq.reads import MAX_PULL_BYTES
 
 CONNECTION_BYTES = 4 * MAX_PULL_BYTES
-_LEAST_BYTES = 4 * MAX_PULL_BYTES
 _MOST_BYTES = 128 * 1024 * 1024
 _PART_OF_MEMORY = 16  # an answer lies in memory three times: as messages, encoded, and in what gRPC sends
 _WAIT_S = 2.0  # less than clients add to the wait that they ask for
@@ -20,7 +19,7 @@ class AnswerRoom:
     """
 
     def __init__(self, memory_bytes: int) -> None:
-        self._limit = min(max(_LEAST_BYTES, memory_bytes // _PART_OF_MEMORY), _MOST_BYTES)
+        self._limit = min(max(CONNECTION_BYTES, memory_bytes // _PART_OF_MEMORY), _MOST_BYTES)
         self._taken: dict[str, int] = {}
         self._waiting: dict[str, deque[Share]] = {}
         self.taken = 0

@@ -16,9 +16,9 @@ from dittomq.routes import DEFAULT_NETWORK
 from dittomq.wire.naming import MAX_NETWORKS
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
-_STAYS_POINTS = 10  # as RocketMQ 5.3.3's BrokerStartup takes off for a slave
-
 Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9_.-]+$")]
+
+_STAYS_POINTS = 10  # as RocketMQ 5.3.3's BrokerStartup takes off for a slave
 
 
 class Mode(StrEnum):

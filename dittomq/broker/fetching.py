@@ -96,18 +96,17 @@ class RangeServing:
             except CorruptRecord as problem:
                 damaged(problem.position)
                 raise
-            damaged_end = await self._damaged_end(store, at, border) if past_damage and not data else None
-            if not data and damaged_end is None:
+            behind = await self._behind_damage(store, at, border) if past_damage and not data else None
+            if not data and behind is None:
                 damaged(at)  # unless `end` is no record's
                 raise OffsetOutOfRange("byte", at, store.min_offset, store.end)
-            yield RangePiece(at, crc32(data), data, epoch, incarnation, damaged_end)
-            at = damaged_end or PhysicalOffset(at + len(data))
+            yield RangePiece(at, crc32(data), data, epoch, incarnation, behind)
+            at = behind or PhysicalOffset(at + len(data))
 
-    async def _damaged_end(self, store: Store, at: PhysicalOffset, border: PhysicalOffset) -> PhysicalOffset | None:
+    async def _behind_damage(self, store: Store, at: PhysicalOffset, border: PhysicalOffset) -> PhysicalOffset | None:
         """Up to where the damage that begins there goes, durably noted, within its segment and up to `border`; None when there is none."""
-        limit = min(border, store.segment_of(at)[1])
-        found = await self._lane.call(lambda: store.verify(at, at + 1))
-        return next((PhysicalOffset(min(high, limit)) for low, high in found.damaged if low <= at < high), None)
+        end = await self._lane.call(lambda: damaged_end(store, at))
+        return None if end is None else min(end, border, store.segment_of(at)[1])
 
     async def beginning(self) -> Beginning:
         """Where the log and the queues of the store begin that the node's hello describes."""
@@ -120,6 +119,11 @@ def whole_records(store: Store, start: PhysicalOffset, limit: PhysicalOffset, ma
         return store.read_records(start, limit, max_bytes)
     except CorruptRecord as problem:
         return store.read_records(start, problem.position, max_bytes) if problem.position > start else b""
+
+
+def damaged_end(store: Store, at: PhysicalOffset) -> PhysicalOffset | None:
+    """Where the damage ends that is found there, durably noted; None when it is whole, or not flushed. Blocks."""
+    return next((PhysicalOffset(high) for low, high in store.verify(at, at + 1).damaged if low <= at < high), None)
 
 
 def _nobody(_: int) -> None:

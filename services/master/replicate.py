@@ -9,7 +9,7 @@ from typing import assert_never
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.digesting import digest_of
-from dittomq.broker.fetching import whole_records
+from dittomq.broker.fetching import damaged_end, whole_records
 from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
@@ -293,11 +293,10 @@ class SlaveStream:
 
     async def _damage_at(self, start: PhysicalOffset) -> master_events.BytesDamaged:
         """The damage that begins there, durably noted; CorruptRecord, which ends the stream, when it is not flushed or gone again."""
-        found = await self._parts.lane.call(lambda: self._parts.store.verify(start, start + 1))
-        for low, high in found.damaged:
-            if low <= start < high:
-                return master_events.BytesDamaged(start, PhysicalOffset(high))
-        raise CorruptRecord(self._parts.node, start, "it was not whole when it was to be sent")
+        end = await self._parts.lane.call(lambda: damaged_end(self._parts.store, start))
+        if end is None:
+            raise CorruptRecord(self._parts.node, start, "it was not whole when it was to be sent")
+        return master_events.BytesDamaged(start, end)
 
     async def _compare(self, command: master_events.CompareDigests) -> master_events.DigestsCompared:
         """What is not whole here is not compared, so nothing behind it is proven either, whatever was before it was damaged."""
