@@ -177,7 +177,8 @@ class Term:
         self._moved()
 
     def _moved(self) -> None:
-        if self.confirm.degrade is Degrade.RECORDING or (self.confirm.degrade is Degrade.NO and self.degraded.is_open):
+        degrade = self.confirm.degrade
+        if not self.is_over and (degrade is Degrade.RECORDING or (degrade is Degrade.NO and self.degraded.is_open)):
             self._must_record.set()
         self.messages.confirmed_to(self.confirm.confirmed)
         self.acks.moved()

@@ -1,6 +1,7 @@
 """What a term writes down before it goes on."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -51,6 +52,7 @@ class Degrading:
 
     async def persist(self, document: bytes) -> None:
         await self.disk.wait()
+        await asyncio.sleep(0)
         self.kept.append(json.loads(document))
 
     def written(self, end: int, messages: int) -> None:
@@ -84,6 +86,8 @@ def play(story: Callable[[Degrading], Coroutine[Any, Any, None]]) -> None:
             await story(group)
         finally:
             recorder.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await recorder
 
     try:
         loop.run_until_complete(with_recorder())
@@ -148,6 +152,7 @@ def test_a_term_that_ends_while_it_writes_down_that_it_degrades_confirms_nothing
         await settled()
 
         assert (group.confirm.confirmed, group.queues.readable) == (0, 0)
+        assert len(group.kept) == 1  # and it does not write that down again and again
 
     play(story)
 
