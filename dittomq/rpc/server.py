@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import grpc.aio
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]  # noqa: F401  # registers the types that reflection resolves in error details
@@ -14,12 +15,16 @@ from dittomq.errors import not_bound
 from dittomq.rpc.limits import KEEPALIVE_MS, KEEPALIVE_OPTIONS, MAX_CONCURRENT_STREAMS, SIZE_OPTIONS
 from dittomq.rpc.vitals import Vitals
 
+_UNREAD_BYTES: Final = 1024 * 1024  # of each stream: at a round trip of 20 ms a producer still sends 50 MB/s through one
+
 SERVER_OPTIONS: ChannelOptions = (
     *SIZE_OPTIONS,
     *KEEPALIVE_OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+    ("grpc.http2.bdp_probe", 0),  # else a busy server takes in the more unread bytes the later it gets to read them, 20 MB of a stream
+    ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
     ("grpc.so_reuseport", 0),  # a second process on the port must be refused
 )
 
