@@ -11,7 +11,7 @@ from dittomq.commitlog.retention import RetentionRules
 from dittomq.errors import InvalidField
 from dittomq.message import Ack
 from dittomq.naming.limits import check_address
-from dittomq.replication.promotion import GroupRules
+from dittomq.replication.standings import GroupRules
 from dittomq.routes import DEFAULT_NETWORK
 from dittomq.wire.naming import MAX_NETWORKS
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dittomq.errors import DittoError
 from dittomq.naming.route_cache import RouteCache
-from dittomq.replication.promotion import KnownBefore, Standing
+from dittomq.replication.standings import KnownBefore, Standing
 from dittomq.routes import Opening
 from dittomq.rpc.replicas import RemoteReplicas
 

@@ -8,114 +8,26 @@ Pure. The rules (S slaves configured, q copies asked for); the *old master* is w
     it is silent (or has made room for     unplanned: of at least S - q + 2 slaves that answer, the target included, it has the newest
       one that is), and the operator         lineage and the longest received end
       says that it is stopped
+    it answers as a slave, with its log,   the same, without the operator's word; it counts as a slave that answers
+      and is not told to lead
     anything else                          refused by name; `accept_loss` goes past it and names what may be lost
     nobody here has ever heard of a log    every other node of the group must answer that it holds nothing either
     in any of these: damaged bytes here    the same, before anybody is asked to step down: nobody knows which queue offsets and sequences
       that no queue of the target knows      the messages in them have
 
-A second node that leads, or an old master that is there and says it is none of these, is refused in any case: stop it first.
+A second node that leads, or an old master that is there and says it is none of these, is refused in any case: stop it first. So is a
+second slave that is told to lead: each says so before it asks the others, so that of two at least one hears of the other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from dittomq.lineage import FOREIGN, Lineage, common_end, newest_epoch, newest_opener, own_end
+from dittomq.lineage import FOREIGN, common_end
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import may_lack
-from dittomq.routes import DataVersion, Opening
-
-
-class Stance(StrEnum):
-    """What a replica says that it does."""
-
-    LEADING = "leading"
-    RECOVERING = "recovering"
-    FOLLOWING = "following"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRules:
-    """What every node of a group is configured to agree on. `replicas_expected` counts slaves, the other two copies.
-
-    None: an older node does not say it.
-    """
-
-    mode: str
-    replicas_expected: int
-    in_sync_replicas: int
-    min_in_sync_replicas: int | None = None
-    flush_mode: str | None = None
-    release_level: str | None = None
-
-    @property
-    def copies_of_confirmed(self) -> int:
-        """On so many disks is what was confirmed outside degraded ranges; an ASYNC_MASTER promises its own only, whatever it asks for."""
-        return 1 if self.mode == "ASYNC_MASTER" else self.in_sync_replicas
-
-    @property
-    def may_degrade(self) -> bool:
-        """Whether fewer copies may have confirmed, while a master that is silent now led."""
-        return self.min_in_sync_replicas is not None and self.min_in_sync_replicas < self.copies_of_confirmed
-
-    def agrees_with(self, other: "GroupRules") -> bool:
-        """Whether nothing differs that both say."""
-        return all(ours == theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True) if None not in (ours, theirs))
-
-    def __str__(self) -> str:
-        floor = None if self.min_in_sync_replicas is None else f"{self.min_in_sync_replicas} at least"
-        said = (word for word in (floor, self.flush_mode, self.release_level) if word is not None)
-        return ", ".join((self.mode, f"{self.replicas_expected} slaves", f"{self.in_sync_replicas} copies", *said))
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What one replica says of itself. `node_id` is its configured id, `wire_id` the one that it has, or gives up, on the wire.
-
-    `granted` is the newest epoch that a role change or a master told it of, 0 for none; a slave says by `granted_to` which node has it, as
-    far as it knows. `stepped_down_at` is where its log ended when it
-    gave up its place to `successor`, None when it never did or has led again since. `unread_bytes` are damaged here and may hold the newest
-    messages of queues; a node knows it of itself only, and says 0 of others. `is_filling`: it began on an empty disk and has not caught up
-    yet, so it may lack what the disk before it acknowledged.
-    """
-
-    node: str
-    node_id: int
-    wire_id: int
-    replica_uuid: str
-    stance: Stance
-    lineage: Lineage
-    end: PhysicalOffset
-    confirmed: PhysicalOffset
-    granted: Epoch
-    stepped_down_at: PhysicalOffset | None
-    rules: GroupRules
-    topics: DataVersion
-    degraded: Degraded = ()
-    """What it knows of ranges that fewer copies confirmed than asked."""
-    unread_bytes: int = 0
-    successor: str = ""
-    granted_to: int | None = None
-    is_filling: bool = False
-
-    @property
-    def newest(self) -> Opening:
-        """The newest epoch of its log."""
-        return Opening(newest_epoch(self.lineage), newest_opener(self.lineage))
-
-    @property
-    def claim(self) -> Opening:
-        """The newest epoch that it knows to be granted or opened."""
-        if self.granted <= self.newest.epoch:
-            return self.newest
-        return Opening(self.granted, self.granted_to if self.stance is Stance.FOLLOWING else self.node_id)
-
-    @property
-    def rank(self) -> tuple[Epoch, PhysicalOffset]:
-        """Of two logs, the one that outranks the other is the better heir."""
-        return newest_epoch(self.lineage), own_end(self.lineage, self.end)
+from dittomq.replication.standings import Stance, Standing
+from dittomq.routes import Opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,42 +65,6 @@ class RefusePromotion:
     """`why` says what is missing, and what to do."""
 
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepDownOrder:
-    """A slave asks its master for its place. `wire_id` is the broker id that it gives up for it; `topics` the version that it holds.
-
-    The master goes on to lead when it cannot confirm all that it wrote, on that slave too, within `timeout_s`. `clients` is where clients
-    reach the slave, "" where that is unknown.
-    """
-
-    successor: str
-    replica_uuid: str
-    wire_id: int
-    topics: DataVersion
-    timeout_s: float
-    clients: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SteppedDown:
-    """The master never leads again unless it is promoted. Its log ends at `end`; `in_sync` names the slaves that were in sync.
-
-    `degraded` is all that it knows of ranges that fewer copies confirmed than asked: what it told last may not have come yet.
-    """
-
-    end: PhysicalOffset
-    in_sync: tuple[str, ...]
-    degraded: Degraded = ()
-
-
-@dataclass(frozen=True, slots=True)
-class KnownBefore:
-    """What a replica that is told of an epoch knew before: the newest one, and what it does."""
-
-    stance: Stance
-    newest: Opening
 
 
 PromotionDecision = AskToStepDown | Promote | RefusePromotion
@@ -259,6 +135,9 @@ class _Promotion:
         recovering = next((other.node for other in self._others if other.stance is Stance.RECOVERING), "")
         if recovering:
             return f"{recovering} is there as a master and recovers; let it lead (dittomq ha-status says what it waits for) or stop it"
+        seeking = next((other.node for other in self._others if other.seeks_place), "")
+        if seeking:
+            return f"{seeking} is told to lead just now; see whether it does (dittomq ha-status), or stop it and give the command again"
         return ""
 
     def _hidden_numbers(self) -> Iterator[_Missing]:
@@ -298,6 +177,19 @@ class _Promotion:
         heir = next((each for each in everybody if each.node == old.successor), None)
         return old if heir is not None and (heir is self._target or _holds_all_of(old, heir)) else None
 
+    def _nobody_writes(self) -> bool:
+        """Whether everybody who may have led last answers as a slave, with the disk it had: what they confirmed the witnesses show.
+
+        So it is when two masters have given way to each other. One with another disk may be the second of its name.
+        """
+        everybody = (self._target, *self._others)
+        claims = [each.claim.opener_id for each in everybody if each.claim.epoch > self._newest.epoch]
+        if None in claims or FOREIGN in claims:
+            return False
+        may_have_led = {self._last_leader(), *(f"{self._broker}/{opener}" for opener in claims)}
+        slaves = {self._target.node, *(each.node for each in self._others if each.stance is Stance.FOLLOWING and each.seeks_place is False)}
+        return all(each.lineage and not each.is_filling for each in everybody if each.node in may_have_led) and may_have_led <= slaves
+
     def _after_step_down(self, old: Standing) -> Iterator[_Missing]:
         """What the target lacks of what the old master confirmed to be all."""
         held = _held_of(old, self._target)
@@ -307,8 +199,8 @@ class _Promotion:
 
     def _after_silence(self) -> Iterator[_Missing]:
         """What is missing before a slave may take the place of a master that does not answer."""
-        old, target, rules = self._last_leader(), self._target, self._target.rules
-        if old and not self._order.old_master_is_stopped:
+        old, target, rules, nobody_writes = self._last_leader(), self._target, self._target.rules, self._nobody_writes()
+        if old and not nobody_writes and not self._order.old_master_is_stopped:
             yield self._doubt(old)
         if not any(each.lineage for each in (target, *self._others)) and len(self._others) < rules.replicas_expected:
             nothing = f"{target.node} holds nothing and hears {len(self._others)} of the other {rules.replicas_expected} nodes of its group"
@@ -317,11 +209,11 @@ class _Promotion:
             who = f" by {old}" if old else ""
             newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.rank[0]}"
             yield _Missing(newer, self._where_newest_is())
-        answer = [each for each in (target, *self._others) if each.node != old]  # that one may answer, with another disk
+        answer = [each for each in (target, *self._others) if nobody_writes or each.node != old]  # that one may answer, with another disk
         new = [each.node for each in answer if each.is_filling] if any(each.lineage for each in answer) else []
         slaves = len(answer) - len(new)
         needed = rules.replicas_expected - rules.copies_of_confirmed + 2
-        if needed > rules.replicas_expected:
+        if needed > rules.replicas_expected and not nobody_writes:
             asked = "with one copy asked for" if rules.in_sync_replicas == 1 else "under ASYNC_MASTER"
             alone = f"{asked}, what was confirmed is surely on the disk of {old or 'the master'} only"
             yield _Missing(alone, "Start that one again")
@@ -334,7 +226,7 @@ class _Promotion:
     def _not_heard(self) -> str:
         """What only a silent master can know; empty where it had to refuse what fewer copies would have confirmed."""
         old, rules = self._last_leader(), self._target.rules
-        if not old or not rules.may_degrade:
+        if not old or not rules.may_degrade or self._nobody_writes():
             return ""
         return f"what {old} confirmed on fewer than {rules.copies_of_confirmed} copies, if anything: only that one knows"
 

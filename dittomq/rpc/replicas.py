@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq._pb.ditto.replication.v1.replication_pb2_grpc import ReplicationServiceStub
 from dittomq.errors import OutOfReach
-from dittomq.replication.promotion import KnownBefore, Standing, StepDownOrder, SteppedDown
+from dittomq.replication.standings import KnownBefore, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
 from dittomq.rpc.channel import Channels, call, peers_disk
 from dittomq.wire import standing as wire

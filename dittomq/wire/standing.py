@@ -3,7 +3,7 @@
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.promotion import GroupRules, KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.replication.standings import GroupRules, KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
 from dittomq.wire.epochs import epoch_from_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
@@ -39,6 +39,7 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         successor=standing.successor,
         granted_to=standing.granted_to,
         filling=standing.is_filling,
+        seeks_place=bool(standing.seeks_place),  # a node knows of itself whether it does
     )
 
 
@@ -61,6 +62,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         successor=response.successor,
         granted_to=response.granted_to if response.HasField("granted_to") else None,
         is_filling=response.filling,
+        seeks_place=response.seeks_place if response.HasField("seeks_place") else None,
     )
 
 

@@ -20,7 +20,7 @@ from dittomq.naming.registrar import NameserverNews
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.leadership_decisions import Follow
-from dittomq.replication.promotion import KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
+from dittomq.replication.standings import KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import NO_OPENING, Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder

@@ -35,7 +35,7 @@ from dittomq.reads import Readable
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.leadership_decisions import Lead
-from dittomq.replication.promotion import Stance, Standing
+from dittomq.replication.standings import Stance, Standing
 from dittomq.routes import NO_OPENING, Claim, NodeState, Opening, Registration
 from dittomq.rpc.headers import Answerer
 from dittomq.settings import Loaded, settings_of

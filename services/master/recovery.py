@@ -23,7 +23,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
 from dittomq.replication.leadership import Leadership, OwnLog, Stopped
 from dittomq.replication.leadership_decisions import Announce, Follow, Lead, Refuse, TakeOver, Wait
-from dittomq.replication.promotion import KnownBefore, Stance, Standing
+from dittomq.replication.standings import KnownBefore, Stance, Standing
 from dittomq.routes import Opening
 
 R = TypeVar("R")

@@ -15,17 +15,8 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.errors import InvalidField, NotPermitted, NotReady, OutOfReach
 from dittomq.naming.route_cache import RouteCache
-from dittomq.replication.promotion import (
-    AskToStepDown,
-    Promote,
-    PromotionDecision,
-    PromotionOrder,
-    RefusePromotion,
-    Stance,
-    Standing,
-    StepDownOrder,
-    decide_promotion,
-)
+from dittomq.replication.promotion import AskToStepDown, Promote, PromotionDecision, PromotionOrder, RefusePromotion, decide_promotion
+from dittomq.replication.standings import Stance, Standing, StepDownOrder
 from dittomq.routes import Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
@@ -84,6 +75,14 @@ class Heir:
             raise InvalidField("node", f'this is {self._parts.config.name}, not "{order.node}"')
         if not order.leads:
             return RoleChange(node.epoch, "")
+        node.seeks_place = True  # before the others are asked whether they do
+        try:
+            return await self._lead(order)
+        except BaseException:
+            node.seeks_place = bool(node.takes_epoch)  # a grant that failed half-way may be on the disk
+            raise
+
+    async def _lead(self, order: RoleOrder) -> RoleChange:
         self._check_store()
         await self._parts.files.call(self._check_room)
         await self._parts.files.call(lambda: life_as(BrokerService.MASTER))  # imported while nobody waits

@@ -23,7 +23,7 @@ from dittomq.metadata.topics import TopicConfig, find_topic, with_held
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import total_bytes
-from dittomq.replication.promotion import KnownBefore, Stance, Standing
+from dittomq.replication.standings import KnownBefore, Stance, Standing
 from dittomq.routes import NO_OPENING, NodeState, Opening, Registration, Role
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
@@ -83,6 +83,7 @@ class SlaveNode:
         self._config = parts.loaded.value
         self._follower = follower
         self.in_sync: tuple[str, ...] = ()  # slaves that were in sync when this node was promoted
+        self.seeks_place = False  # it is told to lead, and has not been refused
         self.takes_epoch = Epoch(0)  # of the promotion that is under way, from its decision on
         self.granted: Opening | None = None  # the epoch that this node will open as its group's master
         self._addresses = addresses
@@ -171,6 +172,7 @@ class SlaveNode:
             unread_bytes=newest.store.unread.total_bytes,
             successor="" if grant is None else grant.other,
             is_filling=self._follower.filling.goes_on,
+            seeks_place=self.seeks_place,
         )
 
     async def announced(self, opening: Opening) -> KnownBefore:

@@ -15,7 +15,7 @@ from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import NotMaster
-from dittomq.replication.promotion import KnownBefore, Standing
+from dittomq.replication.standings import KnownBefore, Standing
 from dittomq.routes import Opening
 from dittomq.wire import standing as wire_standing
 

@@ -10,7 +10,7 @@ from dittomq.broker.role import BrokerService, Grant
 from dittomq.client import AsyncClient
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.promotion import KnownBefore, Stance
+from dittomq.replication.standings import KnownBefore, Stance
 from dittomq.routes import Opening
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.replicas import RemoteReplicas
@@ -131,3 +131,23 @@ def test_a_slave_that_has_its_grant_says_so_to_whoever_announces_the_same_epoch_
         await until(leads(mq, "a1:10911"))
 
     play(story)
+
+
+@pytest.mark.parametrize("heir", ["a/0", "a/1", "a/2"])
+def test_where_everybody_is_a_slave_of_an_epoch_that_nobody_opened_one_leads_by_a_command_without_a_word(heir: str) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        async with mq.producer() as producer:
+            receipt = await producer.publish("orders", b"confirmed", queue=0)
+        await group.in_sync(mq)
+        await announce(group, "a0", Opening(Epoch(7), 1))
+        await until(follows(mq, "a0:10911"))
+
+        change = await mq.admin.change_role(f"{heir.replace('/', '')}:10911")
+
+        assert (change.epoch, change.may_be_lost) == (8, "")
+        await group.in_sync(mq, heir)
+        page = await mq.reader("orders", queue=0).pull(receipt.queue_offset)
+        assert [message.body for message in page.messages] == [b"confirmed"]
+
+    play(story, TWO_SLAVES)

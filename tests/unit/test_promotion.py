@@ -2,22 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.promotion import (
-    AskToStepDown,
-    GroupRules,
-    Promote,
-    PromotionDecision,
-    PromotionOrder,
-    RefusePromotion,
-    Stance,
-    Standing,
-    decide_promotion,
-)
+from dittomq.replication.promotion import AskToStepDown, Promote, PromotionDecision, PromotionOrder, RefusePromotion, decide_promotion
+from dittomq.replication.standings import GroupRules, Stance, Standing
 from dittomq.routes import NO_OPENING, DataVersion, Opening
 
 RULES = GroupRules("SYNC_MASTER", replicas_expected=2, in_sync_replicas=2)
@@ -124,6 +116,43 @@ def test_who_is_promoted_past_a_silent_successor_outranks_what_that_one_was_gran
 def test_a_demotion_counts_no_more_when_anybody_has_heard_of_a_newer_epoch() -> None:
     for heard in (demoted(for_node="a/1", granted=Epoch(6)), demoted(for_node="a/1")):
         assert "a/0 made room for a/1" in refused(decided(heard, standing(1, granted=Epoch(6))))
+
+
+def test_two_masters_that_gave_way_to_each_other_write_no_more_and_the_one_that_has_all_is_promoted_without_a_word() -> None:
+    by_a1: Lineage = (*ONE, LineageEntry(Epoch(5), 1, 51, PhysicalOffset(800)))
+    told: dict[str, Any] = {"granted": Epoch(6), "granted_to": 1}
+    one = standing(1, lineage=by_a1, end=850, stepped_down_at=PhysicalOffset(850), successor="a/2", **told)
+    two = standing(2, lineage=BY_A2, stepped_down_at=PhysicalOffset(900), successor="a/1", **told)
+    third = standing(0, lineage=BY_A2, **told)
+
+    assert promoted(decided(two, one, third)) == Promote(Epoch(7), "a/1", ("a/0",), "")
+    assert promoted(decided(third, one, two)).may_be_lost == ""
+    assert "a/2 has 400 bytes that a/1 lacks" in refused(decided(one, two, third))
+    for doubtful in (
+        decided(two, third),  # one of them is silent
+        decided(two, replace(one, seeks_place=None), third),
+        decided(two, one, replace(third, granted=Epoch(7), granted_to=None)),
+        decided(two, one, replace(third, granted=Epoch(7), granted_to=3)),
+    ):
+        assert "may still be writing. Stop it, then add --old-master-is-stopped" in refused(doubtful)
+    for other_disk in (replace(one, is_filling=True), replace(one, lineage=())):
+        assert "a/1, which may have led and answers without the log that it led with" in refused(decided(two, other_disk, third))
+
+
+def test_who_led_last_counts_among_those_who_answer_when_it_is_a_slave_with_its_log() -> None:
+    old, lonely = standing(0), replace(RULES, in_sync_replicas=1)
+
+    assert promoted(decided(standing(1), old)).may_be_lost == ""
+    assert "1 of the 2 slaves answer" in refused(decided(standing(1), replace(old, seeks_place=None), order=STOPPED))
+    alone = [replace(each, rules=lonely) for each in (standing(1), old, standing(2))]
+    assert promoted(decided(*alone)) == Promote(Epoch(2), "a/0", ("a/0", "a/2"), "")
+    assert "2 of the 3 slaves answer" in refused(decided(*alone[:2]))
+
+
+@pytest.mark.parametrize("order", [SAID, STOPPED, ACCEPTED])
+def test_of_two_slaves_that_are_told_to_lead_each_that_hears_of_the_other_is_refused(order: PromotionOrder) -> None:
+    for master in ([], [standing(0, Stance.LEADING)], [demoted(for_node="a/1")]):
+        assert refused(decided(standing(1), *master, standing(2, seeks_place=True), order=order)).startswith("a/2 is told to lead just now")
 
 
 def test_a_node_that_holds_nothing_is_not_promoted_before_all_others_say_that_they_hold_nothing() -> None:

@@ -13,7 +13,7 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
 from dittomq.replication.events import Chunk, DegradedRanges, LeafDigests, LeafProbe, RangeDigest, SlaveAck
-from dittomq.replication.promotion import GroupRules, Stance, Standing
+from dittomq.replication.standings import GroupRules, Stance, Standing
 from dittomq.routes import DataVersion
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire

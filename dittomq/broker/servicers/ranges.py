@@ -12,7 +12,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.outflow import Outflow
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.promotion import Standing
+from dittomq.replication.standings import Standing
 from dittomq.wire import replication as wire
 from dittomq.wire import standing as wire_standing
 from dittomq.wire.beginning import beginning_to_pb
