@@ -108,12 +108,20 @@ class OwnLog:
         return Epoch(self.granted - 1) if self.granted and self.is_freshly_granted else newest_epoch(self.lineage)
 
     @property
+    def gave_up_epoch(self) -> bool:
+        """Whether it has led in the newest epoch of its log, and then found that its slaves have confirmed what it lacks."""
+        return self.stopped is Stopped.INCOMPLETE and self.told == Opening(newest_epoch(self.lineage), self.node_id)
+
+    @property
     def held_epoch(self) -> Epoch:
         """The epoch that another node's must exceed to be followed.
 
         One that holds no bytes was perhaps opened by a node that died over it, so that nobody heard of it and another one was granted the
-        same number. Then it gives way, unless it was granted too.
+        same number. Then it gives way, unless it was granted too. One that gave its epoch up gives way to whoever opened one of that
+        number.
         """
+        if self.gave_up_epoch:
+            return Epoch(newest_epoch(self.lineage) - 1)
         if self.is_freshly_granted or not self.lineage or self.lineage[-1].start < self.end or self.granted == self.lineage[-1].epoch:
             return self.known_epoch
         return newest_epoch(self.lineage[:-1])
@@ -268,6 +276,8 @@ class Leadership:
         if opening == Opening(self._announcing, self._own.node_id):
             return  # its own announcement, told back
         self._known_epoch = max(self._known_epoch, opening.epoch)
+        if self._own.gave_up_epoch and opening == self._own.told:
+            return  # another node may have opened one of that number
         if opening.opener_id is not None and opening.epoch > self._newest.epoch:
             self._newest = opening
 
@@ -331,6 +341,8 @@ class Leadership:
         if self._own.stopped is Stopped.WHOLE:
             return None
         best, best_rank = None, (newest_epoch(self._own.lineage), own_end(self._own.lineage, self._own.end))
+        if self._own.gave_up_epoch:
+            best_rank = (Epoch(0), PhysicalOffset(0))
         for node in sorted(self._heard):
             hello = self._heard[node]
             rank = (newest_epoch(hello.lineage), own_end(hello.lineage, hello.end))  # what RocketMQ appended outranks nothing of ours

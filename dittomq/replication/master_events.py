@@ -181,10 +181,14 @@ class NoteEqual:
 
 @dataclass(frozen=True, slots=True)
 class StopWriting:
-    """Confirmed data is missing here: accept no more writes, cut nobody. `why` is what is missing, `remedy` what an operator may do."""
+    """Confirmed data is missing here: accept no more writes, cut nobody. `why` is what is missing, `remedy` what an operator may do.
+
+    `common`: up to there the slave holds this log, with all that was ever confirmed of it, so that no operator is needed. None: not so.
+    """
 
     why: str
     remedy: str
+    common: PhysicalOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)

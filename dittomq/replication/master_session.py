@@ -90,6 +90,11 @@ class SessionLimits:
     proof_step_bytes: int = 64 * 1024 * 1024
 
 
+def remedy_of(node: str) -> str:
+    """What an operator may do where the master `node` lacks what was confirmed."""
+    return f"empty the data_dir of {node} to copy its slaves, or give these up: dittomq role lead {node} --accept-loss"
+
+
 class MasterSession:
     """One slave's stream, from hello to end. One chunk and one heartbeat are under way at a time."""
 
@@ -178,10 +183,7 @@ class MasterSession:
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if hello.confirmed > common and not self._log.loss_accepted:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
-            node = self._log.node
-            return self._stop(
-                known, f"empty the data_dir of {node} to copy its slaves, or give these up: dittomq role lead {node} --accept-loss"
-            )
+            return self._stop(known, common)
         if common < begin:
             self.state = State.CUTTING
             return [self._verdict(VerdictAction.RESYNC, begin, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")]
@@ -374,9 +376,11 @@ class MasterSession:
         why = f"{hello.node} has heard epoch {newest.epoch}, newer than {self._epoch}"
         return [EndEpoch(why, newest.epoch, newest.opener_id), DropSlave(why)]
 
-    def _stop(self, why: str, remedy: str) -> list[Command]:
-        self.state = State.ENDED
-        return [StopWriting(why, remedy), DropSlave(why)]
+    def _stop(self, why: str, common: PhysicalOffset) -> list[Command]:
+        self.state, node = State.ENDED, self._log.node
+        if common >= self._log.confirmed:
+            return [StopWriting(why, f"{node} copies them from its slaves", common), DropSlave(why)]
+        return [StopWriting(why, remedy_of(node)), DropSlave(why)]
 
     def _drop(self, reason: str) -> list[Command]:
         self.state = State.ENDED

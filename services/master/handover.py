@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -20,6 +20,7 @@ from dittomq.naming.registrar import NameserverNews
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.leadership_decisions import Follow
+from dittomq.replication.master_session import remedy_of
 from dittomq.replication.standings import KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import NO_OPENING, Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
@@ -36,7 +37,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HandoverParts:
-    """What a handover works with. `heard` is what this node was told of, `changed` tells the nameservers."""
+    """What a handover works with. `heard` is what this node was told of, `changed` tells the nameservers.
+
+    `mark_incomplete` durably says that the store holds a part only of what slaves have. Raises DiskFull, StoreFailed.
+    """
 
     node: MasterNode
     storage: Storage
@@ -47,6 +51,7 @@ class HandoverParts:
     place: Place
     heard: Heard
     changed: Callable[[], None]
+    mark_incomplete: Callable[[], Awaitable[None]]
 
 
 class Handover:
@@ -120,6 +125,30 @@ class Handover:
             self._open_again(term.newer)
         else:
             await self.follow(Follow(term.newer.epoch, opener))
+
+    async def copy_what_it_lacks(self, term: Term) -> None:
+        """A slave holds all that is confirmed here, and more that is: come back and hear the slaves first; cancelled with the term.
+
+        So it is when this node led on, or started again, out of reach of those who promoted another one. Where something was confirmed
+        in its epoch that the slave does not hold, or on a full disk, an operator decides.
+        """
+        await term.outgrown.wait()
+        if term.is_over:
+            return
+        node, opened = self._parts.node, term.opened
+        if term.confirm.confirmed > term.outgrown_at:
+            term.needs_operator(remedy_of(node.name))
+            return
+        log.warning("copies_its_slaves", node=node.name, epoch=opened.epoch, common=term.outgrown_at, end=term.written, lacks=term.lacks)
+        term.end("it copies what it lacks from its slaves", Opening(Epoch(opened.epoch + 1), None))
+        await term.writer.drained()
+        try:
+            await self._parts.heard.note(Opening(opened.epoch, node.node_id))  # which it gives up: its log forgets it
+            await self._parts.mark_incomplete()
+        except DiskFull as full:
+            term.needs_operator(f"{full}; then start it again")
+            return
+        self._parts.place.come_back(BrokerService.MASTER, "its slaves have confirmed bytes that it lacks")
 
     def _open_again(self, opening: Opening) -> None:
         """It has opened that epoch, on another disk: whoever leads by an older one gives way as soon as it hears of that."""

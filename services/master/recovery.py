@@ -100,6 +100,9 @@ class Recovery:
     def nameservers_say(self, news: NameserverNews) -> None:
         """What they know, or why they refuse this node."""
         self._leadership.nameservers_say(news.newest, settled=news.settled, id_taken=news.refusal if news.taken else "")
+        if self._own.gave_up_epoch:
+            for rival in news.rivals:
+                self._leadership.told_of(rival.opening)
         self._bell.set()
 
     async def ask(self, others: Callable[[], Awaitable[list[Standing]]]) -> None:

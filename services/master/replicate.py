@@ -14,7 +14,7 @@ from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, StreamDropped, first_of
+from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, NotReady, StreamDropped, first_of
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.degraded import Degraded
@@ -216,8 +216,7 @@ class SlaveStream:
             case master_events.NoteEqual():
                 self._record.proven_equal = command.end
             case master_events.StopWriting():
-                self._parts.term.stop_writes(command.why, command.remedy)
-                raise NeedsOperator(self._parts.node, f"{command.why}; {command.remedy}")
+                raise self._stop_writing(command)
             case master_events.EndEpoch():
                 self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
             case master_events.DropSlave() | master_events.RefuseSlave():
@@ -225,6 +224,15 @@ class SlaveStream:
             case _:
                 assert_never(command)
         return None
+
+    def _stop_writing(self, command: master_events.StopWriting) -> DittoError:
+        """What the slave is told: to come again, or that an operator must decide."""
+        term, why = self._parts.term, f"{command.why}; {command.remedy}"
+        term.stop_writes(command.why, command.remedy)
+        if command.common is None:
+            return NeedsOperator(self._parts.node, why)
+        term.outgrow(command.common)
+        return NotReady(self._parts.node, why)
 
     async def _send_verdict(self, verdict: Verdict) -> None:
         """Raises NeedsOperator where confirmed bytes are missing here: a slave that is to give some up may be the one that has them."""

@@ -59,6 +59,8 @@ class Term:
         self.flushed = opened.start
         self.refuses_writes = ""  # why, and what an operator may do
         self.lacks = ""  # why, alone: what is given up by whoever does it
+        self.outgrown = asyncio.Event()  # set when a slave holds all that is confirmed here, and other bytes, confirmed, behind it
+        self.outgrown_at = opened.start  # where those begin
         self.newer = NO_OPENING  # the newest epoch that was heard of, if it is newer than this one
         self.outdated = asyncio.Event()  # set whenever that has changed
         self.degraded = opened.degraded
@@ -115,6 +117,15 @@ class Term:
         """Refuse every write from now on; an operator must look. The first reason counts."""
         if not self.refuses_writes:
             self.lacks, self.refuses_writes = why, "; ".join(filter(None, (why, remedy)))
+
+    def needs_operator(self, remedy: str) -> None:
+        """What it lacks does not come by itself."""
+        self.refuses_writes = f"{self.lacks}; {remedy}"
+
+    def outgrow(self, common: PhysicalOffset) -> None:
+        """A slave holds this log up to `common`, with all that is confirmed here, and other bytes, confirmed, behind it."""
+        self.outgrown_at = common
+        self.outgrown.set()
 
     def end(self, why: str, newer: Opening) -> None:
         """Acknowledge nothing more: `newer` was opened, or may have been. Whoever waits gets EpochOver, readers see no more than now."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -187,7 +188,11 @@ class Master:
     def _handover(self, node: MasterNode, parts: NodeParts, lanes: Lanes, reach: "_Reach") -> Handover:
         replicas = RemoteReplicas(reach.channels, self._config.node.cluster, self._config.node.broker)
         routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock, cluster=self._config.node.cluster)
-        around = reach.place, reach.heard, reach.changes.changed
+
+        def mark_incomplete() -> Awaitable[None]:
+            return lanes.store.call(parts.store.mark_incomplete)
+
+        around = reach.place, reach.heard, reach.changes.changed, mark_incomplete
         return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, *around))
 
     async def _lead(self, node: MasterNode, recovery: Recovery, parts: "_LeadParts") -> None:
@@ -224,6 +229,7 @@ class Master:
             tasks.create_task(term.writer.run(events), name="writer")
             tasks.create_task(term.tick(), name="ticks")
             tasks.create_task(parts.handover.give_way(term), name="give way")
+            tasks.create_task(parts.handover.copy_what_it_lacks(term), name="outgrown")
             tasks.create_task(term.record_degraded(node.save_degraded), name="degraded")
             tasks.create_task(node.mark_ends(term), name="history")
             tasks.create_task(node.know_what_the_log_holds(term), name="topics of the log")

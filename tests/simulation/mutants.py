@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("newer-ignored", "a master goes on in spite of a newer epoch", of_roles.newer_epochs_end_nothing, 8, _PASSINGS),
     Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 4, _PASSINGS),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 30, _PROMOTIONS),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 80, _PROMOTIONS),
     Mutant(
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",

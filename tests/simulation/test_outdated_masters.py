@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from services.master.term import Term
 from services.slave.config import FlushMode
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.group import Group, bodies, play
+from tests.simulation.happened import SAVED_TAIL
 from tests.simulation.shapes import Shape
 
 TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
@@ -78,8 +79,32 @@ def test_a_master_that_hears_of_its_successor_answers_nobody_more_and_follows_it
     play(story)
 
 
-async def come_back_on_an_old_disk(group: Group, mq: AsyncClient) -> None:
-    """The master leads on a disk that lacks the message `more`, which it confirmed; its slave tells it so."""
+async def takes_writes(mq: AsyncClient) -> None:
+    """Wait until a0 does."""
+    while True:
+        with contextlib.suppress(DittoError):
+            if (await mq.admin.ha_status("a0:10911")).writable:
+                return
+        await asyncio.sleep(0.1)
+
+
+async def writes_alone(mq: AsyncClient) -> None:
+    """The master a0 writes the message `own` while it has no slave."""
+    async with mq.producer(on_weak="return") as producer:
+        await producer.publish("orders", b"own", queue=0)
+
+
+async def confirms_alone(mq: AsyncClient) -> None:
+    """The master a0 confirms two messages `own`: for the first one it waits in vain for its slave, twice."""
+    for _ in range(2):
+        await writes_alone(mq)
+    await asyncio.sleep(1.0)
+    status = await mq.admin.ha_status("a0:10911")
+    assert status.confirmed == status.end
+
+
+async def come_back_on_an_old_disk(group: Group, mq: AsyncClient, meanwhile: Callable[[AsyncClient], Awaitable[None]]) -> None:
+    """The master leads on a disk that lacks the message `more`, which it confirmed; what it does meanwhile; and its slave tells it so."""
     node = group.node("a0")
     async with mq.producer() as producer:
         await producer.publish("orders", b"before", queue=0)
@@ -93,11 +118,8 @@ async def come_back_on_an_old_disk(group: Group, mq: AsyncClient) -> None:
     node.disk = old
     group.world.network.cut("a0", "a1")
     node.start()
-    while True:
-        with contextlib.suppress(DittoError):
-            if (await mq.admin.ha_status("a0:10911")).writable:
-                break
-        await asyncio.sleep(0.1)
+    await takes_writes(mq)
+    await meanwhile(mq)
     group.world.network.heal("a0", "a1")
     while (await mq.admin.ha_status("a0:10911")).writable:  # noqa: ASYNC110  # it tells nobody
         await asyncio.sleep(0.1)
@@ -107,7 +129,7 @@ def test_a_leading_master_that_lacks_confirmed_data_leads_on_without_it_at_the_o
     async def story(group: Group, mq: AsyncClient) -> None:
         [created] = await mq.admin.create_topic("orders", 1)
         assert created.error is None
-        await come_back_on_an_old_disk(group, mq)
+        await come_back_on_an_old_disk(group, mq, confirms_alone)
         assert await bodies(mq, "a/1") == [b"before", b"more"]
         with pytest.raises(NotPermitted, match=r"takes no writes: a/1 knows .* to be confirmed"):
             await mq.admin.change_role("a/0")
@@ -118,9 +140,9 @@ def test_a_leading_master_that_lacks_confirmed_data_leads_on_without_it_at_the_o
         assert "a/1 knows" in change.may_be_lost
         async with mq.producer() as producer:
             assert (await producer.publish("orders", b"after", queue=0)).epoch == change.epoch
-        assert await bodies(mq, "a/0") == [b"before", b"after"]
+        assert await bodies(mq, "a/0") == [b"before", b"own", b"own", b"after"]
         await asyncio.sleep(11)
-        assert await bodies(mq, "a/1") == [b"before", b"after"]
+        assert await bodies(mq, "a/1") == [b"before", b"own", b"own", b"after"]
 
     play(story)
 
@@ -226,3 +248,49 @@ def test_a_master_that_hears_of_its_successor_while_it_steps_down_says_so_before
         assert group.now - began < 2.0  # a change of places has 3 s
 
     play(story)
+
+
+def test_a_master_whose_slaves_confirmed_with_another_one_copies_them_and_cuts_what_it_wrote_alone() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await come_back_on_an_old_disk(group, mq, writes_alone)
+
+        async with asyncio.timeout(60):
+            await group.in_sync(mq, "a/0")
+
+        assert await bodies(mq, "a/0") == [b"before", b"more"]
+        assert any(path.startswith(SAVED_TAIL) for path in group.node("a0").disk.names.files)
+
+    play(story)
+
+
+def test_a_master_that_led_on_without_a_byte_copies_what_its_slaves_confirmed_meanwhile_and_nobody_decides() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer(timeout_s=20.0, retry_s=60.0) as producer:
+            await producer.publish("orders", b"before", queue=0)
+            await group.in_sync(mq)
+            await group.kill("a0")
+            await mq.admin.change_role("a/1", old_master_is_stopped=True)
+            await is_followed(mq, "a1:10911", "a/2")
+            assert (await producer.publish("orders", b"confirmed", queue=0)).status is PutStatus.PUT_OK
+        await asyncio.sleep(11.0)  # the slave hears that this is confirmed
+        for name in ("a1", "a2", "ns"):
+            await group.kill(name)
+        group.node("ns").lose_disk()
+        group.node("ns").start()
+        for _ in range(2):  # nobody has heard of the other, so it leads, the second time in a newer epoch
+            if group.node("a0").running:
+                await group.kill("a0")
+            group.node("a0").start()
+            await takes_writes(mq)
+
+        for name in ("a1", "a2"):
+            group.node(name).start()
+
+        async with asyncio.timeout(120):
+            await group.in_sync(mq, "a/0")
+        assert await bodies(mq, "a/0") == [b"before", b"confirmed"]
+        assert (await mq.admin.ha_status("a/0")).epoch == 4
+
+    play(story, TWO_SLAVES)

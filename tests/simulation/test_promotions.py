@@ -14,6 +14,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, bodies, play
 from tests.simulation.shapes import Shape
+from tests.simulation.test_outdated_masters import confirms_alone
 from tests.simulation.world import Power
 
 TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
@@ -164,6 +165,7 @@ def test_a_master_that_lacks_confirmed_data_lets_no_other_slave_give_up_what_it_
         network.cut("a0", "a1")
         node.start()
         await until(leads(mq, "a0:10911"))
+        await confirms_alone(mq)
         network.heal("a0", "a1")
         await until(leads(mq, "a0:10911"), is_so=False)
 
