@@ -132,12 +132,17 @@ class Cluster:
                 self._rot(node)
             case FaultKind.STALL:
                 await self._stall(fault)
+            case FaultKind.FREEZE:
+                node.freeze()
+                await asyncio.sleep(fault.lasts_s)
+                node.thaw()
 
     def heal(self) -> None:
         """No more faults: what is left of them is taken back."""
         self.history.healed_at = self.world.loop.time()
         self.world.network.heal_all()
         for node in self.world.nodes.values():
+            node.thaw()
             node.faults.slowness = 1.0
             node.faults.failing_syncs = 0
             node.disk.capacity_bytes = BOUNDLESS

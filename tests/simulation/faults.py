@@ -35,6 +35,7 @@ class FaultKind(Enum):
     ROT = "a bit flips on a disk"
     STALL = "slow disks everywhere, then power loss of all"
     HANG = "a disk that hangs for seconds"
+    FREEZE = "a process that stands still"
 
     @property
     def word(self) -> str:
@@ -43,7 +44,15 @@ class FaultKind(Enum):
 
 
 _OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
-_SPECIAL = (*_OF_OPERATORS, FaultKind.PASSED_OVER, FaultKind.LEFT_FAR_BEHIND, FaultKind.ROT, FaultKind.STALL, FaultKind.HANG)
+_SPECIAL = (
+    *_OF_OPERATORS,
+    FaultKind.PASSED_OVER,
+    FaultKind.LEFT_FAR_BEHIND,
+    FaultKind.ROT,
+    FaultKind.STALL,
+    FaultKind.HANG,
+    FaultKind.FREEZE,
+)
 _USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
 _USUAL = 0.5
@@ -158,6 +167,16 @@ def rots(chance: random.Random, machines: Machines, duration_s: float) -> list[F
 def stalls(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
     """Disks that stall together, and a power loss that catches all of them at it; or one that hangs."""
     return [_fault(chance.choice((FaultKind.STALL, FaultKind.HANG)), chance, machines, duration_s) for _ in range(chance.randint(1, 2))]
+
+
+def freezes(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Processes that stand still for a while and go on where they were, the first master first."""
+    times = sorted(chance.uniform(2.0, duration_s) for _ in range(chance.randint(1, 3)))
+    names = [machines.brokers[0], *(chance.choice((*machines.brokers, machines.nameserver)) for _ in times[1:])]
+    long_s = [chance.choice((1.0, 8.0, 25.0)) * chance.uniform(0.5, 1.5) for _ in times]
+    return [
+        Fault(at, FaultKind.FREEZE, name, "", lasts_s, 1, power_fails=False) for at, name, lasts_s in zip(times, names, long_s, strict=True)
+    ]
 
 
 def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_s: float) -> Fault:

@@ -87,6 +87,10 @@ class _Call(asyncio.TimerHandle):
         """Do it; what it raises, raises here."""
         self._context.run(self._callback, *self._args)
 
+    def owner(self) -> life.Life | None:
+        """Whose process it is of."""
+        return None if self._context is None else self._context.get(life.current)
+
     def cancel(self) -> None:
         """Let it not be called, and forget what it would be called with."""
         self._cancelled = True
@@ -108,7 +112,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._scheduled: list[tuple[float, int, _Call]] = []
         self._calls = self._calls_now = 0
         self._given_up = ""
+        self._still: dict[life.Life | None, list[_Call]] = {}  # what waits for processes that stand still
         self.set_debug(False)  # debug mode reads the machine's clock
+
+    def freeze(self, process: life.Life) -> None:
+        """Let nothing of that process happen until `thaw`, while time passes for it too: as a stopped process, or a paused machine."""
+        self._still.setdefault(process, [])
+
+    def thaw(self, process: life.Life) -> None:
+        """Let it go on: what became ready meanwhile happens now, in that order."""
+        self._ready.extend(self._still.pop(process, ()))
 
     @property
     def calls(self) -> int:
@@ -187,12 +200,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Call what is ready and let time pass, until the loop is stopped."""
-        ready = self._ready
+        ready, still = self._ready, self._still
         while not self._stopping:
             if not ready:
                 self._let_time_pass()
             call = ready.popleft()
             if call.cancelled():
+                continue
+            if still and (waiting := still.get(call.owner())) is not None:
+                waiting.append(call)
                 continue
             self._calls_now += 1
             if self._calls_now > _CALLS_AT_ONE_TIME:

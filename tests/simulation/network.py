@@ -10,14 +10,17 @@ each end learns of it in its own time. Links have a direction:
 """
 
 import asyncio
+import contextvars
 import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVarTuple, Unpack
 
 from tests.simulation.transcript import Transcript
+
+Ts = TypeVarTuple("Ts")
 
 KEEPALIVE_S = (10.0, 20.0)
 CONNECT_TIMEOUT_S = 20.0
@@ -61,6 +64,8 @@ class Machine:
     def __init__(self, host: str) -> None:
         self.host = host
         self.powered = True
+        self.still = False  # its process is stopped
+        self.freezes = 0
         self.listeners: dict[int, Listener] = {}
         self.sockets: dict[Socket, None] = {}
         self._next_port = 40_000
@@ -129,7 +134,7 @@ class Socket:
         if self.network.link(self.peer_host, self.host).state is LinkState.SILENT:
             after_s = self.network.chance.uniform(*KEEPALIVE_S)
             why = "keepalive"
-        self.network.loop.call_later(after_s, self.break_here, why)
+        self.network.later(after_s, self.break_here, why)
 
     def vanish(self) -> None:
         """Forget this end without telling anyone, and lose what is on its way from here."""
@@ -140,12 +145,13 @@ class Socket:
     def resume(self) -> None:
         """Go on delivering after a silence."""
         if self._outbox and self._timer is None:
-            self._timer = self.network.loop.call_at(max(self._outbox[0][0], self.network.loop.time()), self._deliver)
+            network = self.network
+            self._timer = network.loop.call_at(max(self._outbox[0][0], network.loop.time()), self._deliver, context=network.context)
 
     def _deliver(self) -> None:
         self._timer = None
         link = self.network.link(self.host, self.peer_host)
-        if link.state is LinkState.SILENT:
+        if link.state is LinkState.SILENT or self.network.machine(self.peer_host).still:
             return
         _, payload = self._outbox.popleft()
         self.resume()
@@ -178,9 +184,14 @@ class Network:
         self.chance = chance
         self.transcript = transcript
         self.tap: Callable[[Socket, object], None] = _deaf
+        self.context = contextvars.copy_context()  # of no process: what is on its way comes, though its sender stands still
         self._machines: dict[str, Machine] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._numbers = 0
+
+    def later(self, after_s: float, call: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
+        """Let it happen after a while, whatever becomes of who asked for it."""
+        self.loop.call_later(after_s, call, *args, context=self.context)
 
     def machine(self, host: str) -> Machine:
         """The machine of that name, made when first asked for."""
@@ -219,7 +230,7 @@ class Network:
         self._set(one, other, LinkState.REFUSING)
         self._set(other, one, LinkState.REFUSING)
         for socket in self._between(one, other):
-            self.loop.call_later(self.latency(one, other), socket.break_here, "cut")
+            self.later(self.latency(one, other), socket.break_here, "cut")
 
     def heal(self, one: str, other: str) -> None:
         """Bring both directions up again; what waited is delivered."""
@@ -228,7 +239,7 @@ class Network:
                 self._set(source, target, LinkState.UP)
             self.link(source, target).slowness = 1.0
         for socket in self._between(one, other):
-            self.loop.call_later(self.latency(one, other), socket.resume)
+            self.later(self.latency(one, other), socket.resume)
 
     def heal_all(self) -> None:
         """Heal every link."""
@@ -251,7 +262,27 @@ class Network:
         machine.listeners.clear()
         for socket in list(machine.sockets):
             socket.vanish()
-            self.loop.call_later(self.chance.uniform(*KEEPALIVE_S), socket.peer.break_here, "keepalive")
+            self.later(self.chance.uniform(*KEEPALIVE_S), socket.peer.break_here, "keepalive")
+
+    def freeze(self, host: str) -> None:
+        """A process stands still: its kernel keeps what comes, and its peers find out by keepalive, unless it goes on before."""
+        machine = self.machine(host)
+        machine.still, machine.freezes = True, machine.freezes + 1
+        for socket in machine.sockets:
+            self.later(self.chance.uniform(*KEEPALIVE_S), self._miss, socket.peer, machine.freezes)
+
+    def thaw(self, host: str) -> None:
+        """It goes on, and gets what came."""
+        machine = self.machine(host)
+        machine.still = False
+        for socket in machine.sockets:
+            self.later(0.0, socket.peer.resume)
+
+    def _miss(self, socket: Socket, freezes: int) -> None:
+        """Break a connection to a process that still stands still since then."""
+        machine = self.machine(socket.peer_host)
+        if machine.still and machine.freezes == freezes:
+            socket.break_here("keepalive")
 
     def power_on(self, host: str) -> None:
         """The machine boots."""
@@ -283,7 +314,7 @@ class Network:
             if LinkState.REFUSING in states:
                 await asyncio.sleep(self.latency(source, target))
                 raise ConnectFailed(f"{target} is cut off")
-            if LinkState.SILENT not in states and self.machine(target).powered:
+            if LinkState.SILENT not in states and self.machine(target).powered and not self.machine(target).still:
                 return
             await asyncio.sleep(pause)
         raise ConnectFailed(f"{target} did not answer for {CONNECT_TIMEOUT_S:g} s")
@@ -314,7 +345,7 @@ class Network:
             if [(link.state, link.changes) for link in links] == before:
                 socket.break_here("keepalive")
 
-        self.loop.call_later(self.chance.uniform(*KEEPALIVE_S), look)
+        self.later(self.chance.uniform(*KEEPALIVE_S), look)
 
 
 @dataclass(frozen=True, slots=True)

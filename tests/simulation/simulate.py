@@ -15,7 +15,7 @@ from dittomq.commitlog.queues import producers
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
-from tests.simulation.faults import Fault, FaultKind, absences, changes, in_order, passings, plan, rots, stalls, stressed
+from tests.simulation.faults import Fault, FaultKind, absences, changes, freezes, in_order, passings, plan, rots, stalls, stressed
 from tests.simulation.happened import Happened
 from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
@@ -34,6 +34,7 @@ _CPU_S = 60.0
 _FORGETS = 0.15  # of the runs with slaves: the log is dropped after a while
 _ROTS = 0.2  # of the runs where two disks and more hold what is confirmed: bits flip on one of them
 _STALLS = 0.1
+_FREEZES = 0.15
 _FORGETS_PRODUCERS = 0.15  # of the runs: of producers only a few are remembered
 _CHANGES_ROLES = 0.4  # of the runs with slaves: another node comes to lead
 _PASSES_OVER = 0.1  # of the runs where two disks and more hold what is confirmed: another node comes to lead past a master that lives
@@ -110,6 +111,8 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
         faults += rots(world.chance("rots"), wanted.machines, _FAULTS_S)
     if world.chance("stall").random() < _STALLS and not stress:
         faults += stalls(world.chance("stalls"), wanted.machines, _FAULTS_S)
+    if world.chance("freeze").random() < _FREEZES and not stress:
+        faults += freezes(world.chance("freezes"), wanted.machines, _FAULTS_S)
     if wanted.slaves and world.chance("operator").random() < _CHANGES_ROLES and not stress:
         without.add(FaultKind.DISK_LOSS)
         faults += changes(world.chance("changes"), wanted.machines, _FAULTS_S)

@@ -109,6 +109,7 @@ class Node:
         life = self._life
         if life is None and power is Power.KILL:
             return
+        self.thaw()  # what dies has nothing that waits
         self._world.transcript.note(self.name, power.value)
         self._life = None
         self.faults.operations_to_live = None
@@ -125,6 +126,20 @@ class Node:
         else:
             self.disk.drop_cache()
         self.crashed(power, holes)
+
+    def freeze(self) -> None:
+        """Let the process stand still, as by SIGSTOP: its kernel takes what comes, and answers nothing in its name."""
+        if self._life is not None:
+            self._world.transcript.note(self.name, "stands still")
+            self._world.loop.freeze(self._life)
+            self._world.network.freeze(self.name)
+
+    def thaw(self) -> None:
+        """Let it go on, if it stands still."""
+        if self._life is not None and self._world.network.machine(self.name).still:
+            self._world.transcript.note(self.name, "goes on")
+            self._world.network.thaw(self.name)
+            self._world.loop.thaw(self._life)
 
     def lose_disk(self) -> None:
         """Put an empty disk in the place of what is lost; only while nothing runs."""
