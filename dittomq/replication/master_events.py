@@ -183,7 +183,8 @@ class NoteEqual:
 class StopWriting:
     """Confirmed data is missing here: accept no more writes, cut nobody. `why` is what is missing, `remedy` what an operator may do.
 
-    `common`: up to there the slave holds this log, with all that was ever confirmed of it, so that no operator is needed. None: not so.
+    `common`: up to there the slave holds this log, with all that was there before this epoch and all that was confirmed in it, so that
+    no operator is needed. None: not so.
     """
 
     why: str

@@ -378,7 +378,7 @@ class MasterSession:
 
     def _stop(self, why: str, common: PhysicalOffset) -> list[Command]:
         self.state, node = State.ENDED, self._log.node
-        if common >= self._log.confirmed:
+        if common >= max(self._log.confirmed, self._log.lineage[-1].start):  # of what lies before its epoch more may have been confirmed
             return [StopWriting(why, f"{node} copies them from its slaves", common), DropSlave(why)]
         return [StopWriting(why, remedy_of(node)), DropSlave(why)]
 
