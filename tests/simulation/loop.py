@@ -89,7 +89,7 @@ class _Call(asyncio.TimerHandle):
 
     def owner(self) -> life.Life | None:
         """Whose process it is of."""
-        return None if self._context is None else self._context.get(life.current)
+        return self._context.get(life.current)
 
     def cancel(self) -> None:
         """Let it not be called, and forget what it would be called with."""
