@@ -51,6 +51,8 @@ class Promote:
 
     `in_sync` names the slaves that count as in sync until they miss their deadlines. `not_heard`, in words, is what nobody who answered can
     know, though the rule lets it lead: what a degraded group confirmed is perhaps on the silent master's disk only.
+    So many nodes, itself included, `must_note` the epoch before it takes the place: were they fewer, an old master that starts again could
+    confirm with the others.
     """
 
     epoch: Epoch
@@ -58,6 +60,7 @@ class Promote:
     in_sync: tuple[str, ...]
     may_be_lost: str
     not_heard: str = ""
+    must_note: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,9 @@ class _Promotion:
         if missing and not self._order.accept_loss:
             return RefusePromotion(self._words(missing))
         not_heard = "" if demoted is not None else self._not_heard()
-        return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), "; ".join(each.what for each in missing), not_heard)
+        must_note = 0 if demoted is not None or self._order.accept_loss else self._target.rules.witnesses
+        lost = "; ".join(each.what for each in missing)
+        return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), lost, not_heard, must_note)
 
     def _words(self, missing: Sequence["_Missing"]) -> str:
         words = "; ".join(f"{each.what}. {each.remedy}" for each in missing)
@@ -212,7 +217,7 @@ class _Promotion:
         answer = [each for each in (target, *self._others) if nobody_writes or each.node != old]  # that one may answer, with another disk
         new = [each.node for each in answer if each.is_filling] if any(each.lineage for each in answer) else []
         slaves = len(answer) - len(new)
-        needed = rules.replicas_expected - rules.copies_of_confirmed + 2
+        needed = rules.witnesses
         if needed > rules.replicas_expected and not nobody_writes:
             asked = "with one copy asked for" if rules.in_sync_replicas == 1 else "under ASYNC_MASTER"
             alone = f"{asked}, what was confirmed is surely on the disk of {old or 'the master'} only"

@@ -37,6 +37,11 @@ class GroupRules:
         return 1 if self.mode == "ASYNC_MASTER" else self.in_sync_replicas
 
     @property
+    def witnesses(self) -> int:
+        """Of so many nodes each `copies_of_confirmed` have one: they know of all that was confirmed, and nothing more is without them."""
+        return self.replicas_expected - self.copies_of_confirmed + 2
+
+    @property
     def may_degrade(self) -> bool:
         """Whether fewer copies may have confirmed, while a master that is silent now led."""
         return self.min_in_sync_replicas is not None and self.min_in_sync_replicas < self.copies_of_confirmed

@@ -15,6 +15,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.errors import InvalidField, NotPermitted, NotReady, OutOfReach
 from dittomq.naming.route_cache import RouteCache
+from dittomq.offsets import Epoch
 from dittomq.replication.promotion import AskToStepDown, Promote, PromotionDecision, PromotionOrder, RefusePromotion, decide_promotion
 from dittomq.replication.standings import Stance, Standing, StepDownOrder
 from dittomq.routes import Opening
@@ -177,6 +178,9 @@ class Heir:
         parts = self._parts
         self._check_store()
         parts.node.takes_epoch = promotion.epoch  # nobody else is to be granted it while this is made durable
+        if not planned:
+            await self._let_note(promotion)
+            self._check_store()
         await parts.follower.retire()
         if planned:
             parts.follower.all_is_confirmed()
@@ -186,7 +190,7 @@ class Heir:
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         await parts.follower.filling.end()
         if not planned:
-            await self._tell(grant)
+            await self._tell(Opening(grant.epoch, parts.config.node.broker_id))
         lost = "; ".join(filter(None, (promotion.may_be_lost, self._lacking_tables())))  # the grant names what its log may lack
         not_heard = promotion.not_heard
         log.warning("promoted", node=own.node, epoch=grant.epoch, end=own.end, other=grant.other, may_be_lost=lost, not_heard=not_heard)
@@ -198,18 +202,24 @@ class Heir:
         tables = self._parts.tables.never_heard if self._parts.node.standing().lineage else ()
         return f"{self._parts.config.name} has not heard of its master's {', '.join(tables)} yet" if tables else ""
 
-    async def _tell(self, grant: Grant) -> None:
-        """An old master that starts again asks nameservers and its peers who has opened a newer epoch: none is to say "nobody" from now on.
+    async def _let_note(self, promotion: Promote) -> None:
+        """Those who answered before the decision note the epoch, durably: an old master that starts again asks them, and gets none of them.
 
-        Those who answered before the decision are told now. This node may not find them again when it opens the epoch.
+        Raises NotReady where that are too few; the next command takes a newer epoch.
         """
-        parts = self._parts
-        parts.node.granted = opening = Opening(grant.epoch, parts.config.node.broker_id)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._others.announce(opening, self._address_of.values()))
-            told = await self.tell(_TELL_S)
-        if not told:
-            log.warning("nameservers_not_told", node=parts.config.name, epoch=grant.epoch)
+        node, opening = self._parts.node, Opening(promotion.epoch, self._parts.config.node.broker_id)
+        answers = await self._others.announce(opening, self._address_of.values())
+        noted = 1 + sum(answer.newest.epoch < opening.epoch for answer in answers)  # it may hear itself too, which knows of it
+        if noted < promotion.must_note:
+            node.takes_epoch = Epoch(0)
+            few = f"of the {promotion.must_note} nodes that must note epoch {opening.epoch} before anybody opens it {noted} did"
+            raise NotReady(self._parts.config.name, f"{few}, itself included; give the command again when the others answer")
+
+    async def _tell(self, opening: Opening) -> None:
+        """An old master that starts again asks nameservers, too, who has opened a newer epoch: none is to say "nobody" from now on."""
+        self._parts.node.granted = opening
+        if not await self.tell(_TELL_S):
+            log.warning("nameservers_not_told", node=self._parts.config.name, epoch=opening.epoch)
 
 
 async def _nobody_hears(_: float) -> int:

@@ -109,7 +109,7 @@ def test_one_that_led_and_answers_with_a_new_disk_is_not_to_be_stopped() -> None
 def test_who_is_promoted_past_a_silent_successor_outranks_what_that_one_was_granted() -> None:
     again = promoted(decided(demoted(for_node="a/1"), standing(2), order=STOPPED))
 
-    assert again == Promote(Epoch(3), "a/1", ("a/2",), "")
+    assert again == Promote(Epoch(3), "a/1", ("a/2",), "", must_note=2)
     assert "1 of the 2 slaves answer" in refused(decided(demoted(for_node="a/1"), order=STOPPED))
 
 
@@ -125,7 +125,7 @@ def test_two_masters_that_gave_way_to_each_other_write_no_more_and_the_one_that_
     two = standing(2, lineage=BY_A2, stepped_down_at=PhysicalOffset(900), successor="a/1", **told)
     third = standing(0, lineage=BY_A2, **told)
 
-    assert promoted(decided(two, one, third)) == Promote(Epoch(7), "a/1", ("a/0",), "")
+    assert promoted(decided(two, one, third)) == Promote(Epoch(7), "a/1", ("a/0",), "", must_note=2)
     assert promoted(decided(third, one, two)).may_be_lost == ""
     assert "a/2 has 400 bytes that a/1 lacks" in refused(decided(one, two, third))
     for doubtful in (
@@ -145,7 +145,7 @@ def test_who_led_last_counts_among_those_who_answer_when_it_is_a_slave_with_its_
     assert promoted(decided(standing(1), old)).may_be_lost == ""
     assert "1 of the 2 slaves answer" in refused(decided(standing(1), replace(old, seeks_place=None), order=STOPPED))
     alone = [replace(each, rules=lonely) for each in (standing(1), old, standing(2))]
-    assert promoted(decided(*alone)) == Promote(Epoch(2), "a/0", ("a/0", "a/2"), "")
+    assert promoted(decided(*alone)) == Promote(Epoch(2), "a/0", ("a/0", "a/2"), "", must_note=3)
     assert "2 of the 3 slaves answer" in refused(decided(*alone[:2]))
 
 
@@ -180,7 +180,7 @@ def test_a_silent_master_is_not_replaced_before_the_operator_says_that_it_is_sto
     assert silence == "a/0 has not confirmed its demotion and may still be writing"
     assert remedy == "Stop it, then add --old-master-is-stopped"
     assert lacks == "a/1 lacks nothing confirmed"
-    assert promoted(decided(standing(1), standing(2), order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "")
+    assert promoted(decided(standing(1), standing(2), order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "", must_note=2)
 
 
 def test_where_a_group_may_degrade_nobody_says_that_what_a_silent_master_confirmed_alone_is_there() -> None:
@@ -188,7 +188,7 @@ def test_where_a_group_may_degrade_nobody_says_that_what_a_silent_master_confirm
     unknown = "what a/0 confirmed on fewer than 2 copies, if anything: only that one knows"
 
     assert refused(decided(*lax)).endswith(". a/1 lacks nothing confirmed by 2 copies")
-    assert promoted(decided(*lax, order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "", unknown)
+    assert promoted(decided(*lax, order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "", unknown, must_note=2)
     stepped_down = replace(demoted(for_node="a/1"), rules=lax[0].rules)
     assert promoted(decided(*lax, stepped_down)).not_heard == ""
 

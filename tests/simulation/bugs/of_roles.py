@@ -9,6 +9,7 @@ from dittomq.replication.confirm_states import Member
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.promotion import _Promotion
 from dittomq.replication.slave_session import SlaveSession
+from dittomq.replication.standings import KnownBefore, Stance
 from dittomq.routes import NO_OPENING
 from services.master.term import Term
 from services.nameserver import keeping
@@ -50,7 +51,7 @@ def nobody_is_told_of_an_epoch(patches: Patches, cluster: Cluster) -> None:
     """No replica is told. Nameservers forget, too, what they heard: they would make good for it."""
 
     async def told_nobody(*_: Any) -> list[Any]:
-        return []
+        return [KnownBefore(Stance.FOLLOWING, NO_OPENING)] * 3  # as if they had noted it
 
     patches.put(Others, "announce", lambda _: told_nobody)
     a_nameserver_keeps_nothing(patches, cluster)
