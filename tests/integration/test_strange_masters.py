@@ -95,6 +95,7 @@ def test_a_master_that_leads_on_an_old_copy_of_its_disk_takes_no_writes_until_it
             cluster.start_node(MASTER)
             eventually(group.writable, "it leads")
             alone = history.publish(producer, SOME)
+            eventually(lambda: history.publish(producer, 1) and group.status().confirmed == group.status().end, "it confirms alone")
         eventually(lambda: "confirmed" in group.status().waiting_for, "its slaves have told it what it lacks")
 
         assert PutStatus.PUT_OK not in {receipt.status for receipt in alone}
