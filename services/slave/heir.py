@@ -79,9 +79,8 @@ class Heir:
         node.seeks_place = True  # before the others are asked whether they do
         try:
             return await self._lead(order)
-        except BaseException:
-            node.seeks_place = bool(node.takes_epoch)  # a grant that failed half-way may be on the disk
-            raise
+        finally:
+            node.seeks_place = False
 
     async def _lead(self, order: RoleOrder) -> RoleChange:
         self._check_store()
@@ -179,8 +178,12 @@ class Heir:
         self._check_store()
         parts.node.takes_epoch = promotion.epoch  # nobody else is to be granted it while this is made durable
         if not planned:
-            await self._let_note(promotion)
-            self._check_store()
+            try:
+                await self._let_note(promotion)
+                self._check_store()  # a copy may have begun meanwhile
+            except NotReady:  # nothing has been written down: it takes no place
+                parts.node.takes_epoch = Epoch(0)
+                raise
         await parts.follower.retire()
         if planned:
             parts.follower.all_is_confirmed()
@@ -207,11 +210,10 @@ class Heir:
 
         Raises NotReady where that are too few; the next command takes a newer epoch.
         """
-        node, opening = self._parts.node, Opening(promotion.epoch, self._parts.config.node.broker_id)
+        opening = Opening(promotion.epoch, self._parts.config.node.broker_id)
         answers = await self._others.announce(opening, self._address_of.values())
         noted = 1 + sum(answer.newest.epoch < opening.epoch for answer in answers)  # it may hear itself too, which knows of it
         if noted < promotion.must_note:
-            node.takes_epoch = Epoch(0)
             few = f"of the {promotion.must_note} nodes that must note epoch {opening.epoch} before anybody opens it {noted} did"
             raise NotReady(self._parts.config.name, f"{few}, itself included; give the command again when the others answer")
 

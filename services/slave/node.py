@@ -83,7 +83,7 @@ class SlaveNode:
         self._config = parts.loaded.value
         self._follower = follower
         self.in_sync: tuple[str, ...] = ()  # slaves that were in sync when this node was promoted
-        self.seeks_place = False  # it is told to lead, and has not been refused
+        self.seeks_place = False  # it is told to lead, and that is not decided yet
         self.takes_epoch = Epoch(0)  # of the promotion that is under way, from its decision on
         self.granted: Opening | None = None  # the epoch that this node will open as its group's master
         self._addresses = addresses
@@ -172,7 +172,7 @@ class SlaveNode:
             unread_bytes=newest.store.unread.total_bytes,
             successor="" if grant is None else grant.other,
             is_filling=self._follower.filling.goes_on,
-            seeks_place=self.seeks_place,
+            seeks_place=self.seeks_place or self.takes_epoch > 0,
         )
 
     async def announced(self, opening: Opening) -> KnownBefore:
