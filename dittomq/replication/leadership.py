@@ -12,6 +12,8 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
                                         only empty ones: hear all S
     incomplete copy                     it was to get another copy's log and holds a part: like an empty store, but when only empty
                                         slaves are heard, an operator must decide
+    gave its epoch up                   the same; it led, and its slaves had confirmed with another node what it lacks: the longest of
+                                        their logs is taken, whatever it holds itself
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
 than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard):
