@@ -39,10 +39,13 @@ def check_crashed_copy(history: History, node: str, copy_there: HeldRecords) -> 
 
 
 def check_given_up(history: History, node: str, copy_there: HeldRecords) -> Iterator[Broken]:
-    """A master that leads only at its operator's word lacks nothing that cannot be lost."""
+    """A master that leads only at its operator's word lacks nothing that cannot be lost.
+
+    What bits have flipped in there is not given up: it is fetched from others.
+    """
     for publish in history.publishes:
         receipt = publish.receipt
-        if receipt is None or not history.must_survive(publish):
+        if receipt is None or not history.must_survive(publish) or (node, receipt.physical_offset) in history.rotten:
             continue
         try:
             copy_there.record(receipt.physical_offset, receipt.record_bytes)

@@ -92,6 +92,10 @@ class Shape:
         """Of every broker."""
         return StoreTable(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
 
+    def uniform(self) -> Self:
+        """The same, and slaves flush as the master does: whoever lets another one lead is told to give every node the same."""
+        return replace(self, slave_flush=self.replication.flush_mode)
+
     def undegraded(self) -> Self:
         """The same, but refusing what cannot be on as many copies as asked."""
         return replace(self, replication=replace(self.replication, min_in_sync_replicas=self.replication.asked_copies))

@@ -125,6 +125,8 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
         wanted = wanted.named_twice()
     if stress or kinds & {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER}:
         wanted = wanted.undegraded()
+    if kinds & {FaultKind.PROMOTION, FaultKind.PASSED_OVER}:
+        wanted = wanted.uniform()
     return wanted, faults
 
 

@@ -269,6 +269,18 @@ def test_an_operator_is_not_to_give_up_what_cannot_be_lost(case: Case) -> None:
     assert list(check_given_up(case.history, "a/0", Held(there))) == []
 
 
+def test_a_record_in_which_bits_have_flipped_is_not_given_up(case: Case) -> None:
+    there = log_of(*MESSAGES[:2])
+    lies_at = case.history.publishes[2].receipt
+    assert lies_at is not None
+    case.history.rotten["a/1", lies_at.physical_offset] = 1
+    assert list(check_given_up(case.history, "a/0", Held(there))) != []
+
+    case.history.rotten["a/0", lies_at.physical_offset] = 1
+
+    assert list(check_given_up(case.history, "a/0", Held(there))) == []
+
+
 def test_harm_to_whoever_led_later_excuses_what_only_the_master_had(case: Case) -> None:
     case.hold(*MESSAGES[:2])
     case.history.reads.clear()
