@@ -28,7 +28,7 @@ class CopyLog:
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._must_sync = asyncio.Event()
-        self._syncing = False
+        self._syncs = 0  # under way in their lane, also those of a stream that has ended
         self.received = store.end
         self.flushed = store.flushed
 
@@ -76,17 +76,27 @@ class CopyLog:
         while True:
             await self._must_sync.wait()
             self._must_sync.clear()
-            self._syncing = True
-            try:
-                await self._sync_lane.call(self._store.sync)
-            finally:
-                self._syncing = False
-            self.flushed = min(self._store.flushed, self.received)  # of what is written only just now nobody has been told
+            flushed = await self._sync()
+            self.flushed = min(flushed, self.received)  # of what is written only just now nobody has been told
             moved()
 
     async def flush(self) -> None:
-        """Sync what is written."""
-        self.flushed = await self._lane.call(self._store.sync)
+        """Sync what is written, also by a stream that has ended."""
+        await self._lane.call(lambda: None)
+        self.flushed = await self._sync()
+
+    async def _sync(self) -> PhysicalOffset:
+        """One after the other; whoever leaves does not end what is under way; no batch is synced where it is written meanwhile."""
+        self._syncs += 1
+        return await self._sync_lane.run(self._sync_steps(), self._synced)
+
+    def _sync_steps(self) -> Generator[None, None, PhysicalOffset]:
+        flushed = self._store.sync()
+        yield
+        return flushed
+
+    def _synced(self, _: None) -> None:
+        self._syncs -= 1
 
     async def settle(self) -> None:
         """Forget what waits and what is no whole record: a new stream starts at a record's end."""
@@ -123,5 +133,5 @@ class CopyLog:
             else:
                 self._store.write_chunk(write.offset, write.data)
         yield self._store.end
-        elsewhere = self._syncing or self._waiting
+        elsewhere = self._syncs or self._must_sync.is_set() or self._waiting
         return self._store.sync() if self._sync_each_group and not elsewhere else None
