@@ -28,7 +28,11 @@ class Others:
 
         A nameserver that is silent is waited for, 3 s at most.
         """
-        heard = await self._each(await self._addresses(known), self.replicas.standing)
+        return await self.hear_at(own_uuid, await self._addresses(known))
+
+    async def hear_at(self, own_uuid: str, addresses: Iterable[str]) -> dict[str, Standing]:
+        """The same of those at these addresses only, whatever nameservers list."""
+        heard = await self._each(addresses, self.replicas.standing)
         return {address: standing for address, standing in heard.items() if standing.replica_uuid != own_uuid}
 
     async def announce(self, opening: Opening, known: Iterable[str]) -> list[KnownBefore]:

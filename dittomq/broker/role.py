@@ -13,6 +13,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.state import identity
 from dittomq.errors import ConfigError, DiskFull, DittoError, StoreFailed, UnreadableStore
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.master_log import AS_CONFIGURED, Succession
 
 _NAME: Final = "role"
 _KIND: Final = b"ROLE"
@@ -32,7 +33,8 @@ class Grant:
     `broker_id` is a slave's id on the wire. A master's is 0; here it is the one that it gave up to the node it changed places with.
     A master opens no epoch below `epoch`; for a slave it is the newest one it knew of when it became one. `other` is the configured name,
     "a/0", of the node that it changed places with. `end` is where its log ended then. `accepted_loss`: what the operator gave up, so that
-    it may lead without it; empty for nothing.
+    it may lead without it; empty for nothing. `witnessed`: enough nodes answered to know of all that was confirmed in older epochs, or the
+    operator gave up what they do not know; not so where only the old master was asked, which knows of its own epochs.
     """
 
     service: BrokerService
@@ -41,6 +43,7 @@ class Grant:
     other: str
     end: PhysicalOffset
     accepted_loss: str = ""
+    witnessed: bool = False
 
     @property
     def wire_id(self) -> int:
@@ -70,6 +73,14 @@ def load_grant(storage: Storage) -> Grant | None:
     except side_file.DamagedSideFile as damaged:
         remedy = "make sure that no other node leads its group, then delete that file to start as configured"
         raise UnreadableStore(side_file.FOLDER, f"{damaged}; {remedy}") from damaged
+
+
+def succession_of(grant: Grant | None) -> Succession:
+    """How a master that has this grant came to its place."""
+    if grant is None:
+        return AS_CONFIGURED
+    _, _, other = grant.other.rpartition("/")
+    return Succession(grant.epoch, int(other) if other else None, grant.witnessed)
 
 
 def check_room(storage: Storage, node: str, needed: int) -> None:

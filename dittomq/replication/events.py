@@ -14,6 +14,8 @@ from dittomq.replication.degraded import Degraded
 from dittomq.routes import DataVersion, Opening
 
 PROTOCOL_VERSION = 1
+MAX_PROMISES: Final = 64
+"""A group has fewer nodes: of more openers, which only a stranger can name, the oldest are forgotten."""
 NO_EPOCH = Epoch(0)
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
@@ -48,7 +50,8 @@ class Hello:
     `heard` is the newest epoch that it was told of, 0 for none, and `heard_opener` the configured id of the node that opened it, None when
     that is unknown: its lineage may not have come so far. `verified_with` is the replica
     uuid of the master that `verified_equal` speaks of. `is_filling`: it began on an empty disk and has not caught up yet, so it may lack
-    what the disk before it acknowledged.
+    what the disk before it acknowledged. `promises`: epochs that it has noted for their openers since it obeyed a master, the newest
+    of each.
     """
 
     cluster: str
@@ -69,6 +72,7 @@ class Hello:
     verified_with: str = ""
     heard_opener: int | None = None
     is_filling: bool = False
+    promises: tuple[Opening, ...] = ()
 
     @property
     def newest(self) -> Opening:

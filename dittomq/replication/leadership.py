@@ -12,8 +12,8 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
                                         only empty ones: hear all S
     incomplete copy                     it was to get another copy's log and holds a part: like an empty store, but when only empty
                                         slaves are heard, an operator must decide
-    gave its epoch up                   the same; it led, and its slaves had confirmed with another node what it lacks: the longest of
-                                        their logs is taken, whatever it holds itself
+    gave its epoch up                   the same; it led, or was about to, and its slaves had confirmed with another node what it lacks:
+                                        the longest of their logs is taken, whatever it holds itself
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
 than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard):
@@ -35,98 +35,33 @@ Last, with slaves configured, every replica that it reaches is told of the epoch
 later and asks one of them does not open it too. What they knew before may change the decision.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
-from dittomq.lineage import Lineage, common_end, newest_epoch, newest_opener, own_end
+from dittomq.lineage import common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, may_lack
-from dittomq.replication.leadership_decisions import Announce, Decision, Follow, Lead, Refuse, TakeOver, Wait
+from dittomq.replication.leadership_decisions import Announce, Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
+from dittomq.replication.own_log import OwnLog, Ranges, Stopped
 from dittomq.routes import NO_OPENING, Opening
 
 _WAY_ON: Final = ": --accept-loss"  # the end of what is waited for where no time helps; no part of what is given up then
 
-Ranges = Sequence[tuple[int, int]]
-"""Bytes of the log, each [start, end), in order."""
-
-
-class Stopped(StrEnum):
-    """How the store's last process ended, as far as its log is concerned."""
-
-    WHOLE = "whole"
-    POWER_LOSS = "power loss"
-    FAILED_SYNC = "failed fsync"
-    EMPTY = "empty"
-    INCOMPLETE = "incomplete"
-
-    @property
-    def lacks_most(self) -> bool:
-        """Whether the disk cannot be expected to hold anything that was confirmed."""
-        return self in {Stopped.EMPTY, Stopped.INCOMPLETE}
-
 
 @dataclass(frozen=True, slots=True)
 class LeadershipRules:
-    """Settings of the group. `replicas_expected` counts slaves, `in_sync_replicas` copies with the master."""
+    """Settings of the group. `replicas_expected` counts slaves, `in_sync_replicas` copies with the master.
+
+    `witnesses`: what none of so many slaves has was never confirmed; 0: that cannot be said of this group.
+    """
 
     replicas_expected: int
     in_sync_replicas: int
     sync_flush: bool
     recover_wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class OwnLog:
-    """What this master found on its disk. `granted` is the epoch that its last promotion gave it, None when it was never promoted.
-
-    `unread` are damaged bytes, [start, end), which may hold the newest messages of queues and producers.
-    `accepted_loss`: what the operator gave up when it was granted, in words; empty for nothing.
-    `tables_restored`: one of its tables came from its `.bak` and may lack a change that slaves have.
-    `told`: the newest epoch that an earlier life of this node was told of.
-    """
-
-    node: str
-    stopped: Stopped
-    end: PhysicalOffset
-    lineage: Lineage
-    node_id: int = 0
-    granted: Epoch | None = None
-    unread: Ranges = ()
-    accepted_loss: str = ""
-    tables_restored: bool = False
-    told: Opening = NO_OPENING
-
-    @property
-    def is_freshly_granted(self) -> bool:
-        """Whether a promotion lets it open an epoch that it has not opened yet."""
-        return self.granted is not None and self.granted > newest_epoch(self.lineage)
-
-    @property
-    def known_epoch(self) -> Epoch:
-        """The newest epoch that another node may have opened as far as this one was ever told."""
-        return Epoch(self.granted - 1) if self.granted and self.is_freshly_granted else newest_epoch(self.lineage)
-
-    @property
-    def gave_up_epoch(self) -> bool:
-        """Whether it has led in the newest epoch of its log, and then found that its slaves have confirmed what it lacks."""
-        return self.stopped is Stopped.INCOMPLETE and self.told == Opening(newest_epoch(self.lineage), self.node_id)
-
-    @property
-    def held_epoch(self) -> Epoch:
-        """The epoch that another node's must exceed to be followed.
-
-        One that holds no bytes was perhaps opened by a node that died over it, so that nobody heard of it and another one was granted the
-        same number. Then it gives way, unless it was granted too. One that gave its epoch up gives way to whoever opened one of that
-        number.
-        """
-        if self.gave_up_epoch:
-            return Epoch(newest_epoch(self.lineage) - 1)
-        if self.is_freshly_granted or not self.lineage or self.lineage[-1].start < self.end or self.granted == self.lineage[-1].epoch:
-            return self.known_epoch
-        return newest_epoch(self.lineage[:-1])
+    witnesses: int = 0
 
 
 _STANDING = {
@@ -135,6 +70,7 @@ _STANDING = {
     Announce: Standing.ANNOUNCING,
     Lead: Standing.LEADING,
     Refuse: Standing.REFUSING,
+    GiveUp: Standing.GIVING_UP,
     Follow: Standing.FOLLOWING,
 }
 
@@ -150,7 +86,8 @@ class Leadership:
         self._heard: dict[str, Hello] = {}
         self._ever_heard: dict[str, Hello] = {}  # by replica uuid: a node with a new disk is another one
         self._known_epoch = own.known_epoch
-        self._newest = NO_OPENING  # what others told of, with its opener
+        self._told: dict[int, Epoch] = {}  # the newest epoch of each opener that others told of
+        self._followers: frozenset[int] = frozenset()  # who is somebody's slave now, by configured id
         self._answered: set[str] = set()
         self._nameserver_settled = False
         self._others_asked = False
@@ -186,12 +123,14 @@ class Leadership:
         self._nameserver_settled = self._nameserver_settled or settled
         self._id_taken = id_taken
 
-    def others_say(self, newest: Iterable[Opening], waiting: Iterable[Opening] = ()) -> None:
+    def others_say(self, newest: Iterable[Opening], waiting: Iterable[Opening] = (), followers: Iterable[int] | None = None) -> None:
         """The replicas that nameservers list were asked; these are the newest epochs that those who answered know of.
 
         `waiting`: those of masters that do not lead yet either. Was this node granted the same epoch, it does not give way to their word:
-        they hear its own, and each would follow the other. Nameservers take in one of them.
+        they hear its own, and each would follow the other. Nameservers take in one of them. `followers` are the configured
+        ids of slaves, None: as before.
         """
+        self._followers = self._followers if followers is None else frozenset(followers)
         for opening in newest:
             self._learn(opening)
         for opening in waiting:
@@ -227,6 +166,11 @@ class Leadership:
         self._own = own
         self._taken_over = True
 
+    def gave_up(self, own: OwnLog) -> None:
+        """A GiveUp was carried out, durably: the log is `own`, a part of what slaves hold."""
+        self._move(Found.GAVE_UP, Standing.WAITING)
+        self._own = own
+
     def took_a_part(self, own: OwnLog) -> None:
         """A TakeOver came to a stop before its end: the log is `own`, durably, and decides nothing yet."""
         self._own = own
@@ -240,6 +184,8 @@ class Leadership:
 
     def _find(self, now: float) -> tuple[Found, Decision]:
         if self._is_newer_elsewhere():
+            if self._own.gave_up_epoch and not self._others_asked:
+                return Found.MORE_TO_HEAR, Wait("the replicas that nameservers list: who opened a newer epoch may lead no more")
             assert self._newest.opener_id is not None
             return Found.NEWER_ELSEWHERE, Follow(self._newest.epoch, self._newest.opener_id)
         if self._id_taken and not (self._taken_over or self.must_hear_slaves):  # an epoch opened now would be a step towards taking it away
@@ -260,6 +206,8 @@ class Leadership:
             return Found.NUMBERS_HIDDEN, Wait(hidden)
         conflict = self._missing_here()
         if conflict and not (self._accepts_loss or self._given_up):
+            if self._is_outgrown():
+                return Found.OUTGROWN, GiveUp(self._own.newest, conflict)
             return Found.CONFIRMED_MISSING, Refuse(conflict)
         loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, hidden, conflict) if part)
         epoch = Epoch(self._known_epoch + 1)
@@ -280,8 +228,15 @@ class Leadership:
         self._known_epoch = max(self._known_epoch, opening.epoch)
         if self._own.gave_up_epoch and opening == self._own.told:
             return  # another node may have opened one of that number
-        if opening.opener_id is not None and opening.epoch > self._newest.epoch:
-            self._newest = opening
+        if opening.opener_id is not None:
+            self._told[opening.opener_id] = max(opening.epoch, self._told.get(opening.opener_id, Epoch(0)))
+
+    @property
+    def _newest(self) -> Opening:
+        """What others told of. Where enough slaves are to be heard, one of them is no other node that leads: its log is taken over."""
+        without = self._followers if self._own.gave_up_epoch else ()
+        told = (Opening(epoch, opener) for opener, epoch in self._told.items() if opener not in without)
+        return max(told, key=lambda opening: opening.epoch, default=NO_OPENING)
 
     def _is_newer_elsewhere(self) -> bool:
         return self._newest.opener_id not in (None, self._own.node_id) and self._newest.epoch > self._own.held_epoch
@@ -379,7 +334,23 @@ class Leadership:
     def _missing_here(self) -> str:
         """Who knows, or knew when it left, confirmed data that this log lacks."""
         for hello in sorted(self._ever_heard.values(), key=lambda hello: hello.node):
-            common = self._agreed_with(hello)
-            if hello.confirmed > common and hello.end > hello.min_offset:
+            if self._lacks_some_of(hello):
+                common = self._agreed_with(hello)
                 return f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
         return ""
+
+    def _is_outgrown(self) -> bool:
+        """Whether a slave that is there has all of this log too that may be confirmed: nobody need decide what is given up."""
+        if self._taken_over or self._own.is_freshly_granted or not self._own.may_give_up_epoch:
+            return False
+        has_more = [hello for hello in self._heard.values() if self._lacks_some_of(hello)]
+        return any(hello.min_offset <= self._own.end and self._may_be_confirmed_to() <= self._agreed_with(hello) for hello in has_more)
+
+    def _may_be_confirmed_to(self) -> PhysicalOffset:
+        """Up to where something in this log may be confirmed: what none of enough slaves has is not."""
+        agreed = [self._agreed_with(hello) for hello in self._heard.values() if not hello.is_filling]
+        has_enough = 0 < self._rules.witnesses <= len(agreed)
+        return PhysicalOffset(max(self._own.confirmed, *agreed)) if has_enough else self._own.end
+
+    def _lacks_some_of(self, hello: Hello) -> bool:
+        return hello.confirmed > self._agreed_with(hello) and hello.end > hello.min_offset

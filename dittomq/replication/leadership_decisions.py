@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.routes import Opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,14 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Note durably that this node opened that epoch, and that its log is a part only of what slaves hold; report it, and ask again."""
+
+    opening: Opening
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Follow:
     """Another node has opened a newer epoch: be its slave. `opener_id` is its configured id."""
 
@@ -57,4 +66,4 @@ class Follow:
     opener_id: int
 
 
-Decision = Wait | TakeOver | Announce | Lead | Refuse | Follow
+Decision = Wait | TakeOver | Announce | Lead | Refuse | GiveUp | Follow

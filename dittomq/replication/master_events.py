@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 
 
 # Events: what the driver reports.
@@ -183,13 +183,15 @@ class NoteEqual:
 class StopWriting:
     """Confirmed data is missing here: accept no more writes, cut nobody. `why` is what is missing, `remedy` what an operator may do.
 
-    `common`: up to there the slave holds this log, with all that was there before this epoch and all that was confirmed in it, so that
-    no operator is needed. None: not so.
+    Up to `common` the slave holds this log; `is_enough`: with all that was there before this epoch and all that was confirmed in it, so
+    that no operator is needed. `is_witness`: its disk is not a new one, so that it tells something what it does not hold.
     """
 
     why: str
     remedy: str
-    common: PhysicalOffset | None = None
+    common: PhysicalOffset
+    is_enough: bool
+    is_witness: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,13 @@ class EndEpoch:
     why: str
     epoch: Epoch
     opener_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskOpeners:
+    """The slave has noted these epochs for others, and this master was not told of them when it opened its own: ask whether those led."""
+
+    promises: tuple[Opening, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +238,7 @@ Command = (
     | NoteEqual
     | StopWriting
     | EndEpoch
+    | AskOpeners
     | DropSlave
     | RefuseSlave
 )

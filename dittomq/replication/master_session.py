@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from dittomq.copies import LEAF_BYTES
-from dittomq.lineage import Lineage, common_end, epoch_at, newest_epoch, newest_incarnation, stretch_end
+from dittomq.lineage import common_end, epoch_at, newest_epoch, newest_incarnation, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
 from dittomq.replication.degraded import Degraded
@@ -27,6 +27,7 @@ from dittomq.replication.events import (
     VerdictAction,
 )
 from dittomq.replication.master_events import (
+    AskOpeners,
     BytesDamaged,
     ChunkSent,
     Command,
@@ -53,31 +54,13 @@ from dittomq.replication.master_events import (
     StopWriting,
     Tick,
 )
+from dittomq.replication.master_log import MasterLog, remedy_of
 from dittomq.replication.master_states import MOVES, State
 from dittomq.replication.proving import Answer, Proof
 from dittomq.replication.running import RunningTime
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 
 _PROBE_BYTES: Final = 8 * LEAF_BYTES  # what a slow disk reads within the time that either side bears silence
-
-
-@dataclass(frozen=True, slots=True)
-class MasterLog:
-    """The master's log as a session needs it."""
-
-    cluster: str
-    broker: str
-    segment_bytes: int
-    min_offset: PhysicalOffset
-    end: PhysicalOffset
-    confirmed: PhysicalOffset
-    lineage: Lineage
-    node: str
-    replica_uuid: str
-    loss_accepted: bool = False
-    """Whether the operator let this master lead without what is missing here: then slaves that have it are cut too."""
-    degraded: Degraded = ()
-    """Ranges that fewer copies confirmed than asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +71,6 @@ class SessionLimits:
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
     proof_step_bytes: int = 64 * 1024 * 1024
-
-
-def remedy_of(node: str) -> str:
-    """What an operator may do where the master `node` lacks what was confirmed."""
-    return f"empty the data_dir of {node} to copy its slaves, or give these up: dittomq role lead {node} --accept-loss"
 
 
 class MasterSession:
@@ -176,14 +154,19 @@ class MasterSession:
         self._hello = hello
         if hello.newest.epoch > self._epoch:
             return self._end_epoch(hello)
+        if promises := self._log.unknown_promises(hello):
+            return self._ask_openers(hello, promises)
         self.state, begin = State.COMPARING, self._log.min_offset
         if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
             self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
             return [CompareDigests((), begin)]
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
+        if elsewhere := self._log.unknown_in(hello, common):
+            wrote = f"{hello.node} has bytes of epoch {elsewhere.epoch}, of which {self._log.node} was not told when it opened its own"
+            return self._stop(hello, f"{wrote}, and this log agrees with it only up to {common:,}", common)
         if hello.confirmed > common and not self._log.loss_accepted:
             known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
-            return self._stop(known, common)
+            return self._stop(hello, known, common)
         if common < begin:
             self.state = State.CUTTING
             return [self._verdict(VerdictAction.RESYNC, begin, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")]
@@ -376,11 +359,20 @@ class MasterSession:
         why = f"{hello.node} has heard epoch {newest.epoch}, newer than {self._epoch}"
         return [EndEpoch(why, newest.epoch, newest.opener_id), DropSlave(why)]
 
-    def _stop(self, why: str, common: PhysicalOffset) -> list[Command]:
-        self.state, node = State.ENDED, self._log.node
-        if common >= max(self._log.confirmed, self._log.lineage[-1].start):  # of what lies before its epoch more may have been confirmed
-            return [StopWriting(why, f"{node} copies them from its slaves", common), DropSlave(why)]
-        return [StopWriting(why, remedy_of(node)), DropSlave(why)]
+    def _ask_openers(self, hello: Hello, promises: tuple[Opening, ...]) -> list[Command]:
+        """It is no copy of this log's yet: with that node it may have confirmed what is not here."""
+        self.state, (first, *_) = State.ENDED, promises
+        opener = f"{self._log.broker}/{first.opener_id}"
+        noted = f"{hello.node} has noted epoch {first.epoch} of {opener}, of which {self._log.node} was not told when it opened its own"
+        why = f"{noted}; it may follow when {opener} says that it has nothing that is not here"
+        return [AskOpeners(promises), DropSlave(why)]
+
+    def _stop(self, hello: Hello, why: str, common: PhysicalOffset) -> list[Command]:
+        """Of what lies before this master's epoch more may have been confirmed than it knows."""
+        self.state, log = State.ENDED, self._log
+        is_enough = common >= max(log.confirmed, log.lineage[-1].start)
+        remedy = f"{log.node} copies them from its slaves" if is_enough else remedy_of(log.node)
+        return [StopWriting(why, remedy, common, is_enough, not hello.is_filling), DropSlave(why)]
 
     def _drop(self, reason: str) -> list[Command]:
         self.state = State.ENDED

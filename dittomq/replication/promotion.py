@@ -51,8 +51,8 @@ class Promote:
 
     `in_sync` names the slaves that count as in sync until they miss their deadlines. `not_heard`, in words, is what nobody who answered can
     know, though the rule lets it lead: what a degraded group confirmed is perhaps on the silent master's disk only.
-    So many nodes, itself included, `must_note` the epoch before it takes the place: were they fewer, an old master that starts again could
-    confirm with the others.
+    So many nodes, itself included, `must_note` the epoch before it takes the place: were they fewer, an old master that lives on or starts
+    again could confirm with the others. 0: the old master has stepped down, or the operator accepts that too few answer.
     """
 
     epoch: Epoch
@@ -112,13 +112,13 @@ class _Promotion:
         if missing and not self._order.accept_loss:
             return RefusePromotion(self._words(missing))
         not_heard = "" if demoted is not None else self._not_heard()
-        must_note = 0 if demoted is not None or self._order.accept_loss else self._target.rules.witnesses
+        must_note = self._target.rules.witnesses if demoted is None and _is_only_a_word(missing) else 0
         lost = "; ".join(each.what for each in missing)
         return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), lost, not_heard, must_note)
 
     def _words(self, missing: Sequence["_Missing"]) -> str:
         words = "; ".join(f"{each.what}. {each.remedy}" for each in missing)
-        if not all(each.is_a_word for each in missing):
+        if not _is_only_a_word(missing):
             return words
         of_as_many = f" by {self._target.rules.copies_of_confirmed} copies" if self._not_heard() else ""
         return f"{words}. {self._target.node} lacks nothing confirmed{of_as_many}"
@@ -274,6 +274,11 @@ class _Promotion:
     def _in_sync(self) -> tuple[str, ...]:
         """Who holds as much as the target."""
         return tuple(other.node for other in self._others if other.rank == self._target.rank)
+
+
+def _is_only_a_word(missing: Sequence[_Missing]) -> bool:
+    """Whether the witnesses have answered: then they can be told, too, and nothing more is confirmed without them."""
+    return all(each.is_a_word for each in missing)
 
 
 def _held_of(old: Standing, other: Standing) -> PhysicalOffset:

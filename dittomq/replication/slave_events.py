@@ -14,12 +14,16 @@ from dittomq.routes import DataVersion
 
 @dataclass(frozen=True, slots=True)
 class SlaveLog:
-    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch that was heard of."""
+    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch that was heard of.
+
+    `has_promised`: it names epochs that were noted for their openers.
+    """
 
     lineage: Lineage
     begin: PhysicalOffset
     stored: "Stored"
     heard: Epoch
+    has_promised: bool = False
 
 
 # Events: what the driver reports.
@@ -105,10 +109,14 @@ class SayHello:
 
 @dataclass(frozen=True, slots=True)
 class HearEpoch:
-    """Write down, durably before any later command is obeyed, that there is this epoch: no older master is obeyed any more."""
+    """Write down, durably before any later command is obeyed, that there is this epoch: no older master is obeyed any more.
+
+    `obeyed`: it is that of this master, which has learned of all that was noted for others.
+    """
 
     epoch: Epoch
     opener_id: int | None
+    obeyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

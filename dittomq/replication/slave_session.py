@@ -55,6 +55,7 @@ class SlaveSession:
         self.epoch = Epoch(0)
         self._lineage = log.lineage
         self._newest_heard = log.heard
+        self._has_promised = log.has_promised
         self._target: Lineage = ()
         self._master = ""
         self._begin = log.begin
@@ -131,7 +132,7 @@ class SlaveSession:
                 self.state = State.CUTTING
                 self._end = verdict.start
                 self._lineage = cut_lineage(self._lineage, verdict.start)
-                return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), CutLog(verdict.start, verdict.reason)]
+                return [*self._hear_master(verdict), CutLog(verdict.start, verdict.reason)]
             case VerdictAction.RESYNC:
                 return self._copy_anew(verdict)
             case VerdictAction.STREAM:
@@ -144,16 +145,18 @@ class SlaveSession:
             return f"epoch {verdict.epoch} is older than {newest}, which this node has heard"
         return ""
 
-    def _hear(self, epoch: Epoch, opener_id: int | None) -> list[Command]:
+    def _hear_master(self, verdict: Verdict) -> list[Command]:
         """The lineage alone would forget an epoch with its last byte, and learn it only with its first."""
-        if epoch <= self._newest_heard:
+        if verdict.epoch <= self._newest_heard and not self._has_promised:
             return []
-        self._newest_heard = epoch
-        return [HearEpoch(epoch, opener_id)]
+        self._newest_heard, self._has_promised = max(verdict.epoch, self._newest_heard), False
+        return [HearEpoch(verdict.epoch, newest_opener(verdict.lineage), obeyed=True)]
 
     def _told_of(self, epoch: Epoch, opener_id: int | None) -> list[Command]:
         """Nothing more is acknowledged to a master of an older epoch."""
-        hear = self._hear(epoch, opener_id)
+        hear: list[Command] = []
+        if epoch > self._newest_heard:
+            self._newest_heard, hear = epoch, [HearEpoch(epoch, opener_id)]
         if self.state is State.FOLLOWING and epoch > self.epoch:
             return [*hear, *self._reconnect(f"it was told of epoch {epoch}, newer than {self.epoch}")]
         return hear
@@ -164,7 +167,7 @@ class SlaveSession:
         self.state = State.ENDED
         common = common_end(ours=self._lineage, our_end=self._end, theirs=verdict.lineage, their_end=verdict.end)
         agreed = PhysicalOffset(min(common, verdict.start))
-        return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
+        return [*self._hear_master(verdict), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
 
     def _follow(self, verdict: Verdict) -> list[Command]:
         holds_nothing = self._end == self._begin
@@ -179,7 +182,7 @@ class SlaveSession:
             begin, self._begin = [BeginLog(verdict.start)], verdict.start
             self._stored = Stored(verdict.start, verdict.start, self._stored.applied, verdict.start)
         self._end = verdict.start
-        return [*self._hear(verdict.epoch, newest_opener(verdict.lineage)), *begin, *self._adopt(self._end), *self._tell_doubt()]
+        return [*self._hear_master(verdict), *begin, *self._adopt(self._end), *self._tell_doubt()]
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
         """Take over the master's lineage up to the epoch of the next byte as soon as that is known: its master may write none for long."""

@@ -42,6 +42,12 @@ class GroupRules:
         return self.replicas_expected - self.copies_of_confirmed + 2
 
     @property
+    def has_witnesses(self) -> bool:
+        """Whether all that was ever confirmed is on that many disks, more than one: then `witnesses` slaves know of all, whoever led."""
+        strict = self.min_in_sync_replicas == self.copies_of_confirmed > 1
+        return strict and (self.flush_mode, self.release_level) == ("SYNC_FLUSH", "flushed")
+
+    @property
     def may_degrade(self) -> bool:
         """Whether fewer copies may have confirmed, while a master that is silent now led."""
         return self.min_in_sync_replicas is not None and self.min_in_sync_replicas < self.copies_of_confirmed

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.lineage import Lineage, LineageEntry, grows
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import MAX_RANGES, Degraded, DegradedRange
 from dittomq.replication.events import (
+    MAX_PROMISES,
     Chunk,
     DegradedRanges,
     Heartbeat,
@@ -22,10 +22,11 @@ from dittomq.replication.events import (
     Verdict,
     VerdictAction,
 )
+from dittomq.routes import Opening
 from dittomq.wire.epochs import epoch_from_pb
+from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
-MAX_LINEAGE_ENTRIES = 10_000
 MAX_HELLO_DIGESTS = 64
 MAX_HELLO_CHARACTERS = 1_024
 LEAF_DIGEST_BYTES = 16
@@ -41,30 +42,6 @@ _ACTION_TO_PB = {
     VerdictAction.WAIT: pb.VERDICT_ACTION_WAIT,
 }
 _ACTION_FROM_PB = {number: action for action, number in _ACTION_TO_PB.items()}
-
-
-def lineage_to_pb(lineage: Lineage) -> list[pb.LineageEntry]:
-    """Oldest first."""
-    return [
-        pb.LineageEntry(epoch=entry.epoch, opener_id=entry.opener_id, incarnation=entry.incarnation, start_offset=entry.start)
-        for entry in lineage
-    ]
-
-
-def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
-    """Checked: at most 10,000 entries, epochs and starts grow as a lineage's do."""
-    if len(entries) > MAX_LINEAGE_ENTRIES:
-        raise InvalidField("lineage", f"{len(entries):,} entries, the limit is {MAX_LINEAGE_ENTRIES:,}")
-    lineage = tuple(
-        LineageEntry(epoch_from_pb("lineage", entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset))
-        for entry in entries
-    )
-    for before, after in pairwise(lineage):
-        if not grows((before, after)):
-            raise InvalidField(
-                "lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}"
-            )
-    return lineage
 
 
 def digest_to_pb(digest: RangeDigest) -> pb.SegmentDigest:
@@ -101,6 +78,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             heard_opener_id=hello.heard_opener,
             verified_with=hello.verified_with,
             filling=hello.is_filling,
+            promised=[pb.PromisedEpoch(epoch=each.epoch, opener_id=each.opener_id) for each in hello.promises],
         )
     )
 
@@ -230,6 +208,8 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
             raise InvalidField(f"hello.{name}", f"{len(getattr(hello, name)):,} characters, the limit is {MAX_HELLO_CHARACTERS:,}")
     if len(hello.digests) > MAX_HELLO_DIGESTS:
         raise InvalidField("hello.digests", f"{len(hello.digests)} digests, the limit is {MAX_HELLO_DIGESTS}")
+    if len(hello.promised) > MAX_PROMISES:
+        raise InvalidField("hello.promised", f"{len(hello.promised)} epochs, the limit is {MAX_PROMISES}")
     return Hello(
         cluster=hello.cluster,
         broker=hello.broker,
@@ -249,6 +229,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         heard_opener=hello.heard_opener_id if hello.HasField("heard_opener_id") else None,
         is_filling=hello.filling,
         verified_with=hello.verified_with,
+        promises=tuple(Opening(epoch_from_pb("hello.promised", each.epoch), each.opener_id) for each in hello.promised),
     )
 
 

@@ -6,8 +6,9 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.standings import GroupRules, KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
 from dittomq.wire.epochs import epoch_from_pb
+from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
-from dittomq.wire.replication import degraded_from_pb, degraded_to_pb, lineage_from_pb, lineage_to_pb
+from dittomq.wire.replication import degraded_from_pb, degraded_to_pb
 
 MAX_TIMEOUT_MS = 60_000
 MAX_NODE_ID = 2**31 - 1

@@ -20,7 +20,7 @@ from dittomq.naming.registrar import NameserverNews
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.leadership_decisions import Follow
-from dittomq.replication.master_session import remedy_of
+from dittomq.replication.master_log import remedy_of
 from dittomq.replication.standings import KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import NO_OPENING, Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
@@ -103,7 +103,7 @@ class Handover:
             return KnownBefore(Stance.FOLLOWING, first)
         if self._parts.node.announced(opening):
             self._gives_way_to = opening
-            await self._parts.heard.note(opening)
+            await self._parts.heard.promise(opening)
         return KnownBefore(before.stance, before.claim)
 
     async def follow(self, decision: Follow) -> None:
@@ -143,12 +143,16 @@ class Handover:
         term.end("it copies what it lacks from its slaves", Opening(Epoch(opened.epoch + 1), None))
         await term.writer.drained()
         try:
-            await self._parts.heard.note(Opening(opened.epoch, node.node_id))  # which it gives up: its log forgets it
-            await self._parts.mark_incomplete()
+            await self.give_up(Opening(opened.epoch, node.node_id))
         except DiskFull as full:
             term.needs_operator(f"{full}; then start it again")
             return
         self._parts.place.come_back(BrokerService.MASTER, "its slaves have confirmed bytes that it lacks")
+
+    async def give_up(self, opening: Opening) -> None:
+        """Note an epoch that this node has opened, which its log is to forget: that is a part only of what slaves hold. Raises DiskFull."""
+        await self._parts.heard.note(opening)
+        await self._parts.mark_incomplete()
 
     def _open_again(self, opening: Opening) -> None:
         """It has opened that epoch, on another disk: whoever leads by an older one gives way as soon as it hears of that."""
@@ -166,8 +170,9 @@ class Handover:
         node = self._parts.node
         if order.node != node.name:
             raise InvalidField("node", f'this is {node.name}, not "{order.node}"')
-        if order.leads and order.accept_loss and node.term is not None and node.term.refuses_writes:
-            return await self._lead_anew(node.term)
+        lacking = "" if node.term is None else node.term.lacks or self._parts.replication.promises.unknown
+        if order.leads and order.accept_loss and node.term is not None and lacking:
+            return await self._lead_anew(node.term, lacking)
         if order.leads:
             return await node.lead(accept_loss=order.accept_loss)
         if node.term is not None:
@@ -178,9 +183,9 @@ class Handover:
         await self._become_slave(leader.wire_id or leader.node_id or node.node_id, leader.newest.epoch, leader.node)
         return RoleChange(leader.newest.epoch, "", comes_back=True)
 
-    async def _lead_anew(self, term: Term) -> RoleChange:
+    async def _lead_anew(self, term: Term, lost: str) -> RoleChange:
         """Come back as the master of an epoch above all known, in which slaves that have more than this log are cut."""
-        parts, node, lost = self._parts, self._parts.node, term.lacks
+        parts, node = self._parts, self._parts.node
         leader = await self._leader()
         if leader is not None:
             raise NotPermitted(f"refused: {leader.node} leads; stop it first, or promote it: dittomq role lead {leader.node}")
@@ -188,7 +193,7 @@ class Handover:
         given_up, other = (0, "") if node.grant is None else (node.grant.broker_id, node.grant.other)
         term.end("its operator lets it lead anew", Opening(epoch, None))
         await term.writer.drained()
-        grant = Grant(BrokerService.MASTER, given_up, epoch, other, PhysicalOffset(node.standing().end), lost)
+        grant = Grant(BrokerService.MASTER, given_up, epoch, other, PhysicalOffset(node.standing().end), lost, witnessed=True)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         log.warning("leads_anew", node=node.name, epoch=epoch, may_be_lost=lost)
         parts.place.come_back(BrokerService.MASTER, f"it gives up what it lacks and opens epoch {epoch}")

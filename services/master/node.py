@@ -15,7 +15,7 @@ from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
-from dittomq.broker.role import Grant
+from dittomq.broker.role import Grant, succession_of
 from dittomq.broker.watching import StatusWatches
 from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import Storage
@@ -198,7 +198,8 @@ class MasterNode:
         if decision.accepted_loss:
             log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
         log.info("epoch_opened", node=self._config.name, epoch=decision.epoch, start=store.end)
-        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded, bool(decision.accepted_loss), self.name))
+        by_word, came = bool(decision.accepted_loss), succession_of(self.grant)
+        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded, by_word, self.name, came))
         if self._told.epoch >= decision.epoch:
             self._give_way(self.term, self._told)
         self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)
@@ -219,9 +220,8 @@ class MasterNode:
         now = parts.clock.monotonic()
         confirmed = PhysicalOffset(min(max(parts.store.confirmed_at_start, parts.recovery.confirmed), opened.start))
         confirm = Confirm(confirm_rules(table), end=opened.start, confirmed=confirmed, members=parts.store.in_sync_at_start, now=now)
-        sync_each_group = table.flush_mode is FlushMode.SYNC_FLUSH
-        lanes = WriterLanes(parts.store_lane, parts.sync_lane)
-        writer = Writer(parts.store, lanes, parts.clock, WriterLimits(), sync_each_group=sync_each_group)
+        lanes, syncs = WriterLanes(parts.store_lane, parts.sync_lane), table.flush_mode is FlushMode.SYNC_FLUSH
+        writer = Writer(parts.store, lanes, parts.clock, WriterLimits(), sync_each_group=syncs)
         return Term(opened, confirm, writer, parts.dispatcher, parts.clock)
 
     async def know_what_the_log_holds(self, term: Term) -> None:

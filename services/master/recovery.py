@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar, assert_never
@@ -21,8 +21,9 @@ from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
-from dittomq.replication.leadership import Leadership, OwnLog, Stopped
-from dittomq.replication.leadership_decisions import Announce, Follow, Lead, Refuse, TakeOver, Wait
+from dittomq.replication.leadership import Leadership
+from dittomq.replication.leadership_decisions import Announce, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
+from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.standings import KnownBefore, Stance, Standing
 from dittomq.routes import Opening
 
@@ -53,6 +54,7 @@ class Peers:
 
     `take_tables` raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds what a slave knows of degraded ranges, or raises
     OutOfReach.
+    `give_up` durably notes that this node opened an epoch, and that its log is a part only of theirs, or raises DiskFull.
     `mend` has whoever mends this log ask them all, at once. `announce` tells all that answer, at these addresses too, which epoch is
     opened, and returns what they knew before.
     """
@@ -60,6 +62,7 @@ class Peers:
     ranges: Callable[[str], LogSource]
     take_tables: Callable[[str], Awaitable[None]]
     take_degraded: Callable[[str], Awaitable[None]]
+    give_up: Callable[[Opening], Awaitable[None]]
     mend: Callable[[], None]
     announce: Callable[[Opening, list[str]], Awaitable[list[KnownBefore]]]
 
@@ -108,7 +111,9 @@ class Recovery:
     async def ask(self, others: Callable[[], Awaitable[list[Standing]]]) -> None:
         """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until it is decided."""
         while not self._is_over:
-            self._learn([KnownBefore(each.stance, each.claim) for each in await others()])
+            standings = await others()
+            followers = {each.node_id for each in standings if each.stance is Stance.FOLLOWING and each.seeks_place is False}
+            self._learn([KnownBefore(each.stance, each.claim) for each in standings], followers)
             self._bell.set()
             await asyncio.sleep(_ASK_S)
 
@@ -145,6 +150,8 @@ class Recovery:
                     await self._take_over(decision, peers)
                 case Announce():
                     await self._announce(decision, peers)
+                case GiveUp():
+                    await self._give_up(decision, peers)
                 case Wait() | Refuse():
                     self._say(decision)
                     self._weigh_word(self.waiting_for)
@@ -153,15 +160,22 @@ class Recovery:
                 case _:
                     assert_never(decision)
 
-    def _learn(self, known: list[KnownBefore]) -> None:
+    def _learn(self, known: list[KnownBefore], followers: Iterable[int] | None = None) -> None:
         waiting = [each.newest for each in known if each.stance is Stance.RECOVERING]
-        self._leadership.others_say([each.newest for each in known if each.stance is not Stance.RECOVERING], waiting)
+        self._leadership.others_say([each.newest for each in known if each.stance is not Stance.RECOVERING], waiting, followers)
 
     async def _announce(self, decision: Announce, peers: Peers) -> None:
         self.waiting_for = f"the others to note epoch {decision.epoch}"
         opening = Opening(decision.epoch, self._own.node_id)
         self._learn(await peers.announce(opening, self._leadership.heard_addresses()))
         self._leadership.announced()
+
+    async def _give_up(self, decision: GiveUp, peers: Peers) -> None:
+        """From here on its log is a part of what slaves hold, also for its next start."""
+        log.warning("copies_its_slaves", node=self._own.node, epoch=decision.opening.epoch, end=self._own.end, lacks=decision.why)
+        await self.when_there_is_room(lambda: peers.give_up(decision.opening))
+        self._own = replace(self._own, stopped=Stopped.INCOMPLETE, told=decision.opening)
+        self._leadership.gave_up(self._own)
 
     async def when_there_is_room(self, write: Callable[[], Awaitable[R]]) -> R:
         """Write, as soon as the disk takes it: a full one keeps a master from leading, not from serving what it has."""

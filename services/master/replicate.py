@@ -21,8 +21,10 @@ from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, Verdict, VerdictAction
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import SlavePace, chunk_bytes
+from dittomq.replication.parted import Parted
 from dittomq.routes import DataVersion, Opening
 from services.master.inbox import Inbox, SlaveSaid
+from services.master.promises import Promises
 from services.master.slaves import SlaveRecord
 from services.master.term import Term
 
@@ -42,6 +44,8 @@ class StreamParts:
     """
 
     term: Term
+    promises: Promises
+    parted: Parted
     store: Store
     lane: Lane
     clock: Clock
@@ -217,21 +221,30 @@ class SlaveStream:
                 self._record.proven_equal = command.end
             case master_events.StopWriting():
                 raise self._stop_writing(command)
-            case master_events.EndEpoch():
-                self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
+            case master_events.EndEpoch() | master_events.AskOpeners():
+                self._hear_of_others(command)
             case master_events.DropSlave() | master_events.RefuseSlave():
                 raise _ended(self._parts.node, command)
             case _:
                 assert_never(command)
         return None
 
+    def _hear_of_others(self, command: master_events.EndEpoch | master_events.AskOpeners) -> None:
+        match command:
+            case master_events.EndEpoch():
+                self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
+            case master_events.AskOpeners():
+                self._parts.promises.ask(command.promises)
+
     def _stop_writing(self, command: master_events.StopWriting) -> DittoError:
         """What the slave is told: to come again, or that an operator must decide."""
         term, why = self._parts.term, f"{command.why}; {command.remedy}"
         term.stop_writes(command.why, command.remedy)
-        if command.common is None:
+        common = self._parts.parted.at(self._record.node, command.common) if command.is_witness else None
+        common = command.common if command.is_enough else common
+        if common is None:
             return NeedsOperator(self._parts.node, why)
-        term.outgrow(command.common)
+        term.outgrow(common)
         return NotReady(self._parts.node, why)
 
     async def _send_verdict(self, verdict: Verdict) -> None:

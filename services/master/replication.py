@@ -10,13 +10,18 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, InvalidField, SessionEnded, WrongCluster, first_of
+from dittomq.lineage import common_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
-from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.master_log import MasterLog
+from dittomq.replication.master_session import MasterSession, SessionLimits
+from dittomq.replication.parted import Parted
 from dittomq.replication.seats import Seat, Seats
+from dittomq.replication.standings import Stance, Standing
 from dittomq.routes import DataVersion
 from services.master.config import MasterConfig
 from services.master.inbox import SlaveSaid
+from services.master.promises import Promises
 from services.master.recovery import Recovery
 from services.master.replicate import MasterSays, SlaveStream, StreamParts
 from services.master.slaves import GONE, SlaveRecord
@@ -41,6 +46,9 @@ class Replication:
         self._leads = asyncio.Event()
         self._seats = Seats()
         self._streams: dict[Seat, _Stream] = {}
+        self.promises = Promises(config.name)
+        rules = config.replication.group_rules
+        self._parted = Parted(rules.witnesses if rules.has_witnesses else 0)
         self.outflow = Outflow(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
 
@@ -129,6 +137,8 @@ class Replication:
         record.proven_equal = min(record.proven_equal, hello.end, hello.verified_equal)
         parts = StreamParts(
             term=term,
+            promises=self.promises,
+            parted=self._parted,
             store=self._store,
             lane=self._lane,
             clock=self._clock,
@@ -154,6 +164,15 @@ class Replication:
                 continue
         return self._term
 
+    def knows_all_of(self, standing: Standing) -> bool:
+        """Whether this log holds all that a node does that leads no more: then that one confirmed nothing that is not here."""
+        term = self._term
+        if term is None or standing.stance is not Stance.FOLLOWING or standing.seeks_place is not False:
+            return False
+        ours, theirs = term.opened.lineage, standing.lineage
+        common = common_end(ours=ours, our_end=term.written, theirs=theirs, their_end=standing.end)
+        return bool(theirs) and not standing.is_filling and standing.end <= common
+
     def _log(self, term: Term) -> MasterLog:
         return MasterLog(
             cluster=self._config.node.cluster,
@@ -167,6 +186,8 @@ class Replication:
             replica_uuid=self._store.replica_uuid,
             loss_accepted=term.opened.loss_accepted,
             degraded=term.degraded.told,
+            succession=term.opened.succession,
+            settled=self.promises.settled,
         )
 
     def _limits(self) -> SessionLimits:

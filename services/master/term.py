@@ -20,6 +20,7 @@ from dittomq.lineage import Lineage, newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
+from dittomq.replication.master_log import AS_CONFIGURED, Succession
 from dittomq.routes import NO_OPENING, Opening
 from services.master.counting import MessageCount
 from services.master.degraded import DegradedRanges, write_down
@@ -44,6 +45,7 @@ class Opened:
     degraded: DegradedRanges
     loss_accepted: bool = False
     node: str = ""
+    succession: Succession = AS_CONFIGURED
 
 
 class Term:

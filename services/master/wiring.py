@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,8 +40,9 @@ from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
-from dittomq.replication.leadership import Leadership, OwnLog, Stopped
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Follow
+from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Opening
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
@@ -150,6 +150,7 @@ class Master:
             lambda: self._retain(store, lanes, parts.replication, pins),
             lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: parts.recovery.ask(handover.others),
+            lambda: parts.replication.promises.settle(handover.others, parts.replication.knows_all_of),
             lambda: self._lead(node, parts.recovery, _LeadParts(channels, mender, handover)),
             handover.step_down.run,
             handover.change_role.run,
@@ -165,6 +166,7 @@ class Master:
             accepted_loss=opened.accepted_loss,
             tables_restored=opened.tables_restored,
             told=opened.told,
+            confirmed=store.confirmed_at_start,
         )
         leadership = Leadership(leadership_rules(config.replication), own, doors.clock.monotonic())
         dispatcher = Dispatcher(store, lanes.dispatch)
@@ -188,11 +190,7 @@ class Master:
     def _handover(self, node: MasterNode, parts: NodeParts, lanes: Lanes, reach: "_Reach") -> Handover:
         replicas = RemoteReplicas(reach.channels, self._config.node.cluster, self._config.node.broker)
         routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock, cluster=self._config.node.cluster)
-
-        def mark_incomplete() -> Awaitable[None]:
-            return lanes.store.call(parts.store.mark_incomplete)
-
-        around = reach.place, reach.heard, reach.changes.changed, mark_incomplete
+        around = reach.place, reach.heard, reach.changes.changed, lambda: lanes.store.call(parts.store.mark_incomplete)
         return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, *around))
 
     async def _lead(self, node: MasterNode, recovery: Recovery, parts: "_LeadParts") -> None:
@@ -212,6 +210,7 @@ class Master:
             ranges=lambda address: RemoteRanges(channels, address, self._config),
             take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
             take_degraded=take_degraded,
+            give_up=parts.handover.give_up,
             mend=parts.mender.hurry,
             announce=parts.handover.announce,
         )

@@ -188,7 +188,7 @@ class Follower:
         self.told_of(opening)
         if not self._streaming:
             self.alone()
-        return await self._notes.note(opening)
+        return await self._notes.promise(opening)
 
     def told_of(self, opening: Opening) -> None:
         """There is this epoch, or will be: nothing more is acknowledged to a master of an older one."""
@@ -308,7 +308,7 @@ class Follower:
                 await replica.ask_where_to_begin(source)
             else:
                 await self.degraded.end_at(replica.store.end)
-            return await replica.describe(self._own_address, self.newest_heard, is_filling=self.filling.goes_on)
+            return await replica.describe(self._own_address, self._notes, is_filling=self.filling.goes_on)
 
         if self._told.epoch > self.newest_heard.epoch:
             await self._hear(self._told)
@@ -317,7 +317,7 @@ class Follower:
             await self.filling.begin()
         hello = await describe()
         stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset, newest_incarnation(hello.lineage))
-        held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
+        held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard, has_promised=bool(hello.promises))
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
@@ -332,11 +332,11 @@ class Follower:
         finally:
             self._following = self.master_end = None
 
-    async def _hear(self, opening: Opening) -> None:
+    async def _hear(self, opening: Opening, obeyed: bool = False) -> None:
         """Write it down. Raises DiskFull; until there is room no stream begins, or an older master would be obeyed."""
         if opening.epoch > self._told.epoch:
             self._told = opening
-        await self._notes.note(opening)
+        await (self._notes.obey(opening) if obeyed else self._notes.note(opening))
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; the store is looked after."""

@@ -95,10 +95,10 @@ class Heir:
             await self._learn_degraded(heard[decision.node])
             decision = self._decide(heard, word)
         match decision:
+            case Promote() if in_sync is not None:
+                return await self._take_place(replace(decision, in_sync=in_sync), None)
             case Promote():
-                return await self._take_place(
-                    decision if in_sync is None else replace(decision, in_sync=in_sync), planned=in_sync is not None
-                )
+                return await self._take_place(decision, word)
             case RefusePromotion():
                 raise NotPermitted(f"refused: {decision.why}")
             case AskToStepDown():
@@ -172,16 +172,21 @@ class Heir:
         if old.degraded and old.lineage:
             await self._parts.follower.degraded.learn(old.degraded, old.lineage[-1].start)
 
-    async def _take_place(self, promotion: Promote, *, planned: bool) -> RoleChange:
-        """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received."""
-        parts = self._parts
+    async def _take_place(self, promotion: Promote, word: PromotionOrder | None) -> RoleChange:
+        """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received.
+
+        `word`: the operator's, None where the old master has made room.
+        """
+        parts, planned = self._parts, word is None
         self._check_store()
         parts.node.takes_epoch = promotion.epoch  # nobody else is to be granted it while this is made durable
-        if not planned:
+        if word is not None:
             try:
                 await self._let_note(promotion)
+                if promotion.must_note:
+                    await self._hear_once_more(promotion, word)
                 self._check_store()  # a copy may have begun meanwhile
-            except NotReady:  # nothing has been written down: it takes no place
+            except (NotReady, NotPermitted):  # nothing has been written down: it takes no place
                 parts.node.takes_epoch = Epoch(0)
                 raise
         await parts.follower.retire()
@@ -189,7 +194,7 @@ class Heir:
             parts.follower.all_is_confirmed()
         own = parts.node.standing()
         parts.node.in_sync = promotion.in_sync
-        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost)
+        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost, not planned)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         await parts.follower.filling.end()
         if not planned:
@@ -216,6 +221,20 @@ class Heir:
         if noted < promotion.must_note:
             few = f"of the {promotion.must_note} nodes that must note epoch {opening.epoch} before anybody opens it {noted} did"
             raise NotReady(self._parts.config.name, f"{few}, itself included; give the command again when the others answer")
+
+    async def _hear_once_more(self, promotion: Promote, word: PromotionOrder) -> None:
+        """Who has noted the epoch acknowledges nothing more to an old master that lives on; until then it may have, behind what was heard.
+
+        Raises NotPermitted, NotReady.
+        """
+        again = await self._others.hear_at(self._parts.node.standing().replica_uuid, self._address_of.values())
+        match self._decide({standing.node: standing for standing in again.values()}, word):
+            case RefusePromotion(why):
+                raise NotPermitted(f"refused: {why}")
+            case AskToStepDown(node):
+                raise NotReady(self._parts.config.name, f"{node} answers now, and leads; give the command again")
+            case Promote(may_be_lost=lost) if lost != promotion.may_be_lost:
+                raise NotPermitted(f"refused: since it was decided something more may be lost: {lost}; give the command again")
 
     async def _tell(self, opening: Opening) -> None:
         """An old master that starts again asks nameservers, too, who has opened a newer epoch: none is to say "nobody" from now on."""

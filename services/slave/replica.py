@@ -7,6 +7,7 @@ import structlog
 from dittomq.broker.digesting import digest_of
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
+from dittomq.broker.heard import Heard
 from dittomq.broker.record_starts import record_start
 from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
@@ -18,7 +19,6 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
 from dittomq.replication.proving import Extent, Range, hello_ranges
 from dittomq.replication.slave_events import NoteCompared
-from dittomq.routes import Opening
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
 from services.slave.stream import StreamEnded
@@ -125,10 +125,10 @@ class Replica:
             is_kept = await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
             self._verified_kept = verified if is_kept else None
 
-    async def describe(self, own_address: str, heard: Opening, *, is_filling: bool) -> Hello:
-        """Who this slave is, where it serves ranges, the newest epoch that it was told of, and what this store holds now."""
-        parts, config, store = self.parts, self.parts.config, self.store
-        await parts.store_lane.call(store.sync)
+    async def describe(self, own_address: str, heard: Heard, *, is_filling: bool) -> Hello:
+        """Who this slave is, where it serves ranges, which epochs it was told of, and what this store holds now."""
+        config, store = self.parts.config, self.store
+        await self.copy.flush()
         await self.copy.settle()
         self.confirmed = self.known_confirmed  # what a master confirmed of bytes that never came says nothing of another one's
         digests = await self._digests()
@@ -150,9 +150,10 @@ class Replica:
             verified_with=verified.master,
             replication_address=own_address,
             segment_bytes=config.store.segment_bytes,
-            heard=heard.epoch,
-            heard_opener=heard.opener_id,
+            heard=heard.newest.epoch,
+            heard_opener=heard.newest.opener_id,
             is_filling=is_filling,
+            promises=heard.promises,
         )
 
     async def _digests(self) -> tuple[RangeDigest, ...]:

@@ -81,8 +81,8 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
-    `hear` writes down, durably, which epoch there is, `learn_degraded` what a master tells of degraded ranges. `doubted` tells, once, where
-    the first damage begins that was found since the last hello.
+    `hear` writes down, durably, which epoch there is, and whether it is this master's, `learn_degraded` what a master tells of degraded
+    ranges. `doubted` tells, once, where the first damage begins that was found since the last hello.
     """
 
     store: Store
@@ -93,7 +93,7 @@ class StreamParts:
     describe: Callable[[], Awaitable[Hello]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
-    hear: Callable[[Opening], Awaitable[None]]
+    hear: Callable[[Opening, bool], Awaitable[None]]
     learn_degraded: Callable[[Degraded, PhysicalOffset], Awaitable[None]]
     doubted: Callable[[], PhysicalOffset | None]
 
@@ -220,7 +220,7 @@ class MasterStream:
                 assert self._hello is not None, "it was described when the log had been cut"
                 await self._say(self._hello)
             case slave_events.HearEpoch():
-                await self._parts.hear(Opening(command.epoch, command.opener_id))
+                await self._parts.hear(Opening(command.epoch, command.opener_id), command.obeyed)
             case slave_events.CutLog():
                 await self._parts.cut(command.to, command.reason)
                 self._hello = await self._parts.describe()

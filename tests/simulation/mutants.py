@@ -124,7 +124,10 @@ MUTANTS = (
     Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _PROMOTIONS),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("newer-ignored", "a master goes on in spite of a newer epoch", of_roles.newer_epochs_end_nothing, 8, _PASSINGS),
-    Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 4, _PASSINGS),
+    Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 2, _PASSINGS),
+    Mutant(
+        "strange-epochs", "a master takes what its slaves noted for others for nothing", of_roles.strange_epochs_are_nothing, 154, _PASSINGS
+    ),
     Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 80, _PROMOTIONS),
     Mutant(
         "unannounced",
@@ -137,7 +140,7 @@ MUTANTS = (
         "nameserver-forgets",
         "a nameserver does not keep who opened the newest epoch",
         of_roles.a_nameserver_keeps_nothing,
-        335,
+        25,
         _SLOW_PROMOTIONS,
     ),
     Mutant(

@@ -3,8 +3,9 @@
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello
-from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped
+from dittomq.replication.leadership import Leadership, LeadershipRules
 from dittomq.replication.leadership_decisions import Announce, Decision
+from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING
 
 RULES = LeadershipRules(replicas_expected=2, in_sync_replicas=2, sync_flush=True, recover_wait_s=5.0)

@@ -10,10 +10,11 @@
     > OthersSay epoch=7 opener=1                        those that nameservers list were asked, and know of this epoch
     > OthersSay epoch=7 opener=1 waits=yes              it is told of by a master that does not lead yet
     > Announced                                         the others were told of the epoch that the last answer named
+    > GaveUp                                            it is written down that its log is a part of what slaves hold
     > Asked
 
-It is asked after each event, but not while a tail is being fetched or others are being told, which is done at once unless announces=no is
-given. An answer that is the one before is not repeated.
+It is asked after each event, but not while a tail is being fetched, an epoch given up, or others are being told, which is done at once
+unless announces=no is given. An answer that is the one before is not repeated.
 """
 
 from dataclasses import replace
@@ -21,8 +22,9 @@ from typing import Any
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped
-from dittomq.replication.leadership_decisions import Announce, TakeOver
+from dittomq.replication.leadership import Leadership, LeadershipRules
+from dittomq.replication.leadership_decisions import Announce, GiveUp, TakeOver
+from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Opening
 from tests.transcripts.script import shown
 from tests.transcripts.sessions import told
@@ -76,6 +78,10 @@ class Start:
             case "Announced":
                 self._is_announcing = False
                 self._leadership.announced()
+            case "GaveUp":
+                self._own = replace(self._own, stopped=Stopped.INCOMPLETE, told=self._own.newest)
+                self._is_announcing = False
+                self._leadership.gave_up(self._own)
             case "Mended":
                 self._leadership.mended(_ranges(given))
             case "BrokeOff":
@@ -92,6 +98,8 @@ class Start:
         before, self._said = self._said, shown(decision)
         told = [] if self._said == before else [self._said]
         self._is_announcing = isinstance(decision, Announce) and not self._announces
+        if isinstance(decision, GiveUp):
+            self._is_announcing = True
         if self._is_announcing or not isinstance(decision, Announce):
             return told
         self._leadership.announced()

@@ -1,6 +1,7 @@
 """The words of plays: facts as `name=value`, and values in one line.
 
-1@0,2@800       a lineage: epoch at start; "2b@800" is the same epoch opened by another, "1f@700" what RocketMQ appended to it
+1@0,2@800       a lineage: epoch at start; "2b@800" is the same epoch opened by another, "1f@700" what RocketMQ appended to it, "2/1@800"
+                was opened by node 1; "2/1" without a start is only the epoch and who opened it
 0-900:x         the digest x of [0, 900)
 100-200,300-    degraded ranges; the last one goes on
 yes, no, 900, 900_000, "words with spaces", unknown (None), none (nothing of several)
@@ -16,7 +17,7 @@ from dittomq.lineage import FOREIGN, Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
 from dittomq.replication.events import RangeDigest
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 
 _SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics", "begin")
 _SHOWN_ONLY_IF_KNOWN = ("end", "doubted", "incarnation")
@@ -48,6 +49,8 @@ def _parsed(name: str, text: str) -> Any:
         return tuple(_digest(part) for part in text.split(",")) if text else ()
     if name in ("degraded", "ranges"):
         return tuple(_degraded(part) for part in text.split(",")) if text else ()
+    if name in ("promises", "known"):
+        return tuple(_opening(part) for part in text.split(",")) if text else ()
     if name == "topics":
         return DataVersion(*map(int, text.split(".")))
     if text in ("yes", "no"):
@@ -61,10 +64,16 @@ def _lineage(text: str) -> Lineage:
     entries = []
     for part in filter(None, text.split(",")):
         epoch, _, start = part.partition("@")
+        epoch, _, node = epoch.partition("/")
         number = int(epoch.rstrip("bf"))
-        opener = FOREIGN if epoch.endswith("f") else 0
+        opener = FOREIGN if epoch.endswith("f") else int(node or 0)
         entries.append(LineageEntry(Epoch(number), opener, number + (_OTHER if epoch.endswith("b") else 0), PhysicalOffset(int(start))))
     return tuple(entries)
+
+
+def _opening(text: str) -> Opening:
+    epoch, _, node = text.partition("/")
+    return Opening(Epoch(int(epoch)), int(node))
 
 
 def _digest(text: str) -> RangeDigest:
@@ -90,7 +99,10 @@ def _shown_value(value: Any) -> str:
     match value:
         case LineageEntry():
             mark = "f" if value.opener_id == FOREIGN else "b" if value.incarnation >= _OTHER else ""
-            return f"{value.epoch}{mark}@{value.start}"
+            node = f"/{value.opener_id}" if value.opener_id > 0 else ""
+            return f"{value.epoch}{mark}{node}@{value.start}"
+        case Opening():
+            return f"{value.epoch}/{value.opener_id}"
         case RangeDigest():
             return f"{value.start}-{value.end}:{value.digest.decode()}"
         case DegradedRange():

@@ -12,7 +12,8 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.lineage import newest_epoch
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events, master_events, slave_events
-from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.master_log import MasterLog, Succession
+from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.slave_session import SlaveSession
 from tests.transcripts.script import shown
 
@@ -45,13 +46,17 @@ _UNTOLD: dict[str, Any] = {
     "topics": None,
     "degraded": (),
     "heard": 0,
+    "promises": (),
     "verified_with": "u0",
     "end": None,  # of a verdict; whoever else has one tells it
 }
 
 
 class Master:
-    """A master's session. Opened with end, lineage, confirmed, min, segment, window_bytes, step_bytes, loss_accepted, degraded."""
+    """A master's session.
+
+    Opened with end, lineage, confirmed, min, segment, window_bytes, step_bytes, loss_accepted, degraded, granted, after, witnessed, known.
+    """
 
     ticks = True
 
@@ -59,6 +64,11 @@ class Master:
         begin, end, confirmed = given.get("min", 0), given["end"], given.get("confirmed", 0)
         log = MasterLog("c", "a", given.get("segment", _SEGMENT_BYTES), begin, end, confirmed, given["lineage"], "a/0", "u0")
         log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False), degraded=given.get("degraded", ()))
+        log = dataclasses.replace(
+            log,
+            succession=Succession(given.get("granted", 0), given.get("after"), given.get("witnessed", False)),
+            settled=given.get("known", ()),
+        )
         limits = SessionLimits(given.get("window_bytes", 16 * 1024 * 1024), proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)
 
@@ -68,7 +78,10 @@ class Master:
 
 
 class Slave:
-    """A slave's session. Opened with end, lineage, flushed, applied, min, heard: the newest epoch, unless told that of its lineage."""
+    """A slave's session.
+
+    Opened with end, lineage, flushed, applied, min, promised, and heard: the newest epoch, unless told that of its lineage.
+    """
 
     ticks = True
 
@@ -77,7 +90,7 @@ class Slave:
         begin = given.get("min", PhysicalOffset(0))
         stored = slave_events.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)), begin)
         lineage = given.get("lineage", ())
-        log = slave_events.SlaveLog(lineage, begin, stored, given.get("heard", newest_epoch(lineage)))
+        log = slave_events.SlaveLog(lineage, begin, stored, given.get("heard", newest_epoch(lineage)), given.get("promised", False))
         self._session = SlaveSession(log, silence_s=20.0, now=now)
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:

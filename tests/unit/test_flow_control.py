@@ -7,7 +7,8 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Chunk, Hello, SlaveAck
 from dittomq.replication.master_events import ChunkSent, Command, CountAck, DigestsCompared, DropSlave, LogMoved, SendChunk
-from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.master_log import MasterLog
+from dittomq.replication.master_session import MasterSession, SessionLimits
 
 WINDOW, CHUNK, RECORD = 1_000, 100, 10
 LINEAGE = (LineageEntry(Epoch(1), 0, 7, PhysicalOffset(0)),)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.leadership import Leadership, OwnLog, Stopped
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Follow, Lead, Refuse, TakeOver, Wait
+from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Opening
 from tests.support.starts import EMPTY, ONE, RULES, TWO, asked, decided, hello, own, started
 
@@ -181,7 +182,7 @@ def test_after_taking_over_the_master_leads_from_the_new_end() -> None:
 
 
 def test_confirmed_data_that_is_missing_here_is_refused_until_the_operator_accepts_the_loss() -> None:
-    leadership = asked(RULES, own(Stopped.WHOLE, end=500), 0.0)
+    leadership = asked(RULES, own(Stopped.WHOLE, end=600, lineage=TWO), 0.0)
     leadership.slave_heard(hello(1, 900, confirmed=900))
     decision = leadership.decide(0.0)
     assert isinstance(decision, Refuse)
@@ -338,7 +339,7 @@ def test_a_loss_that_was_accepted_with_the_grant_is_not_asked_for_again() -> Non
 
 
 def test_a_loss_that_was_accepted_with_an_older_grant_says_nothing_of_this_start() -> None:
-    leadership = asked(RULES, replace(granted(1, "a/1 has more"), lineage=ONE), 0.0)
+    leadership = asked(RULES, replace(granted(1, "a/1 has more"), lineage=TWO, end=PhysicalOffset(600)), 0.0)
     leadership.slave_heard(replace(hello(1, end=900, confirmed=900), lineage=ONE))
 
     assert isinstance(leadership.decide(0.0), Refuse)

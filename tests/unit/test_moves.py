@@ -8,11 +8,13 @@ import pytest
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import VerdictAction
-from dittomq.replication.leadership import Leadership, LeadershipRules, OwnLog, Stopped
+from dittomq.replication.leadership import Leadership, LeadershipRules
 from dittomq.replication.master_events import Command, DigestsCompared
-from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.master_log import MasterLog
+from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.master_states import State
 from dittomq.replication.moves import IllegalMove, Moves
+from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.slave_events import CutDone, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from tests.support.starts import hello

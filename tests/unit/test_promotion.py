@@ -183,6 +183,28 @@ def test_a_silent_master_is_not_replaced_before_the_operator_says_that_it_is_sto
     assert promoted(decided(standing(1), standing(2), order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "", must_note=2)
 
 
+def test_an_epoch_is_noted_by_as_many_where_only_a_doubt_is_accepted_and_by_nobody_where_too_few_answer() -> None:
+    assert promoted(decided(standing(1), standing(2), order=ACCEPTED)).must_note == 2
+    assert promoted(decided(standing(1), order=ACCEPTED)).must_note == 0
+    assert promoted(decided(demoted(for_node="a/1"), standing(1), order=ACCEPTED)).must_note == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "has"),
+    [
+        (FULL_RULES, True),
+        (replace(FULL_RULES, min_in_sync_replicas=1), False),
+        (replace(FULL_RULES, flush_mode="ASYNC_FLUSH"), False),
+        (replace(FULL_RULES, release_level="received"), False),
+        (replace(FULL_RULES, mode="ASYNC_MASTER"), False),
+        (replace(FULL_RULES, in_sync_replicas=1, min_in_sync_replicas=1), False),
+        (RULES, False),
+    ],
+)
+def test_only_where_every_confirmed_byte_is_on_several_disks_have_slaves_a_say_in_what_was_not(rules: GroupRules, *, has: bool) -> None:
+    assert rules.has_witnesses == has
+
+
 def test_where_a_group_may_degrade_nobody_says_that_what_a_silent_master_confirmed_alone_is_there() -> None:
     lax = [standing(node, rules=replace(FULL_RULES, min_in_sync_replicas=1)) for node in (1, 2)]
     unknown = "what a/0 confirmed on fewer than 2 copies, if anything: only that one knows"

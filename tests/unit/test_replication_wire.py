@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -12,13 +13,14 @@ from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
-from dittomq.replication.events import Chunk, DegradedRanges, LeafDigests, LeafProbe, RangeDigest, SlaveAck
+from dittomq.replication.events import MAX_PROMISES, Chunk, DegradedRanges, LeafDigests, LeafProbe, RangeDigest, SlaveAck
 from dittomq.replication.standings import GroupRules, Stance, Standing
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
 from dittomq.wire import standing as wire_standing
 from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
+from tests.support.starts import hello
 
 
 def at(offset: int) -> PhysicalOffset:
@@ -141,6 +143,19 @@ def test_a_hello_with_a_name_beyond_the_limit_is_refused(field: str) -> None:
     setattr(hello, field, "x" * (wire.MAX_HELLO_CHARACTERS + 1))
     with pytest.raises(InvalidField, match=field):
         wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
+
+
+def test_what_a_slave_has_noted_for_others_crosses_the_wire_and_is_bounded() -> None:
+    promises = tuple(Opening(Epoch(number + 1), number) for number in range(MAX_PROMISES))
+    told = replace(hello(1, 900), promises=promises)
+    frame = wire.hello_to_pb(told)
+    assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == told
+
+    frame.hello.promised.add(epoch=99, opener_id=99)
+    with pytest.raises(InvalidField, match="promised"):
+        wire.slave_event_from_pb(frame)
+    with pytest.raises(InvalidField, match="promised"):
+        wire.slave_event_from_pb(pb.ReplicateRequest(hello=pb.Hello(promised=[pb.PromisedEpoch(epoch=-1)])))
 
 
 def test_a_digest_larger_than_one_is_refused() -> None:

@@ -15,10 +15,13 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.events import Hello, SlaveAck, Verdict, VerdictAction
-from dittomq.replication.master_session import MasterLog, MasterSession, SessionLimits
+from dittomq.replication.master_log import MasterLog
+from dittomq.replication.master_session import MasterSession, SessionLimits
+from dittomq.replication.parted import Parted
 from dittomq.routes import DataVersion
 from services.master.degraded import DegradedRanges
 from services.master.inbox import SlaveSaid
+from services.master.promises import Promises
 from services.master.replicate import MasterSays, SlaveStream, StreamParts
 from services.master.slaves import SlaveRecord
 from services.master.term import Opened, Term
@@ -55,7 +58,18 @@ def begun(
             verdicts.put_nowait(message)
 
     store = Machine(random.Random(1)).open()
-    parts = StreamParts(term, store, InlineLane(), clock, "a/0", DataVersion, lambda: True, Outflow(ReplicationTable(), clock).to("a/1"))
+    parts = StreamParts(
+        term,
+        Promises("a/0"),
+        Parted(0),
+        store,
+        InlineLane(),
+        clock,
+        "a/0",
+        DataVersion,
+        lambda: True,
+        Outflow(ReplicationTable(), clock).to("a/1"),
+    )
     return term, verdicts, SlaveStream(parts, session, SlaveRecord("a/1", "u1"), send).run(greeting, said)
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dittomq.replication.leadership import Stopped
 from dittomq.replication.leadership_decisions import Lead, TakeOver, Wait
+from dittomq.replication.own_log import Stopped
 from tests.support.starts import EMPTY, RULES, asked, decided, hello, own
 
 

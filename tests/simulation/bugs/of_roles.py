@@ -1,5 +1,6 @@
 """Bugs in who comes to lead after another, and in what counts then."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from dittomq.broker.others import Others
@@ -7,6 +8,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Member
 from dittomq.replication.leadership import Leadership
+from dittomq.replication.master_log import MasterLog
 from dittomq.replication.promotion import _Promotion
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.standings import KnownBefore, Stance
@@ -34,13 +36,18 @@ def older_masters_are_obeyed(patches: Patches, _: Cluster) -> None:
 
     def make(honest: Any) -> Any:
         async def describe(replica: Replica, own_address: str, _: Any, **said: Any) -> Any:
-            return await honest(replica, own_address, NO_OPENING, **said)
+            return await honest(replica, own_address, SimpleNamespace(newest=NO_OPENING, promises=()), **said)
 
         return describe
 
     patches.put(SlaveSession, "_older", always(""))
     patches.put(SlaveSession, "_told_of", always([]))
     patches.put(Replica, "describe", make)
+
+
+def strange_epochs_are_nothing(patches: Patches, _: Cluster) -> None:
+    """Whatever a slave has noted for others, or written under them, that its master was not told of."""
+    patches.put(MasterLog, "knows_of", always(True))
 
 
 def anybody_is_promoted(patches: Patches, _: Cluster) -> None:

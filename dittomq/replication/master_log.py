@@ -1,0 +1,85 @@
+"""A master's log, as its sessions judge slaves by it.
+
+A master that starts again opens an epoch by itself where nobody it reaches knows of a newer one. Another node may have been promoted out of
+its reach meanwhile, S - q + 2 nodes having noted that one's epoch. So what one of these has noted, or written, under a master that this one
+was not told of counts as confirmed until it is known not to be: of its bytes none is cut, and it is no copy of this log.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from dittomq.lineage import FOREIGN, Lineage, newest_opener
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import NO_EPOCH, Hello
+from dittomq.routes import Opening
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """How a master came to its place: in `epoch` it was granted it, after the node of the id `after` had it.
+
+    `witnessed`: enough nodes answered to know of all that was confirmed in older epochs, or an operator gave up what they do not know. Else
+    it is only known that the one before handed over all of its own.
+    """
+
+    epoch: Epoch = NO_EPOCH
+    after: int | None = None
+    witnessed: bool = False
+
+    def knows_of(self, opening: Opening) -> bool:
+        """Whether all that was confirmed in that epoch was known then."""
+        return opening.epoch <= self.epoch and (self.witnessed or opening.opener_id == self.after)
+
+
+AS_CONFIGURED = Succession()
+"""Nobody had its place before."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterLog:
+    """The master's log as a session needs it."""
+
+    cluster: str
+    broker: str
+    segment_bytes: int
+    min_offset: PhysicalOffset
+    end: PhysicalOffset
+    confirmed: PhysicalOffset
+    lineage: Lineage
+    node: str
+    replica_uuid: str
+    loss_accepted: bool = False
+    """Whether the operator let this master lead without what is missing here: then slaves that have it are cut too."""
+    degraded: Degraded = ()
+    """Ranges that fewer copies confirmed than asked."""
+    succession: Succession = AS_CONFIGURED
+    """How it came to lead."""
+    settled: Collection[Opening] = ()
+    """Epochs of others of which it was learned since that they hold nothing that is not here."""
+
+    @property
+    def node_id(self) -> int | None:
+        """Its configured id."""
+        return newest_opener(self.lineage)
+
+    def knows_of(self, opening: Opening) -> bool:
+        """Whether all that may have been confirmed in that epoch is known to be here, or given up by an operator."""
+        is_own = opening.opener_id in (None, FOREIGN, self.node_id)
+        if is_own or self.loss_accepted or self.succession.knows_of(opening) or opening in self.settled:
+            return True
+        return any((entry.epoch, entry.opener_id) == (opening.epoch, opening.opener_id) for entry in self.lineage)
+
+    def unknown_promises(self, hello: Hello) -> tuple[Opening, ...]:
+        """What a slave has noted for others that may lead, and have confirmed with it what this log lacks."""
+        return tuple(each for each in hello.promises if each.opener_id != hello.broker_id and not self.knows_of(each))
+
+    def unknown_in(self, hello: Hello, common: PhysicalOffset) -> Opening | None:
+        """An epoch that a slave has bytes of behind what both logs share, and that this master was not told of."""
+        behind = (entry for entry in hello.lineage if common <= entry.start < hello.end)
+        return next((opening for entry in behind if not self.knows_of(opening := Opening(entry.epoch, entry.opener_id))), None)
+
+
+def remedy_of(node: str) -> str:
+    """What an operator may do where the master `node` lacks what was confirmed."""
+    return f"empty the data_dir of {node} to copy its slaves, or give these up: dittomq role lead {node} --accept-loss"

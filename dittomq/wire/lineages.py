@@ -1,0 +1,35 @@
+"""Lineages, as hellos, verdicts and descriptions of copies carry them."""
+
+from itertools import pairwise
+
+from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
+from dittomq.errors import InvalidField
+from dittomq.lineage import Lineage, LineageEntry, grows
+from dittomq.offsets import PhysicalOffset
+from dittomq.wire.epochs import epoch_from_pb
+
+MAX_LINEAGE_ENTRIES = 10_000
+
+
+def lineage_to_pb(lineage: Lineage) -> list[pb.LineageEntry]:
+    """Oldest first."""
+    return [
+        pb.LineageEntry(epoch=entry.epoch, opener_id=entry.opener_id, incarnation=entry.incarnation, start_offset=entry.start)
+        for entry in lineage
+    ]
+
+
+def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
+    """Checked: at most 10,000 entries, epochs and starts grow as a lineage's do."""
+    if len(entries) > MAX_LINEAGE_ENTRIES:
+        raise InvalidField("lineage", f"{len(entries):,} entries, the limit is {MAX_LINEAGE_ENTRIES:,}")
+    lineage = tuple(
+        LineageEntry(epoch_from_pb("lineage", entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset))
+        for entry in entries
+    )
+    for before, after in pairwise(lineage):
+        if not grows((before, after)):
+            raise InvalidField(
+                "lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}"
+            )
+    return lineage

@@ -1,0 +1,206 @@
+"""What a slave has noted for a node that was to lead, or written under it, and a master that was not told of that one."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dittomq.client import AsyncClient, PutStatus
+from dittomq.errors import DittoError, NotPermitted
+from dittomq.offsets import Epoch
+from dittomq.routes import Opening
+from services.master.config import Mode, ReplicationTable
+from services.slave.config import FlushMode
+from services.slave.follower import Follower
+from tests.simulation.group import Group, bodies, play
+from tests.simulation.shapes import Shape
+from tests.simulation.test_announced_epochs import announce
+
+TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
+THREE_SLAVES = Shape(3, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=3, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
+THREE_OF_TWO_NAMESERVERS = THREE_SLAVES.named_twice()
+
+
+async def begin(group: Group, mq: AsyncClient) -> None:
+    """One message is on all copies, and all know that."""
+    [created] = await mq.admin.create_topic("orders", 1)
+    assert created.error is None
+    async with mq.producer() as producer:
+        await producer.publish("orders", b"before", queue=0)
+    await asyncio.sleep(11)
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait."""
+    while True:
+        with contextlib.suppress(DittoError):
+            if await holds():
+                return
+        await asyncio.sleep(0.1)
+
+
+async def leads_in(mq: AsyncClient, machine: str, epoch: int) -> None:
+    async def does() -> bool:
+        status = await mq.admin.ha_status(f"{machine}:10911")
+        return status.writable and status.epoch == epoch
+
+    await until(does)
+
+
+def wall(group: Group, some: list[str], others: list[str]) -> None:
+    for one in some:
+        for other in others:
+            group.world.network.cut(one, other)
+
+
+def pull_down(group: Group, some: list[str], others: list[str]) -> None:
+    for one in some:
+        for other in others:
+            group.world.network.heal(one, other)
+
+
+async def split(group: Group, mq: AsyncClient, *, starts: int) -> None:
+    """The master starts again, so often, with a nameserver of its own, out of reach of all slaves, and a/1 takes its place among these."""
+    wall(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
+    for start in range(starts):
+        await group.kill("a0")
+        group.node("a0").start()
+        await until(lambda epoch=start + 2: _opened(mq, "a0", epoch))  # type: ignore[misc]
+    assert (await mq.admin.change_role("a/1", old_master_is_stopped=True)).may_be_lost == ""
+    await leads_in(mq, "a1", 2)
+
+
+async def _opened(mq: AsyncClient, machine: str, epoch: int) -> bool:
+    status = await mq.admin.ha_status(f"{machine}:10911")
+    return status.epoch == epoch and not status.waiting_for.startswith("recovering")
+
+
+def confirms_nothing_with_one_that_noted_another_epoch(starts: int) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        await split(group, mq, starts=starts)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"after", queue=0)
+        wall(group, ["a2"], ["a1", "a3", "ns"])
+        pull_down(group, ["a2"], ["a0", "ns2"])
+
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            with contextlib.suppress(DittoError):
+                status = await mq.admin.ha_status("a0:10911")
+                assert not any((view.node, view.state) == ("a/2", "in sync") for view in status.nodes)
+        assert await bodies(mq, "a/1") == [b"before", b"after"]
+
+        pull_down(group, ["a0", "a2", "ns2"], ["a1", "a2", "a3", "ns"])
+        await until(lambda: _all_in_sync(group, mq))
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"healed", queue=0)
+        await asyncio.sleep(11)
+        for machine in ("a/0", "a/1", "a/2", "a/3"):
+            assert await bodies(mq, machine) == [b"before", b"after", b"healed"]
+
+    play(story, THREE_OF_TWO_NAMESERVERS)
+
+
+async def _all_in_sync(group: Group, mq: AsyncClient) -> bool:
+    for machine in group.cluster.brokers:
+        status = await mq.admin.ha_status(f"{machine}:10911")
+        if status.writable and status.in_sync_now == len(group.cluster.brokers):
+            return True
+    return False
+
+
+def test_an_old_master_that_opened_the_same_epoch_confirms_nothing_with_a_slave_that_noted_it_for_another_node() -> None:
+    confirms_nothing_with_one_that_noted_another_epoch(starts=1)
+
+
+def test_an_old_master_that_opened_a_newer_epoch_confirms_nothing_with_a_slave_that_noted_one_that_it_was_not_told_of() -> None:
+    confirms_nothing_with_one_that_noted_another_epoch(starts=2)
+
+
+def test_a_slave_that_noted_an_epoch_of_a_node_that_never_led_follows_as_soon_as_that_one_says_so() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        wall(group, ["a2"], ["a0", "a1", "a3", "ns"])
+        await announce(group, "a2", Opening(Epoch(2), 1))
+        await group.kill("a0")
+        wall(group, ["a1"], ["a0"])
+        group.node("a0").start()
+        await leads_in(mq, "a0", 2)
+        pull_down(group, ["a2"], ["a0", "a1", "a3", "ns"])
+        await asyncio.sleep(30)
+        assert not await _all_in_sync(group, mq)
+        status = await mq.admin.ha_status("a0:10911")
+        [dropped] = [view.last_drop_reason for view in status.nodes if view.node == "a/2"]
+        assert "a/2 has noted epoch 2 of a/1, of which a/0 was not told when it opened its own" in dropped
+
+        pull_down(group, ["a1"], ["a0"])
+
+        await until(lambda: _all_in_sync(group, mq))
+        assert (await mq.admin.ha_status("a0:10911")).epoch == 2
+
+    play(story, THREE_SLAVES)
+
+
+def tell_when_it_says_where_it_stands(patch: pytest.MonkeyPatch, node: str) -> asyncio.Event:
+    """Set as soon as somebody has asked that slave."""
+    told, honest = asyncio.Event(), Follower.check_taken_up
+
+    def check(self: Follower) -> None:
+        honest(self)
+        if self._parts.config.name == node:
+            told.set()
+
+    patch.setattr(Follower, "check_taken_up", check)
+    return told
+
+
+def test_what_a_slave_acknowledged_to_a_living_master_after_it_was_heard_and_before_it_noted_the_epoch_is_no_ones_to_lose() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        network = group.world.network
+        network.cut("a0", "a1")
+        for source, target in (("a1", "a2"), ("a2", "a1")):
+            network.link(source, target).slowness = 150.0  # some 0.2 s each way
+        async with mq.producer(retry_s=60.0) as producer:
+            with pytest.MonkeyPatch.context() as patch:
+                told = tell_when_it_says_where_it_stands(patch, "a/2")
+                promoting = asyncio.create_task(mq.admin.change_role("a1:10911", accept_loss=True))
+                await told.wait()
+            receipt = await producer.publish("orders", b"more", queue=0)
+            assert receipt.status is PutStatus.PUT_OK
+            with pytest.raises(NotPermitted, match=r"since it was decided something more may be lost: .* a/2 has .* bytes that a/1 lacks"):
+                await promoting
+
+        change = await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+        await leads_in(mq, "a2", change.epoch)
+        page = await mq.reader("orders", queue=0, node="a/2").pull(receipt.queue_offset)
+        assert [message.body for message in page.messages][:1] == [b"more"]
+
+    play(story, TWO_SLAVES)
+
+
+def test_an_operator_may_give_up_what_a_node_that_is_gone_confirmed_in_an_epoch_that_a_slave_noted_for_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        wall(group, ["a2"], ["a0", "a1", "a3", "ns"])
+        await announce(group, "a2", Opening(Epoch(2), 1))
+        await group.kill("a0")
+        await group.kill("a1")
+        group.node("a0").start()
+        await leads_in(mq, "a0", 2)
+        pull_down(group, ["a2"], ["a0", "a3", "ns"])
+        await asyncio.sleep(30)
+
+        change = await mq.admin.change_role("a/0", accept_loss=True)
+
+        assert change.may_be_lost == "what a/1 confirmed in epoch 2, if anything: it does not answer as a slave of this log"
+        await leads_in(mq, "a0", change.epoch)
+
+        async def two_follow() -> bool:
+            return (await mq.admin.ha_status("a0:10911")).in_sync_now == 3
+
+        await until(two_follow)
+
+    play(story, THREE_SLAVES)
