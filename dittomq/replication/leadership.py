@@ -16,8 +16,8 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
                                         the longest of their logs is taken, whatever it holds itself
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
-than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard):
-then this node is that one's slave. Only all slaves can deny it, or a nameserver that has heard all living brokers; with that one, the
+than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard),
+or leads in one of that number that this node was not granted: then this node is that one's slave. Only all slaves can deny it, or a nameserver that has heard all living brokers; with that one, the
 replicas that nameservers list are asked as well: one may have been promoted and not have reached any nameserver. A node that was just
 granted its epoch by a role change need not hear it denied.
 
@@ -64,6 +64,14 @@ class LeadershipRules:
     witnesses: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What the replicas that were asked do: who leads, in which epoch, and, by configured id, who is somebody's slave."""
+
+    leading: tuple[Opening, ...] = ()
+    following: frozenset[int] = frozenset()
+
+
 _STANDING = {
     Wait: Standing.WAITING,
     TakeOver: Standing.TAKING_OVER,
@@ -87,7 +95,7 @@ class Leadership:
         self._ever_heard: dict[str, Hello] = {}  # by replica uuid: a node with a new disk is another one
         self._known_epoch = own.known_epoch
         self._told: dict[int, Epoch] = {}  # the newest epoch of each opener that others told of
-        self._followers: frozenset[int] = frozenset()  # who is somebody's slave now, by configured id
+        self._who = Others()
         self._answered: set[str] = set()
         self._nameserver_settled = False
         self._others_asked = False
@@ -123,14 +131,13 @@ class Leadership:
         self._nameserver_settled = self._nameserver_settled or settled
         self._id_taken = id_taken
 
-    def others_say(self, newest: Iterable[Opening], waiting: Iterable[Opening] = (), followers: Iterable[int] | None = None) -> None:
+    def others_say(self, newest: Iterable[Opening], waiting: Iterable[Opening] = (), who: "Others | None" = None) -> None:
         """The replicas that nameservers list were asked; these are the newest epochs that those who answered know of.
 
         `waiting`: those of masters that do not lead yet either. Was this node granted the same epoch, it does not give way to their word:
-        they hear its own, and each would follow the other. Nameservers take in one of them. `followers` are the configured
-        ids of slaves, None: as before.
+        they hear its own, and each would follow the other. Nameservers take in one of them. `who` they are, None: as before.
         """
-        self._followers = self._followers if followers is None else frozenset(followers)
+        self._who = who or self._who
         for opening in newest:
             self._learn(opening)
         for opening in waiting:
@@ -141,7 +148,7 @@ class Leadership:
         """A master that does not lead yet is about to open this epoch; whether this node is to follow another one now."""
         if not (self._own.is_freshly_granted and opening.epoch == self._own.granted):
             self._learn(opening)
-        return self._is_newer_elsewhere()
+        return self._elsewhere() is not None
 
     def announced(self) -> None:
         """An Announce was carried out; what those who answered knew before was said too."""
@@ -183,11 +190,11 @@ class Leadership:
         return decision
 
     def _find(self, now: float) -> tuple[Found, Decision]:
-        if self._is_newer_elsewhere():
+        elsewhere = self._elsewhere()
+        if elsewhere is not None and elsewhere.opener_id is not None:
             if self._own.gave_up_epoch and not self._others_asked:
                 return Found.MORE_TO_HEAR, Wait("the replicas that nameservers list: who opened a newer epoch may lead no more")
-            assert self._newest.opener_id is not None
-            return Found.NEWER_ELSEWHERE, Follow(self._newest.epoch, self._newest.opener_id)
+            return Found.NEWER_ELSEWHERE, Follow(elsewhere.epoch, elsewhere.opener_id)
         if self._id_taken and not (self._taken_over or self.must_hear_slaves):  # an epoch opened now would be a step towards taking it away
             return Found.MORE_TO_HEAR, Wait(f"its id: {self._id_taken}")
         waiting = "" if self._taken_over else self._waits_for(now) or self._asks()
@@ -231,15 +238,20 @@ class Leadership:
         if opening.opener_id is not None:
             self._told[opening.opener_id] = max(opening.epoch, self._told.get(opening.opener_id, Epoch(0)))
 
-    @property
+    def _elsewhere(self) -> Opening | None:
+        """Whose slave this node is: who opened a newer epoch, or leads in one of the number of its own newest one, be it opened by both."""
+        newest, own = self._newest(), self._own
+        if newest.opener_id not in (None, own.node_id) and newest.epoch > own.held_epoch:
+            return newest
+        if own.is_freshly_granted or own.granted == own.newest.epoch:
+            return None
+        return next((each for each in self._who.leading if each.opener_id != own.node_id and each.epoch >= own.newest.epoch), None)
+
     def _newest(self) -> Opening:
         """What others told of. Where enough slaves are to be heard, one of them is no other node that leads: its log is taken over."""
-        without = self._followers if self._own.gave_up_epoch else ()
+        without = self._who.following if self._own.gave_up_epoch else ()
         told = (Opening(epoch, opener) for opener, epoch in self._told.items() if opener not in without)
         return max(told, key=lambda opening: opening.epoch, default=NO_OPENING)
-
-    def _is_newer_elsewhere(self) -> bool:
-        return self._newest.opener_id not in (None, self._own.node_id) and self._newest.epoch > self._own.held_epoch
 
     def _asks(self) -> str:
         """Who is still to deny that another node leads; empty when nobody is."""

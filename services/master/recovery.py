@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar, assert_never
@@ -21,7 +21,7 @@ from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
-from dittomq.replication.leadership import Leadership
+from dittomq.replication.leadership import Leadership, Others
 from dittomq.replication.leadership_decisions import Announce, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.standings import KnownBefore, Stance, Standing
@@ -112,8 +112,9 @@ class Recovery:
         """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until it is decided."""
         while not self._is_over:
             standings = await others()
-            followers = {each.node_id for each in standings if each.stance is Stance.FOLLOWING and each.seeks_place is False}
-            self._learn([KnownBefore(each.stance, each.claim) for each in standings], followers)
+            followers = frozenset(each.node_id for each in standings if each.stance is Stance.FOLLOWING and each.seeks_place is False)
+            leading = tuple(each.claim for each in standings if each.stance is Stance.LEADING)
+            self._learn([KnownBefore(each.stance, each.claim) for each in standings], Others(leading, followers))
             self._bell.set()
             await asyncio.sleep(_ASK_S)
 
@@ -160,9 +161,9 @@ class Recovery:
                 case _:
                     assert_never(decision)
 
-    def _learn(self, known: list[KnownBefore], followers: Iterable[int] | None = None) -> None:
+    def _learn(self, known: list[KnownBefore], who: Others | None = None) -> None:
         waiting = [each.newest for each in known if each.stance is Stance.RECOVERING]
-        self._leadership.others_say([each.newest for each in known if each.stance is not Stance.RECOVERING], waiting, followers)
+        self._leadership.others_say([each.newest for each in known if each.stance is not Stance.RECOVERING], waiting, who)
 
     async def _announce(self, decision: Announce, peers: Peers) -> None:
         self.waiting_for = f"the others to note epoch {decision.epoch}"

@@ -77,7 +77,6 @@ _SLOW_PROMOTIONS = (*_PROMOTIONS, FaultKind.SLOW_LINK)
 _PASSINGS = (FaultKind.PASSED_OVER, FaultKind.KILL)
 _LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
-_LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
 _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
@@ -88,11 +87,11 @@ MUTANTS = (
     Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 0, _FAILED_SYNCS),
     Mutant("lineage-unsaved", "an epoch's lineage is not written down", of_disks.lineage_not_saved, 7),
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 3, _CUTS, refused=True),
-    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 28, _CUTS, refused=True),
+    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 39, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 112, _LEFT_ON_SLOW_DISKS),
-    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 101, _LOST_AND_LEFT),
+    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 8, _PASSINGS),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 0),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 52, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
@@ -104,7 +103,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        36,
+        22,
         _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
@@ -118,17 +117,17 @@ MUTANTS = (
     Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", of_confirming.receipt_claims_flushed, 5),
     Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", of_confirming.timeout_reported_as_ok, 0),
     Mutant(
-        "lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 1, _LOST_DISKS
+        "lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 30, _LOST_DISKS
     ),
     Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 1, _LOST_DISKS),
     Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _PROMOTIONS),
     Mutant("epoch-ignored", "a start does not ask whether another node leads", of_roles.epochs_of_others_ignored, 0, _PROMOTIONS),
     Mutant("newer-ignored", "a master goes on in spite of a newer epoch", of_roles.newer_epochs_end_nothing, 8, _PASSINGS),
-    Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 2, _PASSINGS),
+    Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 4, _PASSINGS),
     Mutant(
         "strange-epochs", "a master takes what its slaves noted for others for nothing", of_roles.strange_epochs_are_nothing, 154, _PASSINGS
     ),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 80, _PROMOTIONS),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 370, _PROMOTIONS),
     Mutant(
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",
@@ -140,7 +139,7 @@ MUTANTS = (
         "nameserver-forgets",
         "a nameserver does not keep who opened the newest epoch",
         of_roles.a_nameserver_keeps_nothing,
-        25,
+        335,
         _SLOW_PROMOTIONS,
     ),
     Mutant(

@@ -7,7 +7,7 @@ import pytest
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
-from dittomq.replication.leadership import Leadership, LeadershipRules
+from dittomq.replication.leadership import Leadership, LeadershipRules, Others
 from dittomq.replication.leadership_decisions import Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.parted import Parted
@@ -46,7 +46,7 @@ def test_who_gave_its_epoch_up_follows_another_node_that_opened_one_of_that_numb
 def test_who_took_over_an_epoch_of_the_number_that_it_gave_up_has_it_and_goes_on() -> None:
     of_that_number: Lineage = (*ONE, LineageEntry(Epoch(4), 1, 41, PhysicalOffset(900)))
     leadership = asked(RULES, GAVE_UP, 0.0)
-    leadership.others_say([], followers=[1, 2])
+    leadership.others_say([], who=Others(following=frozenset({1, 2})))
     for broker_id in (1, 2):
         leadership.slave_heard(hello(broker_id, 1_200, lineage=of_that_number))
     assert isinstance(leadership.decide(0.0), TakeOver)
@@ -61,10 +61,10 @@ def test_who_gave_its_epoch_up_asks_before_it_follows_and_follows_nobody_that_is
     leadership.nameservers_say(Opening(Epoch(5), 1), settled=True, id_taken="")
     assert isinstance(leadership.decide(0.0), Wait)
 
-    leadership.others_say([Opening(Epoch(5), 1)], followers=[1])
+    leadership.others_say([Opening(Epoch(5), 1)], who=Others(following=frozenset({1})))
     assert isinstance(leadership.decide(0.0), Wait)
 
-    leadership.others_say([Opening(Epoch(5), 1)], followers=[])
+    leadership.others_say([Opening(Epoch(5), 1)], who=Others())
     assert leadership.decide(0.0) == Follow(Epoch(5), 1)
 
 
@@ -136,6 +136,21 @@ def test_an_operator_decides_where_more_may_be_given_up_than_an_epoch_without_a_
     leadership.slave_heard(hello(2, 1_200, confirmed=1_100))
 
     assert isinstance(leadership.decide(5.0), Refuse)
+
+
+def test_who_starts_beside_a_node_that_leads_in_an_epoch_of_the_number_of_its_own_is_its_slave_unless_it_was_granted_that() -> None:
+    theirs = Others(leading=(Opening(Epoch(4), 1),))
+    for stopped in (Stopped.WHOLE, Stopped.FAILED_SYNC):
+        found = own(stopped, end=950, lineage=OURS)
+        for start, follows in (
+            (found, True),
+            (replace(found, granted=Epoch(4)), False),
+            (replace(found, granted=Epoch(5)), False),
+            (replace(found, lineage=(*OURS, LineageEntry(Epoch(5), 0, 55, PhysicalOffset(940)))), False),
+        ):
+            leadership = asked(RULES, start, 0.0)
+            leadership.others_say([Opening(Epoch(4), 1)], who=theirs)
+            assert (leadership.decide(0.0) == Follow(Epoch(4), 1)) == follows
 
 
 def test_a_part_of_a_log_that_gave_no_epoch_up_is_kept_where_it_outranks_the_slaves() -> None:

@@ -22,7 +22,7 @@ from tests.simulation.cluster import Cluster
 
 
 def epochs_of_others_ignored(patches: Patches, _: Cluster) -> None:
-    patches.put(Leadership, "_is_newer_elsewhere", always(False))
+    patches.put(Leadership, "_elsewhere", always(None))
     patches.put(Leadership, "_asks", always(""))
 
 
