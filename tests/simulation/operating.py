@@ -87,6 +87,11 @@ class Operator:
         """A machine leads, or was promoted to lead, that did not before."""
         self._newest_epoch = max(self._newest_epoch, epoch)
         if self._apart is not None and name_of(machine) != self._apart.node:
+            self._has_replaced()
+
+    def _has_replaced(self) -> None:
+        """Another one leads, or may come to lead, instead of the master that is cut off."""
+        if self._apart is not None:
             self._apart.replaced = True
             self._group.replaced(machine_of(self._apart.node), self._group.world.loop.time())
 
@@ -180,6 +185,8 @@ class Operator:
             if isinstance(answer, NotPermitted) and _LACKS_NOTHING in str(answer):
                 self._group.accept_loss(name)
                 answer = await self._command(name, accept_loss=True)
+                if isinstance(answer, OutOfReach):  # it may have its grant, and nobody heard of it
+                    self._has_replaced()
             if isinstance(answer, OutOfReach) and self._group.world.nodes[name].running and self._group.leader == old:
                 await asyncio.sleep(_UNKNOWN_S)
             if self._group.leader != old:
