@@ -33,8 +33,8 @@ class Grant:
     `broker_id` is a slave's id on the wire. A master's is 0; here it is the one that it gave up to the node it changed places with.
     A master opens no epoch below `epoch`; for a slave it is the newest one it knew of when it became one. `other` is the configured name,
     "a/0", of the node that it changed places with. `end` is where its log ended then. `accepted_loss`: what the operator gave up, so that
-    it may lead without it; empty for nothing. `witnessed`: enough nodes answered to know of all that was confirmed in older epochs, or the
-    operator gave up what they do not know; not so where only the old master was asked, which knows of its own epochs.
+    it may lead without it; empty for nothing. What was confirmed in epochs
+    up to `witnessed` was known, or given up, when it was granted: see `Succession`.
     """
 
     service: BrokerService
@@ -43,7 +43,7 @@ class Grant:
     other: str
     end: PhysicalOffset
     accepted_loss: str = ""
-    witnessed: bool = False
+    witnessed: Epoch = Epoch(0)  # noqa: RUF009
 
     @property
     def wire_id(self) -> int:

@@ -17,19 +17,19 @@ from dittomq.routes import Opening
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """How a master came to its place: in `epoch` it was granted it, after the node of the id `after` had it.
+    """How a master came to its place: it was granted it in `epoch`, after the node of the id `after`, which handed all of its own over.
 
-    `witnessed`: enough nodes answered to know of all that was confirmed in older epochs, or an operator gave up what they do not know. Else
-    it is only known that the one before handed over all of its own.
+    What was confirmed in epochs up to `witnessed`, whoever opened them, was known then, or given up by an operator: enough nodes answered
+    this master, or one before it in a row of those that handed over.
     """
 
     epoch: Epoch = NO_EPOCH
     after: int | None = None
-    witnessed: bool = False
+    witnessed: Epoch = NO_EPOCH
 
     def knows_of(self, opening: Opening) -> bool:
         """Whether all that was confirmed in that epoch was known then."""
-        return opening.epoch <= self.epoch and (self.witnessed or opening.opener_id == self.after)
+        return opening.epoch <= self.witnessed or (opening.epoch <= self.epoch and opening.opener_id == self.after)
 
 
 AS_CONFIGURED = Succession()

@@ -6,6 +6,7 @@ from enum import StrEnum
 from dittomq.lineage import Lineage, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import NO_EPOCH
 from dittomq.routes import DataVersion, Opening
 
 
@@ -132,12 +133,14 @@ class StepDownOrder:
 class SteppedDown:
     """The master never leads again unless it is promoted. Its log ends at `end`; `in_sync` names the slaves that were in sync.
 
-    `degraded` is all that it knows of ranges that fewer copies confirmed than asked: what it told last may not have come yet.
+    `degraded` is all that it knows of ranges that fewer copies confirmed than asked: what it told last may not have come yet. Of what was
+    confirmed in epochs up to `witnessed` it knew all.
     """
 
     end: PhysicalOffset
     in_sync: tuple[str, ...]
     degraded: Degraded = ()
+    witnessed: Epoch = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,12 +120,14 @@ def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
 
 def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:
     """As it is."""
-    return pb.StepDownResponse(end_offset=stepped.end, in_sync=stepped.in_sync, degraded=degraded_to_pb(stepped.degraded))
+    degraded = degraded_to_pb(stepped.degraded)
+    return pb.StepDownResponse(end_offset=stepped.end, in_sync=stepped.in_sync, degraded=degraded, witnessed_epoch=stepped.witnessed)
 
 
 def stepped_down(response: pb.StepDownResponse) -> SteppedDown:
-    """Checked as degraded ranges are."""
-    return SteppedDown(PhysicalOffset(response.end_offset), tuple(response.in_sync), degraded_from_pb(response.degraded))
+    """Checked: an epoch, and degraded ranges."""
+    end, witnessed = PhysicalOffset(response.end_offset), epoch_from_pb("witnessed_epoch", response.witnessed_epoch)
+    return SteppedDown(end, tuple(response.in_sync), degraded_from_pb(response.degraded), witnessed)
 
 
 def _stance(number: pb.ReplicaStance) -> Stance:

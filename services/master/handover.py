@@ -193,7 +193,7 @@ class Handover:
         given_up, other = (0, "") if node.grant is None else (node.grant.broker_id, node.grant.other)
         term.end("its operator lets it lead anew", Opening(epoch, None))
         await term.writer.drained()
-        grant = Grant(BrokerService.MASTER, given_up, epoch, other, PhysicalOffset(node.standing().end), lost, witnessed=True)
+        grant = Grant(BrokerService.MASTER, given_up, epoch, other, PhysicalOffset(node.standing().end), lost, witnessed=epoch)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         log.warning("leads_anew", node=node.name, epoch=epoch, may_be_lost=lost)
         parts.place.come_back(BrokerService.MASTER, f"it gives up what it lacks and opens epoch {epoch}")
@@ -253,7 +253,7 @@ class Handover:
                 late = f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
                 raise NotReady(node.name, node.why_not_leading() or late) from None
             raise
-        stepped_down = SteppedDown(term.written, term.confirm.in_sync, term.degraded.told)
+        stepped_down = SteppedDown(term.written, term.confirm.in_sync, term.degraded.told, term.opened.witnessed)
         await self._become_slave(order.wire_id, term.opened.epoch, order.successor)
         node.gave_way_to = order.clients
         term.writer.resume(NotMaster(node.name, order.clients))
@@ -277,8 +277,9 @@ class Handover:
         return record.proven_equal
 
     async def _become_slave(self, wire_id: int, epoch: Epoch, other: str) -> None:
-        parts = self._parts
-        grant = Grant(BrokerService.SLAVE, wire_id, epoch, other, PhysicalOffset(parts.node.standing().end))
+        parts, term = self._parts, self._parts.node.term
+        end, witnessed = PhysicalOffset(parts.node.standing().end), Epoch(0) if term is None else term.opened.witnessed
+        grant = Grant(BrokerService.SLAVE, wire_id, epoch, other, end, witnessed=witnessed)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         log.warning("stepped_down", node=parts.node.name, epoch=epoch, end=grant.end, other=other)
         parts.changed()

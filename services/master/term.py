@@ -47,6 +47,11 @@ class Opened:
     node: str = ""
     succession: Succession = AS_CONFIGURED
 
+    @property
+    def witnessed(self) -> Epoch:
+        """Of what was confirmed in epochs up to this one all is known here, or given up by an operator."""
+        return self.epoch if self.loss_accepted else self.succession.witnessed
+
 
 class Term:
     """A master that leads."""

@@ -17,7 +17,7 @@ from dittomq.errors import InvalidField, NotPermitted, NotReady, OutOfReach
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.replication.promotion import AskToStepDown, Promote, PromotionDecision, PromotionOrder, RefusePromotion, decide_promotion
-from dittomq.replication.standings import Stance, Standing, StepDownOrder
+from dittomq.replication.standings import Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
@@ -89,16 +89,16 @@ class Heir:
         word = PromotionOrder(order.accept_loss, order.old_master_is_stopped)
         heard = await self._hear_all()
         decision = self._decide(heard, word)
-        in_sync: tuple[str, ...] | None = None
+        made_room: SteppedDown | None = None
         if isinstance(decision, AskToStepDown):
-            heard, in_sync = await self._ask_to_step_down(decision.node, heard, accept_loss=order.accept_loss)
+            heard, made_room = await self._ask_to_step_down(decision.node, heard, accept_loss=order.accept_loss)
             await self._learn_degraded(heard[decision.node])
             decision = self._decide(heard, word)
         match decision:
-            case Promote() if in_sync is not None:
-                return await self._take_place(replace(decision, in_sync=in_sync), None)
+            case Promote() if made_room is not None:
+                return await self._take_place(replace(decision, in_sync=made_room.in_sync), made_room.witnessed, None)
             case Promote():
-                return await self._take_place(decision, word)
+                return await self._take_place(decision, decision.epoch if decision.is_witnessed else self._parts.node.witnessed, word)
             case RefusePromotion():
                 raise NotPermitted(f"refused: {decision.why}")
             case AskToStepDown():
@@ -128,8 +128,8 @@ class Heir:
 
     async def _ask_to_step_down(
         self, master: str, heard: dict[str, Standing], *, accept_loss: bool
-    ) -> tuple[dict[str, Standing], tuple[str, ...]]:
-        """What is heard afterwards, and who is in sync. An answer that was lost is looked for where the old master stands now."""
+    ) -> tuple[dict[str, Standing], SteppedDown]:
+        """What is heard afterwards, and what the old master said of itself. An answer that was lost is looked for where that one stands."""
         parts = self._parts
         with contextlib.suppress(TimeoutError):  # a master refuses who holds other topics; no other table changes while it leads
             async with asyncio.timeout(_TABLES_S):
@@ -144,12 +144,12 @@ class Heir:
         try:
             stepped = await parts.replicas.step_down(self._address_of[master], order)
         except OutOfReach:
-            return await self._look_for_step_down(master), (master,)
+            return await self._look_for_step_down(master), SteppedDown(own.end, (master,))
         end, degraded = stepped.end, stepped.degraded
         gone = replace(
             heard[master], stance=Stance.FOLLOWING, end=end, confirmed=end, stepped_down_at=end, degraded=degraded, successor=own.node
         )
-        return {**heard, master: gone}, (master, *(node for node in stepped.in_sync if node != own.node))
+        return {**heard, master: gone}, replace(stepped, in_sync=(master, *(node for node in stepped.in_sync if node != own.node)))
 
     async def _look_for_step_down(self, master: str) -> dict[str, Standing]:
         try:
@@ -172,10 +172,10 @@ class Heir:
         if old.degraded and old.lineage:
             await self._parts.follower.degraded.learn(old.degraded, old.lineage[-1].start)
 
-    async def _take_place(self, promotion: Promote, word: PromotionOrder | None) -> RoleChange:
+    async def _take_place(self, promotion: Promote, witnessed: Epoch, word: PromotionOrder | None) -> RoleChange:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received.
 
-        `word`: the operator's, None where the old master has made room.
+        Of what was confirmed up to the epoch `witnessed` all is known. `word`: the operator's, None where the old master has made room.
         """
         parts, planned = self._parts, word is None
         self._check_store()
@@ -194,7 +194,7 @@ class Heir:
             parts.follower.all_is_confirmed()
         own = parts.node.standing()
         parts.node.in_sync = promotion.in_sync
-        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost, not planned)
+        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost, witnessed)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         await parts.follower.filling.end()
         if not planned:

@@ -142,6 +142,11 @@ class SlaveNode:
         self._id_is_taken = self._id_is_taken or (news.displaced if self._parts.grant is None else news.taken)
         return self.wire_id != self._registered_as
 
+    @property
+    def witnessed(self) -> Epoch:
+        """Of what was confirmed in epochs up to this one it knew all when it led last; 0 when it never did."""
+        return Epoch(0) if self._parts.grant is None else self._parts.grant.witnessed
+
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted. Raises NotReady while that is not known.
 

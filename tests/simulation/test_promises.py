@@ -9,7 +9,7 @@ import pytest
 from dittomq.client import AsyncClient, PutStatus
 from dittomq.errors import DittoError, NotPermitted
 from dittomq.offsets import Epoch
-from dittomq.routes import Opening
+from dittomq.routes import Opening, Role
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from services.slave.follower import Follower
@@ -204,3 +204,34 @@ def test_an_operator_may_give_up_what_a_node_that_is_gone_confirmed_in_an_epoch_
         await until(two_follow)
 
     play(story, THREE_SLAVES)
+
+
+def test_who_is_given_its_place_by_a_master_knows_of_all_epochs_that_that_one_was_promoted_above() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        await group.kill("a0")
+        await mq.admin.change_role("a1:10911", old_master_is_stopped=True)  # a2 has noted its epoch
+        for machine in ("a1", "ns"):
+            await group.kill(machine)
+        group.node("ns").lose_disk()
+        for machine in ("ns", "a0"):
+            group.node(machine).start()
+        await until(lambda: _is_slave(mq, "a0"))
+        change = await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+        await leads_in(mq, "a2", change.epoch)
+        await until(lambda: _copies_in_sync(mq, "a2", 2))
+
+        handed_over = await mq.admin.change_role("a0:10911")
+
+        await leads_in(mq, "a0", handed_over.epoch)
+        await until(lambda: _copies_in_sync(mq, "a0", 2))
+
+    play(story, TWO_SLAVES)
+
+
+async def _is_slave(mq: AsyncClient, machine: str) -> bool:
+    return (await mq.admin.ha_status(f"{machine}:10911")).role == Role.SLAVE
+
+
+async def _copies_in_sync(mq: AsyncClient, machine: str, copies: int) -> bool:
+    return (await mq.admin.ha_status(f"{machine}:10911")).in_sync_now == copies

@@ -66,7 +66,7 @@ class Master:
         log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False), degraded=given.get("degraded", ()))
         log = dataclasses.replace(
             log,
-            succession=Succession(given.get("granted", 0), given.get("after"), given.get("witnessed", False)),
+            succession=Succession(given.get("granted", 0), given.get("after"), given.get("witnessed", 0)),
             settled=given.get("known", ()),
         )
         limits = SessionLimits(given.get("window_bytes", 16 * 1024 * 1024), proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024))

@@ -70,7 +70,7 @@ def test_a_target_that_holds_all_of_a_master_that_stepped_down_is_enough() -> No
 
     decision = decided(standing(1), old)
 
-    assert promoted(decision) == Promote(Epoch(2), "a/0", ("a/0",), "")
+    assert promoted(decision) == Promote(Epoch(2), "a/0", ("a/0",), "", is_witnessed=False)
 
 
 def test_a_target_that_lacks_something_of_a_master_that_stepped_down_is_refused_and_told_how_much() -> None:
@@ -84,7 +84,7 @@ def test_a_target_that_lacks_something_of_a_master_that_stepped_down_is_refused_
 def test_a_master_that_stepped_down_may_be_promoted_again_while_the_one_it_made_room_for_is_there_and_never_led() -> None:
     again = demoted(for_node="a/1")
 
-    assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/1", ("a/1",), "")
+    assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/1", ("a/1",), "", is_witnessed=False)
 
 
 @pytest.mark.parametrize("others", [[], [standing(2)]], ids=["alone", "another slave"])
