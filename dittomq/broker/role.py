@@ -13,6 +13,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.state import identity
 from dittomq.errors import ConfigError, DiskFull, DittoError, StoreFailed, UnreadableStore
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import NO_EPOCH
 from dittomq.replication.master_log import AS_CONFIGURED, Succession
 
 _NAME: Final = "role"
@@ -33,8 +34,8 @@ class Grant:
     `broker_id` is a slave's id on the wire. A master's is 0; here it is the one that it gave up to the node it changed places with.
     A master opens no epoch below `epoch`; for a slave it is the newest one it knew of when it became one. `other` is the configured name,
     "a/0", of the node that it changed places with. `end` is where its log ended then. `accepted_loss`: what the operator gave up, so that
-    it may lead without it; empty for nothing. What was confirmed in epochs
-    up to `witnessed` was known, or given up, when it was granted: see `Succession`.
+    it may lead without it; empty for nothing. What was confirmed in epochs up to `witnessed` was known, or given up, when it was granted:
+    see `Succession`.
     """
 
     service: BrokerService
@@ -43,7 +44,7 @@ class Grant:
     other: str
     end: PhysicalOffset
     accepted_loss: str = ""
-    witnessed: Epoch = Epoch(0)  # noqa: RUF009
+    witnessed: Epoch = NO_EPOCH
 
     @property
     def wire_id(self) -> int:
