@@ -75,7 +75,14 @@ class MasterLog:
         return tuple(each for each in hello.promises if each.opener_id != hello.broker_id and not self.knows_of(each))
 
     def unknown_in(self, hello: Hello, common: PhysicalOffset) -> Opening | None:
-        """An epoch that a slave has bytes of behind what both logs share, and that this master was not told of."""
+        """An epoch that a slave has bytes of behind what both logs share, and that this master was not told of.
+
+        Where the logs part before the epoch in which this master was let lead, whoever wrote those bytes did not know of it, and of those
+        who had not noted it there were too few for anything to be confirmed.
+        """
+        fence = self.succession.witnessed
+        if fence and not any(entry.epoch >= fence for entry in hello.lineage if entry in self.lineage):
+            return None
         behind = (entry for entry in hello.lineage if common <= entry.start < hello.end)
         return next((opening for entry in behind if not self.knows_of(opening := Opening(entry.epoch, entry.opener_id))), None)
 
