@@ -43,10 +43,13 @@ class GroupRules:
         return self.replicas_expected - self.copies_of_confirmed + 2
 
     @property
-    def has_witnesses(self) -> bool:
-        """Whether all that was ever confirmed is on that many disks, more than one: then `witnesses` slaves know of all, whoever led."""
+    def witnesses_of_all(self) -> int:
+        """What none of so many slaves has was never confirmed, whoever led; 0: that cannot be said of this group.
+
+        It can where all that was ever confirmed is on `copies_of_confirmed` disks, more than one.
+        """
         strict = self.min_in_sync_replicas == self.copies_of_confirmed > 1
-        return strict and (self.flush_mode, self.release_level) == ("SYNC_FLUSH", "flushed")
+        return self.witnesses if strict and (self.flush_mode, self.release_level) == ("SYNC_FLUSH", "flushed") else 0
 
     @property
     def may_degrade(self) -> bool:

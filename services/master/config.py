@@ -41,5 +41,5 @@ def leadership_rules(table: ReplicationTable) -> LeadershipRules:
         in_sync_replicas=table.group_rules.copies_of_confirmed,
         sync_flush=table.flush_mode is FlushMode.SYNC_FLUSH,
         recover_wait_s=table.recover_wait_ms / 1000,
-        witnesses=table.group_rules.witnesses if table.group_rules.has_witnesses else 0,
+        witnesses=table.group_rules.witnesses_of_all,
     )

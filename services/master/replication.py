@@ -47,8 +47,7 @@ class Replication:
         self._seats = Seats()
         self._streams: dict[Seat, _Stream] = {}
         self.promises = Promises(config.name)
-        rules = config.replication.group_rules
-        self._parted = Parted(rules.witnesses if rules.has_witnesses else 0)
+        self._parted = Parted(config.replication.group_rules.witnesses_of_all)
         self.outflow = Outflow(config.replication, clock)
         self.records: dict[str, SlaveRecord] = {}
 

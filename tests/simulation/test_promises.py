@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from dittomq.client import AsyncClient, PutStatus
 from dittomq.errors import DittoError, NotPermitted
 from dittomq.offsets import Epoch
-from dittomq.routes import Opening, Role
+from dittomq.routes import Opening
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from services.slave.follower import Follower
 from tests.simulation.group import Group, bodies, play
 from tests.simulation.shapes import Shape
 from tests.simulation.test_announced_epochs import announce
+from tests.simulation.test_promotions import follows
 
 TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
 THREE_SLAVES = Shape(3, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=3, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
@@ -66,7 +68,7 @@ async def split(group: Group, mq: AsyncClient, *, starts: int) -> None:
     for start in range(starts):
         await group.kill("a0")
         group.node("a0").start()
-        await until(lambda epoch=start + 2: _opened(mq, "a0", epoch))  # type: ignore[misc]
+        await until(functools.partial(_opened, mq, "a0", start + 2))
     assert (await mq.admin.change_role("a/1", old_master_is_stopped=True)).may_be_lost == ""
     await leads_in(mq, "a1", 2)
 
@@ -197,11 +199,7 @@ def test_an_operator_may_give_up_what_a_node_that_is_gone_confirmed_in_an_epoch_
 
         assert change.may_be_lost == "what a/1 confirmed in epoch 2, if anything: it does not answer as a slave of this log"
         await leads_in(mq, "a0", change.epoch)
-
-        async def two_follow() -> bool:
-            return (await mq.admin.ha_status("a0:10911")).in_sync_now == 3
-
-        await until(two_follow)
+        await until(lambda: _copies_in_sync(mq, "a0", 3))
 
     play(story, THREE_SLAVES)
 
@@ -216,7 +214,7 @@ def test_who_is_given_its_place_by_a_master_knows_of_all_epochs_that_that_one_wa
         group.node("ns").lose_disk()
         for machine in ("ns", "a0"):
             group.node(machine).start()
-        await until(lambda: _is_slave(mq, "a0"))
+        await until(follows(mq, "a0:10911"))
         change = await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
         await leads_in(mq, "a2", change.epoch)
         await until(lambda: _copies_in_sync(mq, "a2", 2))
@@ -227,10 +225,6 @@ def test_who_is_given_its_place_by_a_master_knows_of_all_epochs_that_that_one_wa
         await until(lambda: _copies_in_sync(mq, "a0", 2))
 
     play(story, TWO_SLAVES)
-
-
-async def _is_slave(mq: AsyncClient, machine: str) -> bool:
-    return (await mq.admin.ha_status(f"{machine}:10911")).role == Role.SLAVE
 
 
 async def _copies_in_sync(mq: AsyncClient, machine: str, copies: int) -> bool:
