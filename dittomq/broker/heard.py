@@ -2,12 +2,13 @@
 
 The lineage alone does not tell it: an epoch gets there with its first byte, and leaves when that is cut.
 
-What its opener itself told is a promise: until this node obeys a master again, it tells each one of it. A master that opened an epoch out
-of reach of that opener, be it a newer one, must learn first what was confirmed in that epoch.
+What its opener itself told is a promise, and so is the epoch of the master that was obeyed last: until this node obeys another one, it
+tells each of them. A master that opened an epoch out of reach of that opener, be it a newer one, must learn first what was confirmed in
+that epoch.
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -16,7 +17,7 @@ from dittomq.commitlog.disk.side_file import load, save_if_room
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.gate import reported
 from dittomq.doors.workers import Lane
-from dittomq.errors import DiskFull, StoreFailed
+from dittomq.errors import DiskFull, NotReady, StoreFailed
 from dittomq.offsets import Epoch
 from dittomq.replication.events import MAX_PROMISES
 from dittomq.routes import NO_OPENING, Opening
@@ -38,15 +39,20 @@ class Note:
 
     def promised(self, opening: Opening) -> "Note":
         """With what its opener told; the same where another epoch is as new."""
-        told = self.told(opening)
-        if told.newest != opening:
+        newest = self.newest
+        if newest.epoch >= opening.epoch and newest not in (opening, Opening(opening.epoch, None)):
             return self
         others = (each for each in self.promises if each.opener_id != opening.opener_id)
         return Note(opening, (*others, opening)[-MAX_PROMISES:])
 
+    def unsaid(self, opening: Opening, said: Collection[Opening]) -> Opening | None:
+        """A promise that the master of that epoch was not told of."""
+        others = (each for each in self.promises if each.opener_id != opening.opener_id)
+        return next((each for each in others if each not in said), None)
+
     def obeyed(self, opening: Opening) -> "Note":
-        """With the epoch of a master that is obeyed, which has learned of all that was promised."""
-        return replace(self.told(opening), promises=())
+        """With the epoch of a master that is obeyed, which has learned of all that was promised: now this node is bound to that one."""
+        return replace(self.told(opening), promises=() if opening.opener_id is None else (opening,))
 
 
 def load_heard(storage: Storage) -> Note:
@@ -79,6 +85,7 @@ class Heard:
     def __init__(self, node: str, storage: Storage, files: Lane) -> None:
         """`files` has width 1: of two that are told at once, one is told what the other was."""
         self._node = node
+        self._broker = node.rpartition("/")[0]
         self._storage = storage
         self._files = files
         self._durable = Note()
@@ -93,7 +100,7 @@ class Heard:
 
     @property
     def promises(self) -> tuple[Opening, ...]:
-        """The epochs that it has noted for their openers since it obeyed a master last."""
+        """The epoch of the master that it obeyed last, and those that it has noted for their openers since."""
         return self._durable.promises
 
     async def load(self) -> None:
@@ -111,9 +118,18 @@ class Heard:
         """The same for what its opener tells, who opens it then."""
         return await self._files.run(self._write(lambda noted: noted.promised(opening)), self._hear)
 
-    async def obey(self, opening: Opening) -> None:
-        """The same for the epoch of a master whose slave this node is now: it is bound by no promise any more."""
-        await self._files.run(self._write(lambda noted: noted.obeyed(opening)), self._hear)
+    async def obey(self, opening: Opening, said: Collection[Opening]) -> None:
+        """The same for the epoch of a master whose slave this node is now: it is bound by no other promise any more.
+
+        That one was told of those it `said`. Raises NotReady where it has noted another one since.
+        """
+
+        def obeyed(noted: Note) -> Note:
+            if unsaid := noted.unsaid(opening, said):
+                raise NotReady(self._node, f"it has noted epoch {unsaid.epoch} of {self._broker}/{unsaid.opener_id} since it said hello")
+            return noted.obeyed(opening)
+
+        await self._files.run(self._write(obeyed), self._hear)
 
     async def watch(self) -> NoReturn:
         """Wait until the disk fails, and raise its StoreFailed: whoever asked may have left."""

@@ -50,8 +50,8 @@ class Hello:
     `heard` is the newest epoch that it was told of, 0 for none, and `heard_opener` the configured id of the node that opened it, None when
     that is unknown: its lineage may not have come so far. `verified_with` is the replica
     uuid of the master that `verified_equal` speaks of. `is_filling`: it began on an empty disk and has not caught up yet, so it may lack
-    what the disk before it acknowledged. `promises`: epochs that it has noted for their openers since it obeyed a master, the newest
-    of each.
+    what the disk before it acknowledged. `promises`: the epoch of the master that it obeyed last, and those that it has noted for
+    their openers since, the newest of each.
     """
 
     cluster: str

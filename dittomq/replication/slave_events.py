@@ -14,16 +14,12 @@ from dittomq.routes import DataVersion
 
 @dataclass(frozen=True, slots=True)
 class SlaveLog:
-    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch that was heard of.
-
-    `has_promised`: it names epochs that were noted for their openers.
-    """
+    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch that was heard of."""
 
     lineage: Lineage
     begin: PhysicalOffset
     stored: "Stored"
     heard: Epoch
-    has_promised: bool = False
 
 
 # Events: what the driver reports.
@@ -109,14 +105,21 @@ class SayHello:
 
 @dataclass(frozen=True, slots=True)
 class HearEpoch:
-    """Write down, durably before any later command is obeyed, that there is this epoch: no older master is obeyed any more.
+    """Write down, durably before any later command is obeyed, that there is this epoch: no older master is obeyed any more."""
 
-    `obeyed`: it is that of this master, which has learned of all that was noted for others.
+    epoch: Epoch
+    opener_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObeyMaster:
+    """Write down, durably before any later command is obeyed, that this node is bound to the master of this epoch now.
+
+    That one has learned of all that the hello named of other nodes. Where more has been noted since, the stream is to end instead.
     """
 
     epoch: Epoch
     opener_id: int | None
-    obeyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,7 @@ class Reconnect:
 Command = (
     SayHello
     | HearEpoch
+    | ObeyMaster
     | CutLog
     | BeginLog
     | AdoptLineage

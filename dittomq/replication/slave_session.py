@@ -35,6 +35,7 @@ from dittomq.replication.slave_events import (
     LearnTopics,
     LeaveHole,
     NoteCompared,
+    ObeyMaster,
     Reconnect,
     SayHello,
     SendAck,
@@ -55,7 +56,6 @@ class SlaveSession:
         self.epoch = Epoch(0)
         self._lineage = log.lineage
         self._newest_heard = log.heard
-        self._has_promised = log.has_promised
         self._target: Lineage = ()
         self._master = ""
         self._begin = log.begin
@@ -147,10 +147,8 @@ class SlaveSession:
 
     def _hear_master(self, verdict: Verdict) -> list[Command]:
         """The lineage alone would forget an epoch with its last byte, and learn it only with its first."""
-        if verdict.epoch <= self._newest_heard and not self._has_promised:
-            return []
-        self._newest_heard, self._has_promised = max(verdict.epoch, self._newest_heard), False
-        return [HearEpoch(verdict.epoch, newest_opener(verdict.lineage), obeyed=True)]
+        self._newest_heard = max(verdict.epoch, self._newest_heard)
+        return [ObeyMaster(verdict.epoch, newest_opener(verdict.lineage))]
 
     def _told_of(self, epoch: Epoch, opener_id: int | None) -> list[Command]:
         """Nothing more is acknowledged to a master of an older epoch."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -317,11 +317,14 @@ class Follower:
             await self.filling.begin()
         hello = await describe()
         stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset, newest_incarnation(hello.lineage))
-        held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard, has_promised=bool(hello.promises))
+        held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
-            *(describe, replica.cut, replica.begin, self._hear, self.degraded.learn),
+            *(describe, replica.cut, replica.begin),
+            hear=self._hear,
+            obey=self._obey,
+            learn_degraded=self.degraded.learn,
             doubted=replica.take_doubted,
         )
         self._following = MasterStream(parts, session, line)
@@ -332,11 +335,17 @@ class Follower:
         finally:
             self._following = self.master_end = None
 
-    async def _hear(self, opening: Opening, obeyed: bool = False) -> None:
+    async def _hear(self, opening: Opening) -> None:
         """Write it down. Raises DiskFull; until there is room no stream begins, or an older master would be obeyed."""
         if opening.epoch > self._told.epoch:
             self._told = opening
-        await (self._notes.obey(opening) if obeyed else self._notes.note(opening))
+        await self._notes.note(opening)
+
+    async def _obey(self, opening: Opening, said: Collection[Opening]) -> None:
+        """The same for the master of this stream, to whom those promises were said. Raises NotReady too."""
+        if opening.epoch > self._told.epoch:
+            self._told = opening
+        await self._notes.obey(opening, said)
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; the store is looked after."""

@@ -1,7 +1,7 @@
 """⑤⑥ One stream to the master: obeys its SlaveSession."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, assert_never
 
@@ -81,8 +81,9 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
-    `hear` writes down, durably, which epoch there is, and whether it is this master's, `learn_degraded` what a master tells of degraded
-    ranges. `doubted` tells, once, where the first damage begins that was found since the last hello.
+    `hear` writes down, durably, which epoch there is, `obey` that it is this master's, to whom those promises were said; it raises NotReady
+    where there are more by now. `learn_degraded` writes down what a master tells of degraded ranges.
+    `doubted` tells, once, where the first damage begins that was found since the last hello.
     """
 
     store: Store
@@ -93,7 +94,8 @@ class StreamParts:
     describe: Callable[[], Awaitable[Hello]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
-    hear: Callable[[Opening, bool], Awaitable[None]]
+    hear: Callable[[Opening], Awaitable[None]]
+    obey: Callable[[Opening, Collection[Opening]], Awaitable[None]]
     learn_degraded: Callable[[Degraded, PhysicalOffset], Awaitable[None]]
     doubted: Callable[[], PhysicalOffset | None]
 
@@ -108,7 +110,7 @@ class MasterStream:
         self._stored = asyncio.Event()
         self._writing = asyncio.Lock()
         self._late: asyncio.TimerHandle | None = None
-        self._hello: Hello | None = None  # of what was cut
+        self._hello: Hello | None = None  # the last one
         self._told: Opening | None = None  # what was told beside the stream and the session does not know yet
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
@@ -126,6 +128,7 @@ class MasterStream:
         It listens before its hello is out: of a stream that was given up while it was being connected, gRPC tells only who reads.
         """
         ended: DittoError | None = None
+        self._hello = hello
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
@@ -219,8 +222,8 @@ class MasterStream:
             case slave_events.SayHello():
                 assert self._hello is not None, "it was described when the log had been cut"
                 await self._say(self._hello)
-            case slave_events.HearEpoch():
-                await self._parts.hear(Opening(command.epoch, command.opener_id), command.obeyed)
+            case slave_events.HearEpoch() | slave_events.ObeyMaster():
+                await self._note(command)
             case slave_events.CutLog():
                 await self._parts.cut(command.to, command.reason)
                 self._hello = await self._parts.describe()
@@ -241,6 +244,14 @@ class MasterStream:
             case _:
                 assert_never(command)
         return None
+
+    async def _note(self, command: slave_events.HearEpoch | slave_events.ObeyMaster) -> None:
+        opening = Opening(command.epoch, command.opener_id)
+        if isinstance(command, slave_events.HearEpoch):
+            await self._parts.hear(opening)
+            return
+        assert self._hello is not None, "it answers one"
+        await self._parts.obey(opening, self._hello.promises)
 
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
         """Own damage is mended, and nobody cut for it."""

@@ -3,17 +3,20 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import DittoError, NotPermitted
+from dittomq.errors import DittoError, LevelNotReached, NotPermitted
 from dittomq.offsets import Epoch
+from dittomq.replication.events import Hello
 from dittomq.routes import Opening
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from services.slave.follower import Follower
+from services.slave.line import ReplicationLine
+from services.slave.stream import SlaveSays
 from tests.simulation.group import Group, bodies, play
 from tests.simulation.shapes import Shape
 from tests.simulation.test_announced_epochs import announce
@@ -78,12 +81,16 @@ async def _opened(mq: AsyncClient, machine: str, epoch: int) -> bool:
     return status.epoch == epoch and not status.waiting_for.startswith("recovering")
 
 
-def confirms_nothing_with_one_that_noted_another_epoch(starts: int) -> None:
+def confirms_nothing_with_one_that_noted_another_epoch(starts: int, after: Sequence[bytes] = (b"after",)) -> None:
+    """`after` is what the promoted master confirms before the network is split otherwise."""
+
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(group, mq)
         await split(group, mq, starts=starts)
+        await until(lambda: _copies_in_sync(mq, "a1", 3))
         async with mq.producer() as producer:
-            await producer.publish("orders", b"after", queue=0)
+            for body in after:
+                await producer.publish("orders", body, queue=0)
         wall(group, ["a2"], ["a1", "a3", "ns"])
         pull_down(group, ["a2"], ["a0", "ns2"])
 
@@ -92,7 +99,7 @@ def confirms_nothing_with_one_that_noted_another_epoch(starts: int) -> None:
             with contextlib.suppress(DittoError):
                 status = await mq.admin.ha_status("a0:10911")
                 assert not any((view.node, view.state) == ("a/2", "in sync") for view in status.nodes)
-        assert await bodies(mq, "a/1") == [b"before", b"after"]
+        assert await bodies(mq, "a/1") == [b"before", *after]
 
         pull_down(group, ["a0", "a2", "ns2"], ["a1", "a2", "a3", "ns"])
         await until(lambda: _all_in_sync(group, mq))
@@ -100,7 +107,7 @@ def confirms_nothing_with_one_that_noted_another_epoch(starts: int) -> None:
             await producer.publish("orders", b"healed", queue=0)
         await asyncio.sleep(11)
         for machine in ("a/0", "a/1", "a/2", "a/3"):
-            assert await bodies(mq, machine) == [b"before", b"after", b"healed"]
+            assert await bodies(mq, machine) == [b"before", *after, b"healed"]
 
     play(story, THREE_OF_TWO_NAMESERVERS)
 
@@ -119,6 +126,11 @@ def test_an_old_master_that_opened_the_same_epoch_confirms_nothing_with_a_slave_
 
 def test_an_old_master_that_opened_a_newer_epoch_confirms_nothing_with_a_slave_that_noted_one_that_it_was_not_told_of() -> None:
     confirms_nothing_with_one_that_noted_another_epoch(starts=2)
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+def test_an_old_master_confirms_nothing_with_a_slave_that_has_followed_another_one_in_an_epoch_without_a_byte(starts: int) -> None:
+    confirms_nothing_with_one_that_noted_another_epoch(starts, after=())
 
 
 def test_a_slave_that_noted_an_epoch_of_a_node_that_never_led_follows_as_soon_as_that_one_says_so() -> None:
@@ -143,6 +155,48 @@ def test_a_slave_that_noted_an_epoch_of_a_node_that_never_led_follows_as_soon_as
         assert (await mq.admin.ha_status("a0:10911")).epoch == 2
 
     play(story, THREE_SLAVES)
+
+
+def test_a_slave_that_notes_an_epoch_while_its_hello_is_on_its_way_does_not_obey_the_answer_to_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        await group.kill("a0")
+        wall(group, ["a0", "ns2"], ["a1", "a3", "ns"])
+        wall(group, ["ns2"], ["a2"])
+        link = group.world.network.link("a0", "a2")
+        link.slowness = 1_000.0  # some seconds
+        with pytest.MonkeyPatch.context() as patch:
+            said = tell_when_it_says_hello(patch, "a/2")
+            group.node("a0").start()
+            await said.wait()
+        await leads_in(mq, "a0", 2)
+        await announce(group, "a2", Opening(Epoch(2), 1))
+        link.slowness = 1.0
+        async with mq.producer() as producer:
+            with pytest.raises(LevelNotReached):
+                await producer.publish("orders", b"after", queue=0)
+        await asyncio.sleep(30)
+        status = await mq.admin.ha_status("a0:10911")
+        assert status.epoch == 2
+        assert status.confirmed < status.end
+
+        pull_down(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
+        await until(lambda: _all_in_sync(group, mq))
+
+    play(story, THREE_OF_TWO_NAMESERVERS)
+
+
+def tell_when_it_says_hello(patch: pytest.MonkeyPatch, node: str) -> asyncio.Event:
+    """Set as soon as that slave has said what it holds."""
+    said, honest = asyncio.Event(), ReplicationLine.write
+
+    async def say(self: ReplicationLine, message: SlaveSays) -> None:
+        await honest(self, message)
+        if isinstance(message, Hello) and message.node == node:
+            said.set()
+
+    patch.setattr(ReplicationLine, "write", say)
+    return said
 
 
 def tell_when_it_says_where_it_stands(patch: pytest.MonkeyPatch, node: str) -> asyncio.Event:

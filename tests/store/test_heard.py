@@ -10,6 +10,7 @@ from dittomq.broker.heard import Heard, Note, load_heard
 from dittomq.commitlog.disk.side_file import DamagedSideFile, save
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.doors.workers import ThreadWorkers
+from dittomq.errors import NotReady
 from dittomq.offsets import Epoch
 from dittomq.replication.events import MAX_PROMISES
 from dittomq.routes import NO_OPENING, Opening
@@ -47,9 +48,37 @@ def test_what_openers_tell_is_kept_one_for_each_until_a_master_is_obeyed(tmp_pat
     assert on_disk(tmp_path, promises) == Note(opened(5, 1), (opened(3, 2), opened(5, 1)))
 
     async def obeys(heard: Heard) -> None:
-        await heard.obey(opened(5, 1))
+        await heard.obey(opened(5, 1), heard.promises)
 
-    assert on_disk(tmp_path, obeys) == Note(opened(5, 1), ())
+    assert on_disk(tmp_path, obeys) == Note(opened(5, 1), (opened(5, 1),))
+
+    async def obeys_what_rocketmq_wrote(heard: Heard) -> None:
+        await heard.obey(opened(6, None), heard.promises)
+
+    assert on_disk(tmp_path, obeys_what_rocketmq_wrote) == Note(opened(6, None), ())
+
+
+@pytest.mark.parametrize("epoch", [4, 5, 6])
+def test_a_master_is_not_obeyed_that_was_not_told_of_all_that_is_noted_when_its_answer_comes(tmp_path: Path, epoch: int) -> None:
+    noted = Note(opened(5, 2), (opened(3, 3), opened(5, 2)))
+
+    async def story(heard: Heard) -> None:
+        await heard.promise(opened(3, 3))
+        said = heard.promises
+        await heard.promise(opened(5, 2))
+        with pytest.raises(NotReady, match="it has noted epoch 5 of a/2 since it said hello"):
+            await heard.obey(opened(epoch, 1), said)
+        assert Note(heard.newest, heard.promises) == noted
+
+    assert on_disk(tmp_path, story) == noted
+
+
+def test_the_master_whose_own_epoch_was_noted_since_the_hello_is_obeyed(tmp_path: Path) -> None:
+    async def story(heard: Heard) -> None:
+        await heard.promise(opened(5, 2))
+        await heard.obey(opened(5, 2), ())
+
+    assert on_disk(tmp_path, story) == Note(opened(5, 2), (opened(5, 2),))
 
 
 def test_an_epoch_as_new_as_the_newest_of_another_node_is_no_promise_and_the_same_one_told_again_is(tmp_path: Path) -> None:
@@ -58,8 +87,10 @@ def test_an_epoch_as_new_as_the_newest_of_another_node_is_no_promise_and_the_sam
         assert await heard.promise(opened(2, 2)) == opened(2, 1)
         assert heard.promises == ()
         assert await heard.promise(opened(2, 1)) == opened(2, 1)
+        await heard.note(opened(3, None))
+        assert await heard.promise(opened(3, 1)) == opened(3, None)
 
-    assert on_disk(tmp_path, story) == Note(opened(2, 1), (opened(2, 1),))
+    assert on_disk(tmp_path, story) == Note(opened(3, 1), (opened(3, 1),))
 
 
 def test_of_more_openers_than_any_group_has_the_oldest_are_forgotten(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Slave:
         begin = given.get("min", PhysicalOffset(0))
         stored = slave_events.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)), begin)
         lineage = given.get("lineage", ())
-        log = slave_events.SlaveLog(lineage, begin, stored, given.get("heard", newest_epoch(lineage)), given.get("promised", False))
+        log = slave_events.SlaveLog(lineage, begin, stored, given.get("heard", newest_epoch(lineage)))
         self._session = SlaveSession(log, silence_s=20.0, now=now)
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
