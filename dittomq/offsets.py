@@ -10,3 +10,6 @@ QueueOffset = NewType("QueueOffset", int)
 
 Epoch = NewType("Epoch", int)
 """A master's term; >= 1, grows along the log. 0 where no epoch was opened yet."""
+
+NO_EPOCH = Epoch(0)
+"""None was opened yet."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any, NoReturn, Protocol, cast
 
 from dittomq.broker.config_files import ConfigFiles
@@ -10,6 +11,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import StoreFailed
 from dittomq.metadata.formats import KINDS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer
+from dittomq.offsets import NO_EPOCH, Epoch
 
 
 class Listener(Protocol):
@@ -31,6 +33,7 @@ class Metadata:
         self._clock = clock
         self._listener = listener
         self._tables: dict[str, Table[Any]] = {kind.name: Table() for kind in KINDS}
+        self._led = NO_EPOCH
         self._failure: StoreFailed | None = None
         self._failed = asyncio.Event()
 
@@ -53,7 +56,7 @@ class Metadata:
 
     def answer(self, kind: TableKind[R], ask: Ask) -> Page[R]:
         """The page asked for, or that the caller's version is the newest; VersionChanged for a token of another version."""
-        return answer(kind.name, self.table(kind), ask)
+        return replace(answer(kind.name, self.table(kind), ask), led=self._led)
 
     async def change(self, kind: TableKind[R], next_table: Callable[[Table[R]], Table[R]]) -> Table[R]:
         """Replace a table by what `next_table` makes of its newest version, durably before anyone sees it; tells what is newest then.
@@ -67,7 +70,7 @@ class Metadata:
         """Return when all changes that have begun are durable, or have failed: those of callers that were cancelled too."""
         await self._lane.call(lambda: None)
 
-    async def lead(self, epoch: int, minimums: QueueMinimums) -> None:
+    async def lead(self, epoch: Epoch, minimums: QueueMinimums) -> None:
         """Durably give every table a version of this epoch: a new master's tables are newer than all that slaves applied before.
 
         A table that never held anything keeps its version: it must not take the place of one that a slave has. `minimums` are those
@@ -81,6 +84,7 @@ class Metadata:
         for kind in KINDS:
             if kind is not TOPICS:
                 await self.change(kind, led)
+        self._led = epoch
 
     def _load_steps(self) -> Generator[None, None, list[str]]:
         restored: list[str] = []

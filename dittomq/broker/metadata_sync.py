@@ -1,4 +1,4 @@
-"""A slave's copy of its master's tables: pulled at one version, swapped whole, never back.
+"""A slave's copy of its master's tables: pulled at one version, swapped whole, never back to another epoch.
 
 The first round comes 3 s after the start, the next ones every 10 s, and at once when woken, but not twice in a second. The tables
 are pulled at once and each by itself: one that fails is logged and tried again in the next round, and keeps no other of its own
@@ -52,6 +52,7 @@ class MetadataPuller:
     """Follows the master's tables, and hides what the queues of deleted topics held.
 
     A master may answer with an older version than the one held here (it was restored, or it is not the newest master): it is discarded.
+    Versions of one epoch have no order where two masters opened it out of each other's reach: the one that leads in it has the last word.
     `hide` durably tells this node's store where queues begin: before a table is seen here whose topics were deleted and made again, and
     once in each round, because a log that was cut has forgotten a part of it.
     """
@@ -66,8 +67,9 @@ class MetadataPuller:
         self.status: dict[str, PullStatus] = {kind.name: PullStatus() for kind in KINDS}
 
     def topics_at(self, version: DataVersion) -> None:
-        """The master's topics have this version: pull now rather than at the next round when ours are older."""
-        if version.is_newer_than(self._metadata.table(TOPICS).version):
+        """The master's topics have this version: pull now rather than at the next round when it may take the place of ours."""
+        held = self._metadata.table(TOPICS).version
+        if version.is_newer_than(held) or (version != held and version.state_version == held.state_version):
             self._woken.set()
 
     async def newer_topics(self) -> None:
@@ -128,7 +130,7 @@ class MetadataPuller:
             except DittoError as error:
                 raise OutOfReach(f"the table of {kind.name}", str(error)) from error
             if pulled is not None:
-                await self._apply(kind, pulled)
+                await self._apply(kind, *pulled)
 
     async def _hide_own(self) -> bool:
         """What is known here since before; whether the disk had room to write that down."""
@@ -148,7 +150,7 @@ class MetadataPuller:
         if pulled is None:
             return
         try:
-            await self._apply(kind, pulled)
+            await self._apply(kind, *pulled)
         except Refused as error:
             self._note(kind.name, str(error))
             return
@@ -167,8 +169,8 @@ class MetadataPuller:
         except TimeoutError:
             return
 
-    async def _pull(self, kind: TableKind[R]) -> Table[R] | None:
-        """The master's table; ours where that is the same version; None where the master's is older."""
+    async def _pull(self, kind: TableKind[R]) -> tuple[Table[R], Table[R]] | None:
+        """Our table and the master's, which is ours where that is the same version; None where the master's is older."""
         until = self._clock.monotonic() + _TRIES_S
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= _ATTEMPTS or self._clock.monotonic() >= until,
@@ -179,13 +181,13 @@ class MetadataPuller:
         )
         return await retrying(self._pull_pages, kind)
 
-    async def _pull_pages(self, kind: TableKind[R]) -> Table[R] | None:
+    async def _pull_pages(self, kind: TableKind[R]) -> tuple[Table[R], Table[R]] | None:
         held = self._metadata.table(kind)
         page = await self._source.fetch(kind, Ask(known=held.version), PAGE_DEADLINE_S)
         if page.not_modified:
-            return held
+            return held, held
         version, rows, minimums = page.version, list(page.rows), dict(page.minimums)
-        if not version.is_newer_than(held.version):
+        if not version.is_newer_than(held.version) and not version.state_version == held.version.state_version == page.led:
             self._note(kind.name, f"the master offers version {version}, older than {held.version}, which is held here; discarded")
             return None
         while page.next_token:
@@ -194,12 +196,13 @@ class MetadataPuller:
                 raise VersionChanged(kind.name)
             rows += page.rows
             minimums |= page.minimums
-        return Table(version, sorted_rows(rows), held.other_fields, minimums)
+        return held, Table(version, sorted_rows(rows), held.other_fields, minimums)
 
-    async def _apply(self, kind: TableKind[R], pulled: Table[R]) -> None:
+    async def _apply(self, kind: TableKind[R], held: Table[R], pulled: Table[R]) -> None:
+        """Take it over in place of what was held when it was asked for; of two pulls at once the newer one stays."""
         if pulled.minimums:
             await self._hide(pulled.minimums)
-        await self._metadata.change(kind, lambda held: pulled if pulled.version.is_newer_than(held.version) else held)
+        await self._metadata.change(kind, lambda now: pulled if now is held or pulled.version.is_newer_than(now.version) else now)
 
 
 async def take_tables(source: MetadataSource, metadata: Metadata, clock: Clock) -> None:

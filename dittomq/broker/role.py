@@ -12,8 +12,7 @@ from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.state import identity
 from dittomq.errors import ConfigError, DiskFull, DittoError, StoreFailed, UnreadableStore
-from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import NO_EPOCH
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.master_log import AS_CONFIGURED, Succession
 
 _NAME: Final = "role"
@@ -35,7 +34,8 @@ class Grant:
     A master opens no epoch below `epoch`; for a slave it is the newest one it knew of when it became one. `other` is the configured name,
     "a/0", of the node that it changed places with. `end` is where its log ended then. `accepted_loss`: what the operator gave up, so that
     it may lead without it; empty for nothing. What was confirmed in epochs up to `witnessed` was known, or given up, when it was granted:
-    see `Succession`.
+    see `Succession`. `is_noted`: so many nodes had noted `epoch` for it that too few were left to confirm anything with somebody else in an
+    epoch of that number.
     """
 
     service: BrokerService
@@ -45,6 +45,7 @@ class Grant:
     end: PhysicalOffset
     accepted_loss: str = ""
     witnessed: Epoch = NO_EPOCH
+    is_noted: bool = False
 
     @property
     def wire_id(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from dittomq.errors import InvalidField, VersionChanged
 from dittomq.metadata.rows import Json
+from dittomq.offsets import NO_EPOCH, Epoch
 from dittomq.routes import DataVersion
 
 MAX_PAGE_ROWS = 10_000
@@ -66,7 +67,8 @@ class Ask:
 class Page(Generic[R_co]):
     """Rows of one version. `not_modified`: the caller holds this version already, and gets no rows. `next_token` empty: the last page.
 
-    Behind the last row come the table's minimums, counted as rows.
+    Behind the last row come the table's minimums, counted as rows. `led`: the epoch in which who answers leads, which each of its tables
+    was given that ever held something; 0: it does not lead.
     """
 
     version: DataVersion
@@ -74,6 +76,7 @@ class Page(Generic[R_co]):
     next_token: str = ""
     not_modified: bool = False
     minimums: QueueMinimums = field(default_factory=dict)
+    led: Epoch = NO_EPOCH
 
 
 def sorted_rows(rows: Iterable[R]) -> dict[Any, R]:

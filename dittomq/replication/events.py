@@ -9,14 +9,13 @@ from enum import StrEnum
 from typing import Final
 
 from dittomq.lineage import Lineage, newest_epoch, newest_opener
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
 from dittomq.routes import DataVersion, Opening
 
 PROTOCOL_VERSION = 1
 MAX_PROMISES: Final = 64
 """A group has fewer nodes: of more openers, which only a stranger can name, the oldest are forgotten."""
-NO_EPOCH = Epoch(0)
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
 

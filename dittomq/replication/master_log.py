@@ -9,9 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from dittomq.lineage import FOREIGN, Lineage, newest_opener
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import NO_EPOCH, Hello
+from dittomq.replication.events import Hello
 from dittomq.routes import Opening
 
 

@@ -4,9 +4,8 @@ from dataclasses import astuple, dataclass
 from enum import StrEnum
 
 from dittomq.lineage import Lineage, newest_epoch, newest_opener, own_end
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import NO_EPOCH
 from dittomq.routes import DataVersion, Opening
 
 

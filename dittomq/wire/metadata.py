@@ -8,8 +8,12 @@ from dittomq.metadata import fastjson
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig, Json
 from dittomq.metadata.tables import Ask, Page
 from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion
 
+GetAllResponse = (
+    pb.GetAllTopicConfigResponse | pb.GetAllConsumerOffsetResponse | pb.GetAllDelayOffsetResponse | pb.GetAllSubscriptionGroupConfigResponse
+)
 GetAllRequest = (
     pb.GetAllTopicConfigRequest | pb.GetAllConsumerOffsetRequest | pb.GetAllDelayOffsetRequest | pb.GetAllSubscriptionGroupConfigRequest
 )
@@ -37,12 +41,15 @@ def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
 def topics_page(response: pb.GetAllTopicConfigResponse) -> Page[TopicConfig]:
     rows = tuple(map(_topic, response.topics))
     minimums = {(each.topic, each.queue): each.min_offset for each in response.minimums}
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums)
+    return Page(
+        version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, Epoch(response.leading_epoch)
+    )
 
 
 def topics_response(page: Page[TopicConfig]) -> pb.GetAllTopicConfigResponse:
     return pb.GetAllTopicConfigResponse(
         not_modified=page.not_modified,
+        leading_epoch=page.led,
         version=version_to_pb(page.version),
         topics=map(_pb_topic, page.rows),
         next_page_token=page.next_token,
@@ -56,12 +63,13 @@ def groups_request(value: Ask) -> pb.GetAllSubscriptionGroupConfigRequest:
 
 def groups_page(response: pb.GetAllSubscriptionGroupConfigResponse) -> Page[GroupConfig]:
     rows = tuple(map(_group, response.groups))
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified)
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
 
 
 def groups_response(page: Page[GroupConfig]) -> pb.GetAllSubscriptionGroupConfigResponse:
     return pb.GetAllSubscriptionGroupConfigResponse(
         not_modified=page.not_modified,
+        leading_epoch=page.led,
         version=version_to_pb(page.version),
         groups=map(_pb_group, page.rows),
         next_page_token=page.next_token,
@@ -74,12 +82,13 @@ def consumer_offsets_request(value: Ask) -> pb.GetAllConsumerOffsetRequest:
 
 def consumer_offsets_page(response: pb.GetAllConsumerOffsetResponse) -> Page[ConsumerOffset]:
     rows = tuple(ConsumerOffset(row.topic, row.group, row.queue, row.offset) for row in response.offsets)
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified)
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
 
 
 def consumer_offsets_response(page: Page[ConsumerOffset]) -> pb.GetAllConsumerOffsetResponse:
     return pb.GetAllConsumerOffsetResponse(
         not_modified=page.not_modified,
+        leading_epoch=page.led,
         version=version_to_pb(page.version),
         offsets=(pb.ConsumerOffset(topic=row.topic, group=row.group, queue=row.queue, offset=row.offset) for row in page.rows),
         next_page_token=page.next_token,
@@ -92,12 +101,13 @@ def delay_offsets_request(value: Ask) -> pb.GetAllDelayOffsetRequest:
 
 def delay_offsets_page(response: pb.GetAllDelayOffsetResponse) -> Page[DelayOffset]:
     rows = tuple(DelayOffset(row.level, row.offset) for row in response.offsets)
-    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified)
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, led=_led(response))
 
 
 def delay_offsets_response(page: Page[DelayOffset]) -> pb.GetAllDelayOffsetResponse:
     return pb.GetAllDelayOffsetResponse(
         not_modified=page.not_modified,
+        leading_epoch=page.led,
         version=version_to_pb(page.version),
         offsets=(pb.DelayOffset(level=row.level, offset=row.offset) for row in page.rows),
         next_page_token=page.next_token,
@@ -176,6 +186,10 @@ def _other_fields(text: str) -> dict[str | int, Json]:
     if not isinstance(fields, dict):
         raise InvalidField("other_fields", "is no JSON object; send one, or nothing")
     return fields
+
+
+def _led(response: GetAllResponse) -> Epoch:
+    return Epoch(response.leading_epoch)
 
 
 def _known(value: Ask) -> pb.DataVersion | None:

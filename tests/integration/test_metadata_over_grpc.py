@@ -23,6 +23,7 @@ from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, KI
 from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import Epoch
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
@@ -107,7 +108,7 @@ def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_changed(t
             equal = await remote.fetch(TOPICS, Ask(known=first.version), PATIENCE_S)
             assert (equal.not_modified, equal.rows) == (True, ())
 
-            await master.metadata.lead(6, {})
+            await master.metadata.lead(Epoch(6), {})
 
             with pytest.raises(VersionChanged):
                 await remote.fetch(TOPICS, Ask(page_size=10, page_token=first.next_token), PATIENCE_S)

@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,66 +18,21 @@ from services.slave.line import ReplicationLine
 from services.slave.stream import SlaveSays
 from tests.simulation.group import Group, bodies, play
 from tests.simulation.shapes import Shape
+from tests.simulation.splits import (
+    THREE_OF_TWO_NAMESERVERS,
+    THREE_SLAVES,
+    begin,
+    copies_in_sync,
+    leads_in,
+    pull_down,
+    split,
+    until,
+    wall,
+)
 from tests.simulation.test_announced_epochs import announce
 from tests.simulation.test_promotions import follows
 
 TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
-THREE_SLAVES = Shape(3, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=3, min_in_sync_replicas=2), FlushMode.SYNC_FLUSH)
-THREE_OF_TWO_NAMESERVERS = THREE_SLAVES.named_twice()
-
-
-async def begin(group: Group, mq: AsyncClient) -> None:
-    """One message is on all copies, and all know that."""
-    [created] = await mq.admin.create_topic("orders", 1)
-    assert created.error is None
-    async with mq.producer() as producer:
-        await producer.publish("orders", b"before", queue=0)
-    await asyncio.sleep(11)
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait."""
-    while True:
-        with contextlib.suppress(DittoError):
-            if await holds():
-                return
-        await asyncio.sleep(0.1)
-
-
-async def leads_in(mq: AsyncClient, machine: str, epoch: int) -> None:
-    async def does() -> bool:
-        status = await mq.admin.ha_status(f"{machine}:10911")
-        return status.writable and status.epoch == epoch
-
-    await until(does)
-
-
-def wall(group: Group, some: list[str], others: list[str]) -> None:
-    for one in some:
-        for other in others:
-            group.world.network.cut(one, other)
-
-
-def pull_down(group: Group, some: list[str], others: list[str]) -> None:
-    for one in some:
-        for other in others:
-            group.world.network.heal(one, other)
-
-
-async def split(group: Group, mq: AsyncClient, *, starts: int) -> None:
-    """The master starts again, so often, with a nameserver of its own, out of reach of all slaves, and a/1 takes its place among these."""
-    wall(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
-    for start in range(starts):
-        await group.kill("a0")
-        group.node("a0").start()
-        await until(functools.partial(_opened, mq, "a0", start + 2))
-    assert (await mq.admin.change_role("a/1", old_master_is_stopped=True)).may_be_lost == ""
-    await leads_in(mq, "a1", 2)
-
-
-async def _opened(mq: AsyncClient, machine: str, epoch: int) -> bool:
-    status = await mq.admin.ha_status(f"{machine}:10911")
-    return status.epoch == epoch and not status.waiting_for.startswith("recovering")
 
 
 def confirms_nothing_with_one_that_noted_another_epoch(starts: int, after: Sequence[bytes] = (b"after",)) -> None:
@@ -87,7 +41,7 @@ def confirms_nothing_with_one_that_noted_another_epoch(starts: int, after: Seque
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(group, mq)
         await split(group, mq, starts=starts)
-        await until(lambda: _copies_in_sync(mq, "a1", 3))
+        await until(lambda: copies_in_sync(mq, "a1", 3))
         async with mq.producer() as producer:
             for body in after:
                 await producer.publish("orders", body, queue=0)
@@ -253,7 +207,7 @@ def test_an_operator_may_give_up_what_a_node_that_is_gone_confirmed_in_an_epoch_
 
         assert change.may_be_lost == "what a/1 confirmed in epoch 2, if anything: it does not answer as a slave of this log"
         await leads_in(mq, "a0", change.epoch)
-        await until(lambda: _copies_in_sync(mq, "a0", 3))
+        await until(lambda: copies_in_sync(mq, "a0", 3))
 
     play(story, THREE_SLAVES)
 
@@ -271,15 +225,11 @@ def test_who_is_given_its_place_by_a_master_knows_of_all_epochs_that_that_one_wa
         await until(follows(mq, "a0:10911"))
         change = await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
         await leads_in(mq, "a2", change.epoch)
-        await until(lambda: _copies_in_sync(mq, "a2", 2))
+        await until(lambda: copies_in_sync(mq, "a2", 2))
 
         handed_over = await mq.admin.change_role("a0:10911")
 
         await leads_in(mq, "a0", handed_over.epoch)
-        await until(lambda: _copies_in_sync(mq, "a0", 2))
+        await until(lambda: copies_in_sync(mq, "a0", 2))
 
     play(story, TWO_SLAVES)
-
-
-async def _copies_in_sync(mq: AsyncClient, machine: str, copies: int) -> bool:
-    return (await mq.admin.ha_status(f"{machine}:10911")).in_sync_now == copies

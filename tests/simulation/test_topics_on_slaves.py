@@ -9,6 +9,7 @@ import pytest
 from dittomq.client import AsyncClient, Message, NotStored, Producer
 from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import TOPICS
+from tests.simulation import splits
 from tests.simulation.group import Group, play
 from tests.simulation.test_promotions import leads, until
 
@@ -278,3 +279,23 @@ def test_a_topic_whose_master_died_as_it_was_made_is_made_again_where_a_slave_wa
         assert await topics(mq) == ["known", "orders"]
 
     play(story)
+
+
+def test_topics_of_two_masters_of_one_epoch_become_those_of_the_one_that_leads_on() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await splits.begin(group, mq)
+        await splits.start_apart(group, mq, starts=1)
+        for topic in ("lonely", "lonelier"):
+            await create(mq, topic)
+        await splits.take_its_place(mq)
+        await create(mq, "new")
+
+        splits.pull_down(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
+        await splits.until(lambda: splits.copies_in_sync(mq, "a1", 4))
+        change = await mq.admin.change_role("a0:10911")
+
+        await until(leads(mq, "a0:10911"))
+        assert change.epoch == 3
+        assert await topics(mq) == ["new", "orders"]
+
+    play(story, splits.THREE_OF_TWO_NAMESERVERS)

@@ -48,6 +48,7 @@ class RunningChecks:
         self._held_to = 0  # what is confirmed up to there was on disks enough
         self._on_enough_disks: set[bytes] = set()
         self._tables: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self._makers: dict[tuple[str, tuple[int, ...]], str] = {}  # who had a version of a table first
         self._newest_table: dict[tuple[str, str], tuple[int, ...]] = {}
 
     # What clients are told.
@@ -269,9 +270,10 @@ class RunningChecks:
             return
         version = (told["stateVersion"], told["counter"], told["timestamp"])
         newest = self._newest_table.get((machine, path), version)
-        if version < newest:
+        makers = [self._makers.setdefault((path, each), machine) for each in (version, newest)]
+        if version < newest and (version[0] != newest[0] or makers[0] == makers[1]):  # two masters may open one epoch
             yield f"{machine} held version {newest} of {path} and now {version}"
-        self._newest_table[machine, path] = max(version, newest)
+        self._newest_table[machine, path] = version
         known = self._tables.setdefault((path, version), content)
         if known != content:
             yield f"{machine} holds as version {version} of {path} something else than another copy"

@@ -9,6 +9,7 @@ from dittomq.broker.metadata_sync import take_tables
 from dittomq.errors import OutOfReach, StoreFailed
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Ask
+from dittomq.offsets import Epoch
 from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
 
@@ -143,7 +144,7 @@ def test_a_recovering_master_takes_over_a_slaves_tables_with_their_minimums(tmp_
         node = MetadataNode.make(tmp_path)
         await take_tables(slave, node.metadata, node.clock)
 
-        await node.metadata.lead(4, {("paid", 1): 20, ("sent", 0): 5})
+        await node.metadata.lead(Epoch(4), {("paid", 1): 20, ("sent", 0): 5})
 
         table = node.metadata.table(TOPICS)
         assert (list(table.rows), table.version.state_version) == (["orders"], 4)

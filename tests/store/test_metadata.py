@@ -11,6 +11,7 @@ from dittomq.metadata.formats import CONSUMER_OFFSETS, KINDS, TOPICS
 from dittomq.metadata.rows import ConsumerOffset
 from dittomq.metadata.tables import Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import Epoch
 from tests.support.failing_storage import CrashingStorage
 from tests.support.metadata_node import MetadataNode, run
 
@@ -143,7 +144,7 @@ def test_a_new_master_stamps_every_table_newer_than_anything_of_an_older_epoch(t
         await node.metadata.change(CONSUMER_OFFSETS, lambda _: Table(rows=sorted_rows([ConsumerOffset("t0", "g", 0, 7)])))
         older = node.metadata.table(TOPICS).version
 
-        await node.metadata.lead(4, {("orders", 0): 3})
+        await node.metadata.lead(Epoch(4), {("orders", 0): 3})
 
         again = MetadataNode.make(tmp_path)
         await again.metadata.load()
@@ -159,7 +160,7 @@ def test_a_new_master_stamps_no_table_that_never_held_anything(tmp_path: Path) -
     async def story() -> None:
         node = MetadataNode.make(tmp_path)
 
-        await node.metadata.lead(4, {("orders", 0): 3})
+        await node.metadata.lead(Epoch(4), {("orders", 0): 3})
 
         assert [node.metadata.table(kind) for kind in KINDS] == [Table()] * 4
 

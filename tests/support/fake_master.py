@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from dittomq.errors import OutOfReach
 from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R, Table, answer, sorted_rows
 from dittomq.metadata.topics import TopicConfig
+from dittomq.offsets import NO_EPOCH
 from dittomq.routes import DataVersion
 from tests.support.failing_storage import CrashingStorage
 from tests.support.metadata_node import FakeTopicStore, MetadataNode
@@ -28,6 +30,7 @@ class FakeMaster:
         self.before: Callable[[str, Ask], None] = lambda *_: None
         self.page_size = 0
         self.silent_about: set[str] = set()
+        self.led = NO_EPOCH
 
     def put(self, kind: TableKind[R], rows: list[R], version: DataVersion) -> None:
         self.tables[kind.name] = Table(version, sorted_rows(rows))
@@ -44,7 +47,7 @@ class FakeMaster:
             raise OutOfReach("a/0", "no answer")
         self.before(kind.name, ask)
         table: Table[R] = self.tables.get(kind.name, Table())
-        return answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token))
+        return replace(answer(kind.name, table, Ask(ask.known, self.page_size, ask.page_token)), led=self.led)
 
 
 class Slave:
