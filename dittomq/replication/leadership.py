@@ -17,9 +17,12 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
 than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard),
-or leads in one of that number which this node was not granted: then this node is that one's slave. Only all slaves can deny it, or a
-nameserver that has heard all living brokers; with that one, the replicas that nameservers list are asked as well: one may have been
-promoted and not have reached any nameserver. A node that was just granted its epoch by a role change need not hear it denied.
+or leads in one of that number which this node was not granted, or by a higher claim: then this node is that one's slave. One that leads
+by a lower claim gives way to one whose promotion enough nodes have noted, though nameservers may refuse that one for it; then slaves say
+no hello to it, but they are asked.
+Only all slaves can deny it, or a nameserver that has heard all living brokers; with that one, the replicas that nameservers list are asked
+as well: one may have been promoted and not have reached any nameserver. A node that was just granted its epoch by a role change need not
+hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others. A slave that
 began on an empty disk, or gave up a copy that it had made of its master's log, and has not caught up since is not among them: what is
@@ -35,8 +38,8 @@ Last, with slaves configured, every replica that it reaches is told of the epoch
 later and asks one of them does not open it too. What they knew before may change the decision.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dittomq.lineage import common_end, newest_epoch, newest_opener, own_end
@@ -45,7 +48,7 @@ from dittomq.replication.events import Hello, may_lack
 from dittomq.replication.leadership_decisions import Announce, Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.replication.own_log import OwnLog, Ranges, Stopped
-from dittomq.routes import NO_OPENING, Opening
+from dittomq.routes import NO_OPENING, Claim, Opening
 
 _WAY_ON: Final = ": --accept-loss"  # the end of what is waited for where no time helps; no part of what is given up then
 
@@ -66,10 +69,14 @@ class LeadershipRules:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """What the replicas that were asked do: who leads, in which epoch, and, by configured id, who is somebody's slave."""
+    """What the replicas that were asked do: who leads, in which epoch, and, by configured id, who is somebody's slave.
+
+    `known`: the newest epoch that each of these knows of, by node name.
+    """
 
     leading: tuple[Opening, ...] = ()
     following: frozenset[int] = frozenset()
+    known: Mapping[str, Opening] = field(default_factory=dict)
 
 
 _STANDING = {
@@ -100,6 +107,7 @@ class Leadership:
         self._nameserver_settled = False
         self._others_asked = False
         self._id_taken = ""
+        self._rivals: tuple[Claim, ...] = ()
         self._accepts_loss = False
         self._taken_over = False
         self._given_up = own.accepted_loss if own.is_freshly_granted else ""
@@ -118,18 +126,21 @@ class Leadership:
         self._known_epoch = max(self._known_epoch, newest_epoch(hello.lineage))  # opened, be it by this node that lost the bytes
         self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
         self._learn(hello.newest)
-        if hello.newest.opener_id is not None or hello.newest.epoch <= self._own.held_epoch:  # else another node may lead
+        if self._is_answer(hello.newest):
             self._answered.add(hello.node)
 
     def slave_gone(self, node: str) -> None:
         """Its stream ended: what it holds cannot be fetched now. What it knew to be confirmed is not forgotten."""
         self._heard.pop(node, None)
 
-    def nameservers_say(self, newest: Opening, *, settled: bool, id_taken: str) -> None:
-        """The newest epoch they know of, whether one has heard all living brokers, and who keeps them from taking this node in."""
+    def nameservers_say(self, newest: Opening, *, settled: bool, id_taken: str, rivals: tuple[Claim, ...] = ()) -> None:
+        """The newest epoch they know of, whether one has heard all living brokers, who keeps them from taking this node in, and why those
+        lead for whom it is refused.
+        """
         self._learn(newest)
         self._nameserver_settled = self._nameserver_settled or settled
         self._id_taken = id_taken
+        self._rivals = rivals
 
     def others_say(self, newest: Iterable[Opening], waiting: Iterable[Opening] = (), who: "Others | None" = None) -> None:
         """The replicas that nameservers list were asked; these are the newest epochs that those who answered know of.
@@ -195,7 +206,8 @@ class Leadership:
             if self._own.gave_up_epoch and not self._others_asked:
                 return Found.MORE_TO_HEAR, Wait("the replicas that nameservers list: who opened a newer epoch may lead no more")
             return Found.NEWER_ELSEWHERE, Follow(elsewhere.epoch, elsewhere.opener_id)
-        if self._id_taken and not (self._taken_over or self.must_hear_slaves):  # an epoch opened now would be a step towards taking it away
+        goes_on = self._taken_over or self.must_hear_slaves or self._is_stronger()
+        if self._id_taken and not goes_on:  # an epoch opened now would be a step towards taking it away
             return Found.MORE_TO_HEAR, Wait(f"its id: {self._id_taken}")
         waiting = "" if self._taken_over else self._waits_for(now) or self._asks()
         if waiting and not self._accepts_loss:
@@ -238,14 +250,29 @@ class Leadership:
         if opening.opener_id is not None:
             self._told[opening.opener_id] = max(opening.epoch, self._told.get(opening.opener_id, Epoch(0)))
 
+    def _is_answer(self, newest: Opening) -> bool:
+        """Whether a replica that knows of no newer epoch denies that another node leads: it can tell who opened that one."""
+        return newest.opener_id is not None or newest.epoch <= self._own.held_epoch
+
     def _elsewhere(self) -> Opening | None:
         """Whose slave this node is: who opened a newer epoch, or leads in one of the number of its own newest one, be it opened by both."""
         newest, own = self._newest(), self._own
         if newest.opener_id not in (None, own.node_id) and newest.epoch > own.held_epoch:
             return newest
-        if own.is_freshly_granted or own.granted == own.newest.epoch:
+        if own.is_freshly_granted:
             return None
-        return next((each for each in self._who.leading if each.opener_id != own.node_id and each.epoch >= own.newest.epoch), None)
+        leading = (each for each in self._who.leading if each.opener_id != own.node_id and each.epoch >= own.newest.epoch)
+        stronger = [each.opening for each in self._rivals if each.rank > own.claim.rank]
+        return next((each for each in leading if each in stronger or not own.opened_its_grant), None)
+
+    def _is_stronger(self) -> bool:
+        """Whether all who keep nameservers from taking this node in lead in the epoch that it was granted, by a lower claim.
+
+        Enough nodes must have noted it for this one then: too few were left for the others to confirm anything with.
+        """
+        own, rivals = self._own, self._rivals
+        weaker = [each for each in rivals if each.opening.epoch == own.newest.epoch and each.rank < own.claim.rank]
+        return own.opened_its_grant and own.is_noted and 0 < len(weaker) == len(rivals)
 
     def _newest(self) -> Opening:
         """What others told of. Where enough slaves are to be heard, one of them is no other node that leads: its log is taken over."""
@@ -256,14 +283,16 @@ class Leadership:
     def _asks(self) -> str:
         """Who is still to deny that another node leads; empty when nobody is."""
         slaves = self._rules.replicas_expected
-        if self._own.is_freshly_granted or len(self._answered) >= slaves:
+        asked = {node for node, known in self._who.known.items() if self._is_answer(known)} if self._is_stronger() else set()
+        answered = len(self._answered | asked)
+        if self._own.is_freshly_granted or answered >= slaves:
             return ""
         if not self._others_asked:
             return "the replicas that nameservers list: one of them may lead"
         if self._nameserver_settled:
             return ""
-        missing = slaves - len(self._answered)
-        return f"an answer whether another node leads: from {missing} more of {slaves} slaves, or a nameserver up for its broker_expiry_ms"
+        missing = f"{slaves - answered} more of {slaves} slaves"
+        return f"an answer whether another node leads: from {missing}, or a nameserver up for its broker_expiry_ms"
 
     def _waits_for(self, now: float) -> str:
         """What is still to be heard; empty when it is enough."""

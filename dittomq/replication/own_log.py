@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from dittomq.lineage import Lineage, newest_epoch, newest_opener
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.routes import NO_OPENING, Opening
+from dittomq.routes import NO_OPENING, Claim, Opening
 
 _NOTHING = PhysicalOffset(0)
 Ranges = Sequence[tuple[int, int]]
@@ -32,6 +32,8 @@ class Stopped(StrEnum):
 class OwnLog:
     """What this master found on its disk. `granted` is the epoch that its last promotion gave it, None when it was never promoted.
 
+    `is_noted`: that so many nodes had noted it for this one that too few were left to confirm anything in another's epoch of that number.
+
     `unread` are damaged bytes, [start, end), which may hold the newest messages of queues and producers.
     `accepted_loss`: what the operator gave up when it was granted, in words; empty for nothing.
     `tables_restored`: one of its tables came from its `.bak` and may lack a change that slaves have.
@@ -50,6 +52,7 @@ class OwnLog:
     tables_restored: bool = False
     told: Opening = NO_OPENING
     confirmed: PhysicalOffset = _NOTHING
+    is_noted: bool = False
 
     @property
     def is_freshly_granted(self) -> bool:
@@ -76,7 +79,7 @@ class OwnLog:
         """
         if self.gave_up_epoch:
             return Epoch(newest_epoch(self.lineage) - 1)
-        if self.is_freshly_granted or not self.lineage or self.lineage[-1].start < self.end or self.granted == self.lineage[-1].epoch:
+        if self.is_freshly_granted or not self.lineage or self.lineage[-1].start < self.end or self.opened_its_grant:
             return self.known_epoch
         return newest_epoch(self.lineage[:-1])
 
@@ -84,6 +87,16 @@ class OwnLog:
     def newest(self) -> Opening:
         """The newest epoch of its log, and who opened it."""
         return Opening(newest_epoch(self.lineage), newest_opener(self.lineage))
+
+    @property
+    def claim(self) -> Claim:
+        """Why it leads, if it does in the newest epoch of its log."""
+        return Claim(self.newest, self.granted)
+
+    @property
+    def opened_its_grant(self) -> bool:
+        """Whether the newest epoch of its log is the one that its last promotion gave it."""
+        return self.granted is not None and self.granted == newest_epoch(self.lineage)
 
     @property
     def may_give_up_epoch(self) -> bool:

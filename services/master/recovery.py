@@ -102,7 +102,8 @@ class Recovery:
 
     def nameservers_say(self, news: NameserverNews) -> None:
         """What they know, or why they refuse this node."""
-        self._leadership.nameservers_say(news.newest, settled=news.settled, id_taken=news.refusal if news.taken else "")
+        id_taken = news.refusal if news.taken else ""
+        self._leadership.nameservers_say(news.newest, settled=news.settled, id_taken=id_taken, rivals=news.rivals)
         if self._own.gave_up_epoch:
             for rival in news.rivals:
                 self._leadership.told_of(rival.opening)
@@ -112,9 +113,14 @@ class Recovery:
         """Ask the other replicas, `others`, which epochs they know of: at once, and from time to time until it is decided."""
         while not self._is_over:
             standings = await others()
-            followers = frozenset(each.node_id for each in standings if each.stance is Stance.FOLLOWING and each.seeks_place is False)
-            leading = tuple(each.claim for each in standings if each.stance is Stance.LEADING)
-            self._learn([KnownBefore(each.stance, each.claim) for each in standings], Others(leading, followers))
+            leading = [each for each in standings if each.stance is Stance.LEADING]
+            following = [each for each in standings if each.stance is Stance.FOLLOWING and each.seeks_place is False]
+            who = Others(
+                leading=tuple(each.claim for each in leading),
+                following=frozenset(each.node_id for each in following),
+                known={each.node: each.claim for each in (*leading, *following)},
+            )
+            self._learn([KnownBefore(each.stance, each.claim) for each in standings], who)
             self._bell.set()
             await asyncio.sleep(_ASK_S)
 

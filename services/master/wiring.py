@@ -167,6 +167,7 @@ class Master:
             tables_restored=opened.tables_restored,
             told=opened.told,
             confirmed=store.confirmed_at_start,
+            is_noted=opened.grant is not None and opened.grant.is_noted,
         )
         leadership = Leadership(leadership_rules(config.replication), own, doors.clock.monotonic())
         dispatcher = Dispatcher(store, lanes.dispatch)

@@ -194,7 +194,8 @@ class Heir:
             parts.follower.all_is_confirmed()
         own = parts.node.standing()
         parts.node.in_sync = promotion.in_sync
-        grant = Grant(BrokerService.MASTER, own.wire_id, promotion.epoch, promotion.other, own.end, promotion.may_be_lost, witnessed)
+        decided = promotion.epoch, promotion.other, own.end, promotion.may_be_lost
+        grant = Grant(BrokerService.MASTER, own.wire_id, *decided, witnessed, is_noted=promotion.must_note > 0)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         await parts.follower.filling.end()
         if not planned:

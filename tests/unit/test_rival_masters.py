@@ -1,0 +1,77 @@
+"""A master that starts beside another one that leads in the epoch that it was granted: the one with the higher claim leads on."""
+
+from dataclasses import replace
+
+import pytest
+
+from dittomq.offsets import Epoch
+from dittomq.replication.leadership import Leadership, Others
+from dittomq.replication.leadership_decisions import Follow, Lead, Wait
+from dittomq.replication.own_log import OwnLog, Stopped
+from dittomq.routes import NO_OPENING, Claim, Opening
+from tests.support.starts import RULES, TWO, decided, own, started
+
+TAKEN = "the id of a/0 belongs to a/1 since a change of roles, until that one stops"
+
+
+def granted(epoch: int | None, *, is_noted: bool = True) -> OwnLog:
+    return replace(own(Stopped.WHOLE, lineage=TWO), granted=None if epoch is None else Epoch(epoch), is_noted=is_noted)
+
+
+def beside(log: OwnLog, *rivals: Claim) -> Leadership:
+    """A start that each nameserver refuses for those, who say that they lead."""
+    leadership = started(RULES, log, 0.0)
+    leadership.nameservers_say(NO_OPENING, settled=True, id_taken=TAKEN, rivals=rivals)
+    leadership.others_say((), who=Others(leading=tuple(rival.opening for rival in rivals)))
+    return leadership
+
+
+def leads_in(epoch: int, opener: int, *, granted: int | None) -> Claim:
+    return Claim(Opening(Epoch(epoch), opener), None if granted is None else Epoch(granted))
+
+
+@pytest.mark.parametrize("rival", [leads_in(2, 1, granted=None), leads_in(2, 1, granted=1), leads_in(2, 1, granted=2)])
+def test_who_was_granted_its_epoch_opens_the_next_one_beside_one_that_has_its_id_by_a_lower_claim(rival: Claim) -> None:
+    leadership = beside(granted(2), rival)
+
+    assert decided(leadership, 0.0) == Lead(Epoch(3), "")
+
+
+def test_it_waits_for_its_id_while_nobody_says_by_which_claim_another_one_has_it() -> None:
+    assert beside(granted(2)).decide(0.0) == Wait(f"its id: {TAKEN}")
+
+
+def test_it_waits_for_its_id_where_the_other_one_may_have_confirmed_with_those_who_had_not_noted_its_promotion() -> None:
+    assert beside(granted(2, is_noted=False), leads_in(2, 1, granted=None)).decide(0.0) == Wait(f"its id: {TAKEN}")
+
+
+def test_it_follows_who_leads_in_the_same_epoch_by_a_higher_claim() -> None:
+    log = replace(granted(2), node="a/2", node_id=2, lineage=(TWO[0], replace(TWO[1], opener_id=2)))
+
+    assert beside(log, leads_in(2, 1, granted=2)).decide(0.0) == Follow(Epoch(2), 1)
+
+
+@pytest.mark.parametrize("earlier", [None, 1])
+def test_who_was_not_granted_its_epoch_follows_whoever_leads_in_it(earlier: int | None) -> None:
+    assert beside(granted(earlier), leads_in(2, 1, granted=None)).decide(0.0) == Follow(Epoch(2), 1)
+
+
+def test_it_needs_no_nameserver_to_deny_that_another_node_leads_where_all_replicas_are_asked() -> None:
+    rival = leads_in(2, 1, granted=None)
+    leadership = started(RULES, granted(2), 0.0)
+    leadership.nameservers_say(NO_OPENING, settled=False, id_taken=TAKEN, rivals=(rival,))
+    for known in ({}, {"a/2": Opening(Epoch(3), None)}):
+        leadership.others_say((), who=Others(leading=(rival.opening,), known={"a/1": rival.opening, **known}))
+        why = "an answer whether another node leads: from 1 more of 2 slaves, or a nameserver up for its broker_expiry_ms"
+        assert leadership.decide(0.0) == Wait(why)
+
+    leadership.others_say((), who=Others(leading=(rival.opening,), known={"a/1": rival.opening, "a/2": Opening(Epoch(2), 0)}))
+
+    assert decided(leadership, 0.0) == Lead(Epoch(3), "")
+
+
+def test_who_leads_in_no_epoch_that_it_was_granted_waits_for_hellos_or_a_nameserver() -> None:
+    leadership = started(RULES, own(Stopped.WHOLE), 0.0)
+    leadership.others_say((), who=Others(known={"a/1": Opening(Epoch(1), 0), "a/2": Opening(Epoch(1), 0)}))
+
+    assert isinstance(leadership.decide(0.0), Wait)
