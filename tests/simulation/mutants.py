@@ -133,7 +133,7 @@ MUTANTS = (
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",
         of_roles.nobody_is_told_of_an_epoch,
-        262,
+        335,
         _SLOW_PROMOTIONS,
     ),
     Mutant(
