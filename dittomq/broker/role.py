@@ -3,6 +3,7 @@
 Role is a process, not a flag: a process that finds that it should be the other service drains, closes its store, and lives on as that one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,6 +15,7 @@ from dittomq.commitlog.state import identity
 from dittomq.errors import ConfigError, DiskFull, DittoError, StoreFailed, UnreadableStore
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.master_log import AS_CONFIGURED, Succession
+from dittomq.routes import Opening
 
 _NAME: Final = "role"
 _KIND: Final = b"ROLE"
@@ -27,15 +29,28 @@ class BrokerService(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Of which epochs of others a master knows all that was confirmed, as a grant says it: see `Succession`. `known`: (epoch, opener)."""
+
+    witnessed: Epoch = NO_EPOCH
+    known: tuple[tuple[int, int], ...] = ()
+
+
+def knowledge(witnessed: Epoch, known: Iterable[Opening] = ()) -> Knowledge:
+    """The same of openings."""
+    return Knowledge(witnessed, tuple((each.epoch, each.opener_id) for each in known if each.opener_id is not None))
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """What the last role change decided for a node.
 
     `broker_id` is a slave's id on the wire. A master's is 0; here it is the one that it gave up to the node it changed places with.
     A master opens no epoch below `epoch`; for a slave it is the newest one it knew of when it became one. `other` is the configured name,
     "a/0", of the node that it changed places with. `end` is where its log ended then. `accepted_loss`: what the operator gave up, so that
-    it may lead without it; empty for nothing. What was confirmed in epochs up to `witnessed` was known, or given up, when it was granted:
-    see `Succession`. `is_noted`: so many nodes had noted `epoch` for it that too few were left to confirm anything with somebody else in an
-    epoch of that number.
+    it may lead without it; empty for nothing. What was confirmed in epochs up to `witnessed` was known, or given up, when it was granted,
+    and in those up to each of `known`: see `Knowledge`. `is_noted`: so many nodes had noted `epoch` for it that too few were left to
+    confirm anything with somebody else in an epoch of that number.
     """
 
     service: BrokerService
@@ -46,6 +61,12 @@ class Grant:
     accepted_loss: str = ""
     witnessed: Epoch = NO_EPOCH
     is_noted: bool = False
+    known: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """Of which epochs of others it knew all."""
+        return Knowledge(self.witnessed, self.known)
 
     @property
     def wire_id(self) -> int:
@@ -82,7 +103,8 @@ def succession_of(grant: Grant | None) -> Succession:
     if grant is None:
         return AS_CONFIGURED
     _, _, other = grant.other.rpartition("/")
-    return Succession(grant.epoch, int(other) if other else None, grant.witnessed)
+    known = tuple(Opening(Epoch(epoch), opener) for epoch, opener in grant.known)
+    return Succession(grant.epoch, int(other) if other else None, grant.witnessed, known)
 
 
 def check_room(storage: Storage, node: str, needed: int) -> None:

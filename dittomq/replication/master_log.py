@@ -5,13 +5,13 @@ its reach meanwhile, S - q + 2 nodes having noted that one's epoch. So what one 
 was not told of counts as confirmed until it is known not to be: of its bytes none is cut, and it is no copy of this log.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dittomq.lineage import FOREIGN, Lineage, newest_opener
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Hello
+from dittomq.replication.events import MAX_PROMISES, Hello
 from dittomq.routes import Opening
 
 
@@ -20,16 +20,27 @@ class Succession:
     """How a master came to its place: it was granted it in `epoch`, after the node of the id `after`, which handed all of its own over.
 
     What was confirmed in epochs up to `witnessed`, whoever opened them, was known then, or given up by an operator: enough nodes answered
-    this master, or one before it in a row of those that handed over.
+    this master, or one before it in a row of those that handed over. So it was of all epochs up to each of `known` that its opener opened.
     """
 
     epoch: Epoch = NO_EPOCH
     after: int | None = None
     witnessed: Epoch = NO_EPOCH
+    known: tuple[Opening, ...] = ()
 
     def knows_of(self, opening: Opening) -> bool:
         """Whether all that was confirmed in that epoch was known then."""
-        return opening.epoch <= self.witnessed or (opening.epoch <= self.epoch and opening.opener_id == self.after)
+        return opening.epoch <= self.witnessed or any(
+            opening.epoch <= each.epoch and opening.opener_id == each.opener_id for each in (Opening(self.epoch, self.after), *self.known)
+        )
+
+    def handed_on(self, settled: Iterable[Opening]) -> tuple[Opening, ...]:
+        """What a master that came so, and has `settled` more since, knows of others, for whoever gets its place: the newest of each."""
+        newest: dict[int, Epoch] = {}
+        for opening in (Opening(self.epoch, self.after), *self.known, *settled):
+            if opening.opener_id is not None:
+                newest[opening.opener_id] = max(opening.epoch, newest.get(opening.opener_id, NO_EPOCH))
+        return tuple(Opening(epoch, opener) for opener, epoch in sorted(newest.items()))[:MAX_PROMISES]
 
 
 AS_CONFIGURED = Succession()

@@ -136,13 +136,14 @@ class SteppedDown:
     """The master never leads again unless it is promoted. Its log ends at `end`; `in_sync` names the slaves that were in sync.
 
     `degraded` is all that it knows of ranges that fewer copies confirmed than asked: what it told last may not have come yet. Of what was
-    confirmed in epochs up to `witnessed` it knew all.
+    confirmed in epochs up to `witnessed` it knew all, and in those up to each of `known` that its opener opened.
     """
 
     end: PhysicalOffset
     in_sync: tuple[str, ...]
     degraded: Degraded = ()
     witnessed: Epoch = NO_EPOCH
+    known: tuple[Opening, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dittomq.metadata.tables import Ask, Page
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.routes import DataVersion
+from dittomq.wire.epochs import epoch_from_pb
 
 GetAllResponse = (
     pb.GetAllTopicConfigResponse | pb.GetAllConsumerOffsetResponse | pb.GetAllDelayOffsetResponse | pb.GetAllSubscriptionGroupConfigResponse
@@ -41,9 +42,7 @@ def topics_request(value: Ask) -> pb.GetAllTopicConfigRequest:
 def topics_page(response: pb.GetAllTopicConfigResponse) -> Page[TopicConfig]:
     rows = tuple(map(_topic, response.topics))
     minimums = {(each.topic, each.queue): each.min_offset for each in response.minimums}
-    return Page(
-        version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, Epoch(response.leading_epoch)
-    )
+    return Page(version_from_pb(response.version), rows, response.next_page_token, response.not_modified, minimums, _led(response))
 
 
 def topics_response(page: Page[TopicConfig]) -> pb.GetAllTopicConfigResponse:
@@ -189,7 +188,7 @@ def _other_fields(text: str) -> dict[str | int, Json]:
 
 
 def _led(response: GetAllResponse) -> Epoch:
-    return Epoch(response.leading_epoch)
+    return epoch_from_pb("leading_epoch", response.leading_epoch)
 
 
 def _known(value: Ask) -> pb.DataVersion | None:

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from dittomq.broker.heard import Heard
 from dittomq.broker.others import Others
-from dittomq.broker.role import BrokerService, Grant, check_room, save_grant
+from dittomq.broker.role import BrokerService, Grant, check_room, knowledge, save_grant
 from dittomq.broker.verified import Verified, save_verified
 from dittomq.commitlog.disk.side_file import ROOM_BYTES
 from dittomq.commitlog.disk.storage import Storage
@@ -253,7 +253,8 @@ class Handover:
                 late = f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
                 raise NotReady(node.name, node.why_not_leading() or late) from None
             raise
-        stepped_down = SteppedDown(term.written, term.confirm.in_sync, term.degraded.told, term.opened.witnessed)
+        known = self._parts.replication.handed_on(term)
+        stepped_down = SteppedDown(term.written, term.confirm.in_sync, term.degraded.told, term.opened.witnessed, known)
         await self._become_slave(order.wire_id, term.opened.epoch, order.successor)
         node.gave_way_to = order.clients
         term.writer.resume(NotMaster(node.name, order.clients))
@@ -278,8 +279,10 @@ class Handover:
 
     async def _become_slave(self, wire_id: int, epoch: Epoch, other: str) -> None:
         parts, term = self._parts, self._parts.node.term
-        end, witnessed = PhysicalOffset(parts.node.standing().end), Epoch(0) if term is None else term.opened.witnessed
-        grant = Grant(BrokerService.SLAVE, wire_id, epoch, other, end, witnessed=witnessed)
+        grant = Grant(BrokerService.SLAVE, wire_id, epoch, other, PhysicalOffset(parts.node.standing().end))
+        if term is not None:
+            knows = knowledge(term.opened.witnessed, parts.replication.handed_on(term))
+            grant = replace(grant, witnessed=knows.witnessed, known=knows.known)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         log.warning("stepped_down", node=parts.node.name, epoch=epoch, end=grant.end, other=other)
         parts.changed()

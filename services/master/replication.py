@@ -18,7 +18,7 @@ from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.parted import Parted
 from dittomq.replication.seats import Seat, Seats
 from dittomq.replication.standings import Stance, Standing
-from dittomq.routes import DataVersion
+from dittomq.routes import DataVersion, Opening
 from services.master.config import MasterConfig
 from services.master.inbox import SlaveSaid
 from services.master.promises import Promises
@@ -171,6 +171,10 @@ class Replication:
         ours, theirs = term.opened.lineage, standing.lineage
         common = common_end(ours=ours, our_end=term.written, theirs=theirs, their_end=standing.end)
         return bool(theirs) and not standing.is_filling and standing.end <= common
+
+    def handed_on(self, term: Term) -> tuple[Opening, ...]:
+        """What this master knows of epochs of others, for whoever gets its place."""
+        return term.opened.succession.handed_on(self.promises.settled)
 
     def _log(self, term: Term) -> MasterLog:
         return MasterLog(

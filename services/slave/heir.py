@@ -10,7 +10,7 @@ import structlog
 
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.others import Others
-from dittomq.broker.role import BrokerService, Grant, check_room, save_grant
+from dittomq.broker.role import BrokerService, Grant, Knowledge, check_room, knowledge, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.errors import InvalidField, NotPermitted, NotReady, OutOfReach
@@ -96,9 +96,11 @@ class Heir:
             decision = self._decide(heard, word)
         match decision:
             case Promote() if made_room is not None:
-                return await self._take_place(replace(decision, in_sync=made_room.in_sync), made_room.witnessed, None)
+                knows = knowledge(made_room.witnessed, made_room.known)
+                return await self._take_place(replace(decision, in_sync=made_room.in_sync), knows, None)
             case Promote():
-                return await self._take_place(decision, decision.epoch if decision.is_witnessed else self._parts.node.witnessed, word)
+                knows = knowledge(decision.epoch) if decision.is_witnessed else self._parts.node.knowledge
+                return await self._take_place(decision, knows, word)
             case RefusePromotion():
                 raise NotPermitted(f"refused: {decision.why}")
             case AskToStepDown():
@@ -172,10 +174,10 @@ class Heir:
         if old.degraded and old.lineage:
             await self._parts.follower.degraded.learn(old.degraded, old.lineage[-1].start)
 
-    async def _take_place(self, promotion: Promote, witnessed: Epoch, word: PromotionOrder | None) -> RoleChange:
+    async def _take_place(self, promotion: Promote, knows: Knowledge, word: PromotionOrder | None) -> RoleChange:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received.
 
-        Of what was confirmed up to the epoch `witnessed` all is known. `word`: the operator's, None where the old master has made room.
+        It `knows` all that was confirmed in those epochs. `word`: the operator's, None where the old master has made room.
         """
         parts, planned = self._parts, word is None
         self._check_store()
@@ -195,7 +197,7 @@ class Heir:
         own = parts.node.standing()
         parts.node.in_sync = promotion.in_sync
         decided = promotion.epoch, promotion.other, own.end, promotion.may_be_lost
-        grant = Grant(BrokerService.MASTER, own.wire_id, *decided, witnessed, is_noted=promotion.must_note > 0)
+        grant = Grant(BrokerService.MASTER, own.wire_id, *decided, knows.witnessed, promotion.must_note > 0, knows.known)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         await parts.follower.filling.end()
         if not planned:

@@ -10,7 +10,7 @@ from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
-from dittomq.broker.role import Grant
+from dittomq.broker.role import Grant, Knowledge
 from dittomq.broker.watching import StatusWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
@@ -143,9 +143,9 @@ class SlaveNode:
         return self.wire_id != self._registered_as
 
     @property
-    def witnessed(self) -> Epoch:
-        """Of what was confirmed in epochs up to this one it knew all when it led last; 0 when it never did."""
-        return Epoch(0) if self._parts.grant is None else self._parts.grant.witnessed
+    def knowledge(self) -> Knowledge:
+        """Of which epochs of others it knew all when it led last; none when it never did."""
+        return Knowledge() if self._parts.grant is None else self._parts.grant.knowledge
 
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted. Raises NotReady while that is not known.

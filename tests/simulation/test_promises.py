@@ -111,6 +111,25 @@ def test_a_slave_that_noted_an_epoch_of_a_node_that_never_led_follows_as_soon_as
     play(story, THREE_SLAVES)
 
 
+def test_planned_masters_hand_on_what_they_know_of_an_epoch_without_a_byte_whose_opener_is_gone() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        await group.kill("a0")
+        group.node("a0").start()
+        await until(lambda: copies_in_sync(mq, "a0", 4))
+        await group.kill("a2")
+        await mq.admin.change_role("a1:10911")
+        await until(lambda: copies_in_sync(mq, "a1", 3))
+        await group.kill("a0")
+
+        await mq.admin.change_role("a3:10911")
+        group.node("a2").start()
+
+        await until(lambda: copies_in_sync(mq, "a3", 3))
+
+    play(story, THREE_SLAVES)
+
+
 def test_a_slave_that_notes_an_epoch_while_its_hello_is_on_its_way_does_not_obey_the_answer_to_it() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(group, mq)

@@ -1,6 +1,7 @@
 """`dittomq/role`: what the last role change decided is there after any kill, and is never guessed."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ def storage(tmp_path: Path) -> OsStorage:
     return storage
 
 
-@pytest.mark.parametrize("grant", [PROMOTED, DEMOTED])
+@pytest.mark.parametrize(
+    "grant", [PROMOTED, DEMOTED, replace(PROMOTED, accepted_loss="a/2", witnessed=Epoch(6), is_noted=True, known=((5, 0), (3, 2)))]
+)
 def test_a_grant_is_read_as_it_was_written(storage: OsStorage, grant: Grant) -> None:
     save_grant(storage, grant)
 

@@ -14,7 +14,7 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
 from dittomq.replication.events import MAX_PROMISES, Chunk, DegradedRanges, LeafDigests, LeafProbe, RangeDigest, SlaveAck
-from dittomq.replication.standings import GroupRules, Stance, Standing
+from dittomq.replication.standings import GroupRules, Stance, Standing, SteppedDown
 from dittomq.routes import DataVersion, Opening
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
@@ -156,6 +156,19 @@ def test_what_a_slave_has_noted_for_others_crosses_the_wire_and_is_bounded() -> 
         wire.slave_event_from_pb(frame)
     with pytest.raises(InvalidField, match="promised"):
         wire.slave_event_from_pb(pb.ReplicateRequest(hello=pb.Hello(promised=[pb.PromisedEpoch(epoch=-1)])))
+
+
+def test_what_a_master_that_steps_down_knows_of_others_crosses_the_wire_and_is_bounded() -> None:
+    known = tuple(Opening(Epoch(number + 1), number) for number in range(MAX_PROMISES))
+    told = SteppedDown(at(900), ("a/1", "a/2"), (DegradedRange(at(100), at(200), 3),), Epoch(4), known)
+    frame = wire_standing.stepped_down_to_pb(told)
+    assert wire_standing.stepped_down(pb.StepDownResponse.FromString(frame.SerializeToString())) == told
+
+    frame.known.add(epoch=99, opener_id=99)
+    with pytest.raises(InvalidField, match="known"):
+        wire_standing.stepped_down(frame)
+    with pytest.raises(InvalidField, match="known"):
+        wire_standing.stepped_down(pb.StepDownResponse(known=[pb.PromisedEpoch(epoch=-1)]))
 
 
 def test_a_digest_larger_than_one_is_refused() -> None:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 from google.protobuf.message import Message
 
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.naming.v1 import naming_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.errors import InvalidField
-from dittomq.wire import naming, standing
+from dittomq.wire import metadata, naming, standing
 from dittomq.wire.replication import master_event_from_pb, slave_event_from_pb
 
 STANCE = replication_pb2.REPLICA_STANCE_FOLLOWING
@@ -30,6 +31,11 @@ READERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
     ),
     (lambda epoch: replication_pb2.AnnounceEpochRequest(epoch=epoch, opener_id=1), standing.announced),
     (lambda epoch: replication_pb2.AnnounceEpochResponse(stance=STANCE, epoch=epoch), standing.known),
+    (lambda epoch: replication_pb2.StepDownResponse(witnessed_epoch=epoch), standing.stepped_down),
+    (lambda epoch: metadata_pb2.GetAllTopicConfigResponse(leading_epoch=epoch), metadata.topics_page),
+    (lambda epoch: metadata_pb2.GetAllConsumerOffsetResponse(leading_epoch=epoch), metadata.consumer_offsets_page),
+    (lambda epoch: metadata_pb2.GetAllDelayOffsetResponse(leading_epoch=epoch), metadata.delay_offsets_page),
+    (lambda epoch: metadata_pb2.GetAllSubscriptionGroupConfigResponse(leading_epoch=epoch), metadata.groups_page),
     (lambda epoch: replication_pb2.DescribeReplicaResponse(stance=STANCE, granted_epoch=epoch), standing.standing),
     (lambda epoch: naming_pb2.RegisterBrokerRequest(broker_id=1, role=ROLE, state=STATE, epoch=epoch), naming.registration),
     (lambda epoch: naming_pb2.RegisterBrokerRequest(broker_id=1, role=ROLE, state=STATE, granted_epoch=epoch), naming.registration),
