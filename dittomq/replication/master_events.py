@@ -205,9 +205,14 @@ class EndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class AskOpeners:
-    """The slave has noted these epochs for others, and this master was not told of them when it opened its own: ask whether those led."""
+    """The slave has noted these epochs for others, and this master was not told of them when it opened its own: ask whether those led.
+
+    Up to `common` the slave holds this log. `is_witness`: see `StopWriting`.
+    """
 
     promises: tuple[Opening, ...]
+    common: PhysicalOffset
+    is_witness: bool
 
 
 @dataclass(frozen=True, slots=True)

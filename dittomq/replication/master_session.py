@@ -154,13 +154,13 @@ class MasterSession:
         self._hello = hello
         if hello.newest.epoch > self._epoch:
             return self._end_epoch(hello)
+        common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if promises := self._log.unknown_promises(hello):
-            return self._ask_openers(hello, promises)
+            return self._ask_openers(hello, promises, common)
         self.state, begin = State.COMPARING, self._log.min_offset
         if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
             self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
             return [CompareDigests((), begin)]
-        common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
         if elsewhere := self._log.unknown_in(hello, common):
             wrote = f"{hello.node} has bytes of epoch {elsewhere.epoch}, of which {self._log.node} was not told when it opened its own"
             return self._stop(hello, f"{wrote}, and this log agrees with it only up to {common:,}", common)
@@ -359,13 +359,13 @@ class MasterSession:
         why = f"{hello.node} has heard epoch {newest.epoch}, newer than {self._epoch}"
         return [EndEpoch(why, newest.epoch, newest.opener_id), DropSlave(why)]
 
-    def _ask_openers(self, hello: Hello, promises: tuple[Opening, ...]) -> list[Command]:
+    def _ask_openers(self, hello: Hello, promises: tuple[Opening, ...], common: PhysicalOffset) -> list[Command]:
         """It is no copy of this log's yet: with that node it may have confirmed what is not here."""
         self.state, (first, *_) = State.ENDED, promises
         opener = f"{self._log.broker}/{first.opener_id}"
         noted = f"{hello.node} has noted epoch {first.epoch} of {opener}, of which {self._log.node} was not told when it opened its own"
         why = f"{noted}; it may follow when {opener} says that it has nothing that is not here"
-        return [AskOpeners(promises), DropSlave(why)]
+        return [AskOpeners(promises, common, not hello.is_filling), DropSlave(why)]
 
     def _stop(self, hello: Hello, why: str, common: PhysicalOffset) -> list[Command]:
         """Of what lies before this master's epoch more may have been confirmed than it knows."""

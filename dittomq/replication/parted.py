@@ -1,4 +1,4 @@
-"""Slaves whose logs part from their master's, and what follows from how many there are. Pure."""
+"""Slaves that their master cannot take in, for what it may lack, and what follows from how many there are. Pure."""
 
 from dittomq.offsets import PhysicalOffset
 
@@ -9,6 +9,10 @@ class Parted:
     def __init__(self, witnesses: int) -> None:
         self._witnesses = witnesses
         self._common: dict[str, PhysicalOffset] = {}
+
+    def forget(self, node: str) -> None:
+        """That slave is taken in: it may hold more of this log from now on."""
+        self._common.pop(node, None)
 
     def at(self, node: str, common: PhysicalOffset) -> PhysicalOffset | None:
         """That slave's log is the same up to `common`: up to where anything of this log may be confirmed, None while that is not known."""

@@ -235,6 +235,8 @@ class SlaveStream:
                 self._parts.term.end(command.why, Opening(command.epoch, command.opener_id))
             case master_events.AskOpeners():
                 self._parts.promises.ask(command.promises)
+                if command.is_witness:
+                    self._parts.parted.at(self._record.node, command.common)
 
     def _stop_writing(self, command: master_events.StopWriting) -> DittoError:
         """What the slave is told: to come again, or that an operator must decide."""
@@ -242,7 +244,7 @@ class SlaveStream:
         term.stop_writes(command.why, command.remedy)
         common = self._parts.parted.at(self._record.node, command.common) if command.is_witness else None
         common = command.common if command.is_enough else common
-        if common is None:
+        if common is None or common < term.confirm.confirmed:
             return NeedsOperator(self._parts.node, why)
         term.outgrow(common)
         return NotReady(self._parts.node, why)
@@ -254,6 +256,8 @@ class SlaveStream:
             if term.refuses_writes:
                 raise NeedsOperator(self._parts.node, term.refuses_writes)
             term.joined.discard(self._record.node)  # the epoch may go with what it cuts or leaves for a copy
+        if verdict.action is not VerdictAction.WAIT:
+            self._parts.parted.forget(self._record.node)
         if verdict.action in {VerdictAction.STREAM, VerdictAction.TRUNCATE}:
             term.stream_begins(self._record.node, verdict.start)
         self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)

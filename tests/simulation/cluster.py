@@ -228,6 +228,8 @@ class Cluster:
         if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
             self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
             self.operator.leads(machine, fields["epoch"])
+        if name == "copies_its_slaves":  # what it acknowledged alone goes with its epoch
+            self.replaced(machine, self.world.loop.time())
         if machine in self._may_lose and name in ("loss_accepted", "promoted", "leads_anew") and fields["may_be_lost"]:
             self._may_lose.discard(machine)
             self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dittomq.client import AsyncClient, PutStatus
+from dittomq.client import Ack, AsyncClient, PutStatus
 from dittomq.errors import DittoError, LevelNotReached, NotPermitted
 from dittomq.offsets import Epoch
 from dittomq.replication.events import Hello
@@ -24,8 +24,11 @@ from tests.simulation.splits import (
     begin,
     copies_in_sync,
     leads_in,
+    opened,
     pull_down,
     split,
+    start_apart,
+    take_its_place,
     until,
     wall,
 )
@@ -109,6 +112,35 @@ def test_a_slave_that_noted_an_epoch_of_a_node_that_never_led_follows_as_soon_as
         assert (await mq.admin.ha_status("a0:10911")).epoch == 2
 
     play(story, THREE_SLAVES)
+
+
+def test_an_old_master_gives_way_where_no_slave_has_what_it_wrote_though_some_have_only_noted_who_took_its_place() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        await start_apart(group, mq, starts=1)
+        await publish_alone(mq, b"of a/0")
+        await take_its_place(mq)
+        wall(group, ["a1"], ["a2", "a3"])
+        await group.kill("a0")
+        await publish_alone(mq, b"of a/1")
+        group.node("a0").start()
+        await until(lambda: opened(mq, "a0", 3))
+        pull_down(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
+        pull_down(group, ["a1"], ["a2", "a3"])
+
+        await until(lambda: _all_in_sync(group, mq))
+        await asyncio.sleep(11)
+        for machine in group.cluster.brokers:
+            assert await bodies(mq, f"a/{machine[1:]}") == [b"before", b"of a/1"]
+
+    play(story, THREE_OF_TWO_NAMESERVERS)
+
+
+async def publish_alone(mq: AsyncClient, body: bytes) -> None:
+    """The master that is found has it, and nobody confirms it."""
+    async with mq.producer(retry_s=30.0, on_weak="return") as producer:
+        receipt = await producer.publish("orders", body, queue=0)
+    assert receipt.levels_reached == {Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}
 
 
 def test_planned_masters_hand_on_what_they_know_of_an_epoch_without_a_byte_whose_opener_is_gone() -> None:

@@ -116,6 +116,9 @@ def test_slaves_whose_logs_part_from_their_masters_tell_together_what_was_never_
     assert parted.at("a/1", PhysicalOffset(400)) is None
     assert parted.at("a/2", PhysicalOffset(200)) == 400
 
+    parted.forget("a/1")
+    assert parted.at("a/2", PhysicalOffset(200)) is None
+
     nobody = Parted(0)
     assert nobody.at("a/1", PhysicalOffset(300)) is None
     assert nobody.at("a/2", PhysicalOffset(300)) is None
