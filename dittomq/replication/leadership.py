@@ -38,46 +38,20 @@ Last, with slaves configured, every replica that it reaches is told of the epoch
 later and asks one of them does not open it too. What they knew before may change the decision.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from dittomq.lineage import common_end, newest_epoch, newest_opener, own_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, may_lack
+from dittomq.replication.group_of_start import LeadershipRules, Others
 from dittomq.replication.leadership_decisions import Announce, Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.replication.own_log import OwnLog, Ranges, Stopped
 from dittomq.routes import NO_OPENING, Claim, Opening
 
 _WAY_ON: Final = ": --accept-loss"  # the end of what is waited for where no time helps; no part of what is given up then
-
-
-@dataclass(frozen=True, slots=True)
-class LeadershipRules:
-    """Settings of the group. `replicas_expected` counts slaves, `in_sync_replicas` copies with the master.
-
-    `witnesses`: what none of so many slaves has was never confirmed; 0: that cannot be said of this group.
-    """
-
-    replicas_expected: int
-    in_sync_replicas: int
-    sync_flush: bool
-    recover_wait_s: float
-    witnesses: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Others:
-    """What the replicas that were asked do: who leads, in which epoch, and, by configured id, who is somebody's slave.
-
-    `known`: the newest epoch that each of these knows of, by node name.
-    """
-
-    leading: tuple[Opening, ...] = ()
-    following: frozenset[int] = frozenset()
-    known: Mapping[str, Opening] = field(default_factory=dict)
-
 
 _STANDING = {
     Wait: Standing.WAITING,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dittomq.broker.config import BrokerConfig, FlushMode, Mode, NodeTable, ReleaseLevel, ReplicationTable
 from dittomq.replication.confirm import ConfirmRules
-from dittomq.replication.leadership import LeadershipRules
+from dittomq.replication.group_of_start import LeadershipRules
 from dittomq.routes import Role
 
 __all__ = ["FlushMode", "MasterConfig", "Mode", "NodeTable", "ReleaseLevel", "ReplicationTable", "confirm_rules", "leadership_rules"]

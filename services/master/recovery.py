@@ -21,7 +21,8 @@ from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
-from dittomq.replication.leadership import Leadership, Others
+from dittomq.replication.group_of_start import Others
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Announce, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.standings import KnownBefore, Stance, Standing

@@ -226,6 +226,8 @@ class Cluster:
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
         if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
+            if name == "epoch_opened" and self.history.was_split:  # who led on in its half comes back before the one that was chosen
+                self.replaced(self.leader, self.world.loop.time())
             self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
             self.operator.leads(machine, fields["epoch"])
         if name == "copies_its_slaves":  # what it acknowledged alone goes with its epoch

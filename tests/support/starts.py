@@ -3,7 +3,8 @@
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello
-from dittomq.replication.leadership import Leadership, LeadershipRules
+from dittomq.replication.group_of_start import LeadershipRules
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Announce, Decision
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING

@@ -22,7 +22,8 @@ from typing import Any
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.leadership import Leadership, LeadershipRules
+from dittomq.replication.group_of_start import LeadershipRules
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Announce, GiveUp, TakeOver
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Opening

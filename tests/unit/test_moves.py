@@ -8,7 +8,8 @@ import pytest
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import VerdictAction
-from dittomq.replication.leadership import Leadership, LeadershipRules
+from dittomq.replication.group_of_start import LeadershipRules
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.master_events import Command, DigestsCompared
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits

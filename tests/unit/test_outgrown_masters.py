@@ -7,7 +7,8 @@ import pytest
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello
-from dittomq.replication.leadership import Leadership, LeadershipRules, Others
+from dittomq.replication.group_of_start import LeadershipRules, Others
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.parted import Parted

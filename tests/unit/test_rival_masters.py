@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dittomq.offsets import Epoch
-from dittomq.replication.leadership import Leadership, Others
+from dittomq.replication.group_of_start import Others
+from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Follow, Lead, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Claim, Opening
