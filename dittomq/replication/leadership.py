@@ -19,10 +19,9 @@ Before that, with slaves configured, nameservers and peers are asked whether a n
 than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard),
 or leads in one of that number which this node was not granted, or by a higher claim: then this node is that one's slave. One that leads
 by a lower claim gives way to one whose promotion enough nodes have noted, though nameservers may refuse that one for it; then slaves say
-no hello to it, but they are asked.
-Only all slaves can deny it, or a nameserver that has heard all living brokers; with that one, the replicas that nameservers list are asked
-as well: one may have been promoted and not have reached any nameserver. A node that was just granted its epoch by a role change need not
-hear it denied.
+no hello to it, but they are asked. Only all slaves can deny it, or a nameserver that has heard all living brokers; with that one, the
+replicas that nameservers list are asked as well: one may have been promoted and not have reached any nameserver. A node that was just
+granted its epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others. A slave that
 began on an empty disk, or gave up a copy that it had made of its master's log, and has not caught up since is not among them: what is
