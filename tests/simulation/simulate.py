@@ -105,6 +105,7 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     elif world.chance("retention").random() < _FORGETS and not stress:
         wanted = wanted.forgetting()
         without.add(FaultKind.CLOCK_JUMP)  # the age of a message is told by the clocks
+        without.add(FaultKind.PASSED_OVER)  # what the old master lacks may be dropped by the others: then its disk is to be emptied
         faults += absences(world.chance("absences"), wanted.machines, _FAULTS_S)
     elif wanted.needs_no_operator and world.chance("rot").random() < _ROTS and not stress:
         without.add(FaultKind.DISK_LOSS)  # it may hold the only copy that is whole
@@ -208,9 +209,8 @@ async def _make_topics_again(cluster: Cluster, mq: AsyncClient) -> None:
     """A topic that was made shortly before its master's disk was lost, or a slave promoted in its place, may be lost with it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_SETTLE_S):
-            while await leading(mq, cluster.brokers) is None:  # noqa: ASYNC110  # nobody tells when somebody leads
+            while await leading(mq, cluster.brokers) is None or not await make_topics(mq):  # noqa: ASYNC110  # nobody tells when
                 await asyncio.sleep(1.0)
-            await make_topics(mq)
 
 
 async def _settled(cluster: Cluster) -> bool:

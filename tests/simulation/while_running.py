@@ -118,10 +118,11 @@ class RunningChecks:
 
     def renamed(self, machine: str, operation: Operation) -> None:
         """A file of a machine got its name; a table is in force from then on. A log that loses its first file keeps all that is young."""
-        if operation.deed is Deed.REMOVED and operation.path.startswith(LOG) and _holds_something(operation.inode):
-            self._find(Invariant.I1, self._dropped_too_early(machine, int(operation.path.removeprefix(LOG))))
-        if operation.inode is not None and operation.target in TABLES:
-            content = operation.inode.read(operation.inode.size, 0)
+        inode = operation.inode
+        if inode is not None and operation.deed is Deed.REMOVED and operation.path.startswith(LOG) and any(inode.read(8, 0)):
+            self._find(Invariant.I1, self._dropped_too_early(machine, int(operation.path.removeprefix(LOG)), inode))
+        if inode is not None and operation.target in TABLES:
+            content = inode.read(inode.size, 0)
             self._find(Invariant.I11, self._wrong_table(machine, operation.target, content))
 
     def disk_lost(self, machine: str) -> None:
@@ -178,8 +179,8 @@ class RunningChecks:
         if record.body != publish.body:
             yield f"{where}, and there lies {record.body[:20]!r}"
 
-    def _dropped_too_early(self, machine: str, start: int) -> Iterator[str]:
-        """Only retention takes the first of several files."""
+    def _dropped_too_early(self, machine: str, start: int, inode: Inode) -> Iterator[str]:
+        """Only retention takes the first of several files. A copy may have other bytes there than were acknowledged later."""
         segments = self._copy(machine).segments()
         if not self._shape.retention.max_age_ms or len(segments) < 2 or start != min(segments):
             return
@@ -187,7 +188,9 @@ class RunningChecks:
         kept_since = self._world.loop.time() - self._shape.kept_s
         for publish in self._history.publishes:
             receipt = publish.receipt
-            if receipt is not None and start <= receipt.physical_offset < end and publish.at > kept_since:
+            if receipt is None or not start <= receipt.physical_offset < end or publish.at <= kept_since:
+                continue
+            if publish.body in inode.read(receipt.record_bytes, receipt.physical_offset - start):
                 yield f"{machine} drops {publish.name}, which was published at {publish.at:.6f}"
         self._history.kept_from = max(self._history.kept_from, end)
 
@@ -277,10 +280,6 @@ class RunningChecks:
         known = self._tables.setdefault((path, version), content)
         if known != content:
             yield f"{machine} holds as version {version} of {path} something else than another copy"
-
-
-def _holds_something(inode: Inode | None) -> bool:
-    return inode is not None and any(inode.read(8, 0))
 
 
 def _loads(content: bytes) -> dict[str, Any]:

@@ -237,11 +237,13 @@ def reads_of(page: Page, asked_at: float) -> list[Read]:
     ]
 
 
-async def make_topics(mq: AsyncClient) -> None:
-    """Those that are not there."""
+async def make_topics(mq: AsyncClient) -> bool:
+    """Those that are not there; whether all are now."""
+    are_made = []
     for topic in TOPICS:
         with contextlib.suppress(DittoError):
-            await mq.admin.create_topic(topic, QUEUES)
+            are_made += [result.error is None for result in await mq.admin.create_topic(topic, QUEUES)]
+    return len(are_made) == len(TOPICS) and all(are_made)
 
 
 async def read_everything(mq: AsyncClient, node: str, *, missing_queues: bool = False) -> list[Read]:
