@@ -8,7 +8,6 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import MAX_RANGES, Degraded, DegradedRange
 from dittomq.replication.events import (
-    MAX_PROMISES,
     Chunk,
     DegradedRanges,
     Heartbeat,
@@ -22,9 +21,8 @@ from dittomq.replication.events import (
     Verdict,
     VerdictAction,
 )
-from dittomq.routes import Opening
 from dittomq.wire.epochs import epoch_from_pb
-from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
+from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_HELLO_DIGESTS = 64
@@ -78,7 +76,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             heard_opener_id=hello.heard_opener,
             verified_with=hello.verified_with,
             filling=hello.is_filling,
-            promised=[pb.PromisedEpoch(epoch=each.epoch, opener_id=each.opener_id) for each in hello.promises],
+            promised=openings_to_pb(hello.promises),
         )
     )
 
@@ -208,8 +206,6 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
             raise InvalidField(f"hello.{name}", f"{len(getattr(hello, name)):,} characters, the limit is {MAX_HELLO_CHARACTERS:,}")
     if len(hello.digests) > MAX_HELLO_DIGESTS:
         raise InvalidField("hello.digests", f"{len(hello.digests)} digests, the limit is {MAX_HELLO_DIGESTS}")
-    if len(hello.promised) > MAX_PROMISES:
-        raise InvalidField("hello.promised", f"{len(hello.promised)} epochs, the limit is {MAX_PROMISES}")
     return Hello(
         cluster=hello.cluster,
         broker=hello.broker,
@@ -229,7 +225,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         heard_opener=hello.heard_opener_id if hello.HasField("heard_opener_id") else None,
         is_filling=hello.filling,
         verified_with=hello.verified_with,
-        promises=tuple(Opening(epoch_from_pb("hello.promised", each.epoch), each.opener_id) for each in hello.promised),
+        promises=openings_from_pb("hello.promised", hello.promised),
     )
 
 

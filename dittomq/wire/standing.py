@@ -3,11 +3,10 @@
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_PROMISES
 from dittomq.replication.standings import GroupRules, KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
 from dittomq.wire.epochs import epoch_from_pb
-from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
+from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 from dittomq.wire.replication import degraded_from_pb, degraded_to_pb
 
@@ -122,7 +121,7 @@ def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
 def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:
     """As it is."""
     degraded = degraded_to_pb(stepped.degraded)
-    known = [pb.PromisedEpoch(epoch=each.epoch, opener_id=each.opener_id) for each in stepped.known]
+    known = openings_to_pb(stepped.known)
     return pb.StepDownResponse(
         end_offset=stepped.end, in_sync=stepped.in_sync, degraded=degraded, witnessed_epoch=stepped.witnessed, known=known
     )
@@ -131,9 +130,7 @@ def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:
 def stepped_down(response: pb.StepDownResponse) -> SteppedDown:
     """Checked: an epoch, and degraded ranges."""
     end, witnessed = PhysicalOffset(response.end_offset), epoch_from_pb("witnessed_epoch", response.witnessed_epoch)
-    if len(response.known) > MAX_PROMISES:
-        raise InvalidField("known", f"{len(response.known)} epochs, the limit is {MAX_PROMISES}")
-    known = tuple(Opening(epoch_from_pb("known", each.epoch), each.opener_id) for each in response.known)
+    known = openings_from_pb("known", response.known)
     return SteppedDown(end, tuple(response.in_sync), degraded_from_pb(response.degraded), witnessed, known)
 
 

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from dittomq.broker.heard import Heard
 from dittomq.broker.others import Others
-from dittomq.broker.role import BrokerService, Grant, check_room, knowledge, save_grant
+from dittomq.broker.role import BrokerService, Grant, Knowledge, check_room, knowledge, save_grant
 from dittomq.broker.verified import Verified, save_verified
 from dittomq.commitlog.disk.side_file import ROOM_BYTES
 from dittomq.commitlog.disk.storage import Storage
@@ -279,10 +279,9 @@ class Handover:
 
     async def _become_slave(self, wire_id: int, epoch: Epoch, other: str) -> None:
         parts, term = self._parts, self._parts.node.term
-        grant = Grant(BrokerService.SLAVE, wire_id, epoch, other, PhysicalOffset(parts.node.standing().end))
-        if term is not None:
-            knows = knowledge(term.opened.witnessed, parts.replication.handed_on(term))
-            grant = replace(grant, witnessed=knows.witnessed, known=knows.known)
+        knows = Knowledge() if term is None else knowledge(term.opened.witnessed, parts.replication.handed_on(term))
+        end = PhysicalOffset(parts.node.standing().end)
+        grant = Grant(BrokerService.SLAVE, wire_id, epoch, other, end, witnessed=knows.witnessed, known=knows.known)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         log.warning("stepped_down", node=parts.node.name, epoch=epoch, end=grant.end, other=other)
         parts.changed()
