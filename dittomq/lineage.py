@@ -31,6 +31,11 @@ Lineage = tuple[LineageEntry, ...]
 """Oldest first; starts grow, and so do epochs, except that a foreign stretch has its predecessor's."""
 
 
+Rank = tuple[Epoch, Epoch, PhysicalOffset]
+"""Of two logs of one group, the one with the higher rank is the better heir. See `rank`."""
+NO_RANK: Rank = (Epoch(0), Epoch(0), PhysicalOffset(0))
+
+
 def newest_epoch(lineage: Sequence[LineageEntry]) -> Epoch:
     """The last entry's epoch, 0 for an empty lineage."""
     return lineage[-1].epoch if lineage else Epoch(0)
@@ -62,6 +67,14 @@ def own_end(lineage: Lineage, end: PhysicalOffset) -> PhysicalOffset:
             return stop
         stop = entry.start
     return end
+
+
+def rank(lineage: Lineage, end: PhysicalOffset) -> Rank:
+    """The newest epoch opened in a log that ends at `end`, the newest that has a byte in it, and where what our masters wrote ends.
+
+    Two masters may open epochs of one number: who wrote nothing in its own says nothing of what the other confirmed.
+    """
+    return newest_epoch(lineage), newest_epoch(cut_lineage(lineage, end)), own_end(lineage, end)
 
 
 def common_end(*, ours: Lineage, our_end: PhysicalOffset, theirs: Lineage, their_end: PhysicalOffset) -> PhysicalOffset:

@@ -27,8 +27,9 @@ Those that must be heard have all that was confirmed by q copies. What a degrade
 began on an empty disk, or gave up a copy that it had made of its master's log, and has not caught up since is not among them: what is
 gone may have been one of the q.
 
-Then the longest tail of the newest lineage among those heard, own log included, is taken over. One that begins too late to be joined to
-this log is an operator's to give up, or to be copied from its beginning onto an empty disk.
+Then the longest tail of the newest lineage among those heard, own log included, is taken over, unless it is another master's of the same
+epoch and lacks what this one confirmed, or may have. One that begins too late to be joined to this log is an operator's to give up, or to
+be copied from its beginning onto an empty disk.
 
 With slaves configured, damaged bytes whose queue offsets and sequences nobody here knows must be whole again: any replica may have them.
 Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
@@ -41,7 +42,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from dittomq.lineage import common_end, newest_epoch, newest_opener, own_end
+from dittomq.lineage import NO_RANK, common_end, newest_epoch, newest_opener, rank
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, may_lack
 from dittomq.replication.group_of_start import LeadershipRules, Others
@@ -311,15 +312,20 @@ class Leadership:
         """The slave to take the tail from; None when the own log is the best."""
         if self._own.stopped is Stopped.WHOLE:
             return None
-        best, best_rank = None, (newest_epoch(self._own.lineage), own_end(self._own.lineage, self._own.end))
-        if self._own.gave_up_epoch:
-            best_rank = (Epoch(0), PhysicalOffset(0))
+        best, best_rank = None, NO_RANK if self._own.gave_up_epoch else rank(self._own.lineage, self._own.end)
         for node in sorted(self._heard):
             hello = self._heard[node]
-            rank = (newest_epoch(hello.lineage), own_end(hello.lineage, hello.end))  # what RocketMQ appended outranks nothing of ours
-            if hello.end > hello.min_offset and rank > best_rank:
-                best, best_rank = hello, rank
+            hello_rank = rank(hello.lineage, hello.end)
+            if hello.end > hello.min_offset and hello_rank > best_rank and not self._would_lose_confirmed(hello):
+                best, best_rank = hello, hello_rank
         return best
+
+    def _would_lose_confirmed(self, hello: Hello) -> bool:
+        """Whether that log, taken over, would cut what was confirmed here, or may have been with who noted this one's promotion."""
+        if self._own.stopped.lacks_most:
+            return False
+        is_rival = newest_epoch(hello.lineage) == self._own.granted and newest_opener(hello.lineage) != self._own.node_id
+        return (self._own.is_noted and is_rival) or self._own.confirmed > self._agreed_with(hello)
 
     def _out_of_reach(self, best: Hello) -> str:
         """Why that tail cannot be joined to this log; empty when it can, or this log makes room for all of it."""

@@ -212,9 +212,9 @@ class _Promotion:
         if not any(each.lineage for each in (target, *self._others)) and len(self._others) < rules.replicas_expected:
             nothing = f"{target.node} holds nothing and hears {len(self._others)} of the other {rules.replicas_expected} nodes of its group"
             yield _Missing(nothing, "Start the others, and promote one that has messages")
-        if self._known.epoch > target.rank[0]:
+        if self._known.epoch > target.newest.epoch:
             who = f" by {old}" if old else ""
-            newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.rank[0]}"
+            newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.newest.epoch}"
             yield _Missing(newer, self._where_newest_is())
         answer = [each for each in (target, *self._others) if nobody_writes or each.node != old]  # that one may answer, with another disk
         new = [each.node for each in answer if each.is_filling] if any(each.lineage for each in answer) else []
@@ -239,7 +239,7 @@ class _Promotion:
 
     def _where_newest_is(self) -> str:
         """What to do about an epoch that the target does not have."""
-        is_there = any(other.rank[0] >= self._known.epoch for other in self._others)
+        is_there = any(other.newest.epoch >= self._known.epoch for other in self._others)
         if is_there or len(self._others) < self._target.rules.replicas_expected:
             return "Promote one that has it"
         return "Every node answers and none has it any more: --accept-loss gives up what was only on the disk that had it"

@@ -3,7 +3,7 @@
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 
-from dittomq.lineage import Lineage, newest_epoch, newest_opener, own_end
+from dittomq.lineage import Lineage, Rank, newest_epoch, newest_opener, rank
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
 from dittomq.routes import DataVersion, Opening
@@ -110,9 +110,9 @@ class Standing:
         return Opening(self.granted, self.granted_to if self.stance is Stance.FOLLOWING else self.node_id)
 
     @property
-    def rank(self) -> tuple[Epoch, PhysicalOffset]:
-        """Of two logs, the one that outranks the other is the better heir."""
-        return newest_epoch(self.lineage), own_end(self.lineage, self.end)
+    def rank(self) -> Rank:
+        """That of its log."""
+        return rank(self.lineage, self.end)
 
 
 @dataclass(frozen=True, slots=True)

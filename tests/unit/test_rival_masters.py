@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.offsets import Epoch
+from dittomq.lineage import Lineage, LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.group_of_start import Others
 from dittomq.replication.leadership import Leadership
-from dittomq.replication.leadership_decisions import Follow, Lead, Wait
+from dittomq.replication.leadership_decisions import Follow, Lead, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Claim, Opening
-from tests.support.starts import RULES, TWO, decided, own, started
+from tests.support.starts import ONE, RULES, TWO, asked, decided, hello, own, started
 
 TAKEN = "the id of a/0 belongs to a/1 since a change of roles, until that one stops"
 
@@ -76,3 +77,40 @@ def test_who_leads_in_no_epoch_that_it_was_granted_waits_for_hellos_or_a_nameser
     leadership.others_say((), who=Others(known={"a/1": Opening(Epoch(1), 0), "a/2": Opening(Epoch(1), 0)}))
 
     assert isinstance(leadership.decide(0.0), Wait)
+
+
+def opened_by(opener: int, start: int) -> Lineage:
+    """A log whose second epoch that node opened there."""
+    return (*ONE, LineageEntry(Epoch(2), opener, 30 + opener, PhysicalOffset(start)))
+
+
+def after_power_loss(*, confirmed: int, is_noted: bool = False) -> Leadership:
+    """A start of a/0, which was granted epoch 2 and wrote [500, 600) in it; a/2 has all of that, and a/1 the epoch 2 of its own."""
+    log = replace(own(Stopped.POWER_LOSS, end=600, lineage=TWO), granted=Epoch(2), confirmed=PhysicalOffset(confirmed), is_noted=is_noted)
+    leadership = asked(RULES, log, 0.0)
+    leadership.slave_heard(hello(2, 600, lineage=TWO))
+    return leadership
+
+
+def test_a_log_that_ends_with_an_epoch_without_a_byte_does_not_displace_what_another_master_wrote_in_one_of_that_number() -> None:
+    leadership = after_power_loss(confirmed=500)
+    leadership.slave_heard(hello(1, 900, lineage=opened_by(1, 900)))
+
+    assert decided(leadership, 6.0) == Lead(Epoch(3), "")
+
+
+@pytest.mark.parametrize(("confirmed", "is_noted"), [(501, False), (500, True)])
+def test_a_longer_log_of_another_master_does_not_displace_what_was_confirmed_in_an_epoch_of_that_number(
+    confirmed: int, is_noted: bool
+) -> None:
+    leadership = after_power_loss(confirmed=confirmed, is_noted=is_noted)
+    leadership.slave_heard(hello(1, 900, lineage=opened_by(1, 800)))
+
+    assert decided(leadership, 6.0) == Lead(Epoch(3), "")
+
+
+def test_of_two_masters_of_one_epoch_whose_promotion_too_few_noted_the_longer_log_is_taken() -> None:
+    leadership = after_power_loss(confirmed=500)
+    leadership.slave_heard(hello(1, 900, lineage=opened_by(1, 800)))
+
+    assert decided(leadership, 6.0) == TakeOver("a/1", "a-1:10912", PhysicalOffset(500), PhysicalOffset(900), opened_by(1, 800))
