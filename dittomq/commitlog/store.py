@@ -60,8 +60,7 @@ class Store(Front, Mending):
     def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock) -> None:
         self.stopped = StopKind.EMPTY
         self._recovered = False
-        # What recovery noticed, in sentences; the tail that it cut.
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what recovery noticed, in sentences
         self.recovery_cut: CutReport | None = None
         self._storage = storage
         self._options = options
@@ -242,10 +241,11 @@ class Store(Front, Mending):
             self._derived.dispatch.run(min(applied, to))
             return report
 
-    def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> bool:
-        """Durably remember these; recovery never ends the log below `flushed`. False where a cut took some: the rest is remembered."""
+    def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...], *, generation: int | None = None) -> bool:
+        """Durably remember these; recovery never ends the log below `flushed`. Whether all is: of a `generation` cut since nothing is."""
         with self._gate.filing, self._gate.guard("persist_watermark"):
-            self._save_mark(min(flushed, self.flushed), min(confirmed, self.end), in_sync)
+            if generation in (None, self.generation):
+                self._save_mark(min(flushed, self.flushed), min(confirmed, self.end), in_sync)
             return (self._mark.flushed, self._mark.confirmed) == (flushed, confirmed)
 
     def checkpoint(self) -> None:

@@ -104,8 +104,8 @@ class Replica:
 
     async def keep_confirmed(self) -> None:
         """Durably remember now how far is known to be confirmed."""
-        flushed, confirmed = self.copy.flushed, self.known_confirmed
-        await self.parts.files.call(lambda: self.store.persist_watermark(flushed, confirmed, ()))
+        flushed, confirmed, generation = self.copy.flushed, self.known_confirmed, self.store.generation
+        await self.parts.files.call(lambda: self.store.persist_watermark(flushed, confirmed, (), generation=generation))
 
     async def look_after(self) -> None:
         """What is to be done now and then: ASYNC_FLUSH flushes, what was verified is written down."""

@@ -91,3 +91,31 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
 
     play(serve)
     assert marks == [(0, 0)]
+
+
+def test_what_was_confirmed_before_a_cut_is_not_taken_for_confirmed_in_what_came_in_its_place() -> None:
+    """The lane is busy with the cut, and with what came behind it, when the ends of before are to be written down."""
+    marks: list[tuple[int, int]] = []
+
+    async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
+        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
+        open_epoch(store)
+        start = store.append([frame(b"stays")], 1).end
+        store.append([frame(b"ours")], 1)
+        known, lane = Known(store.sync(), store.end, ()), doors.workers.lane("files")
+        keeper = Keeper(store, lane, lambda: known)
+
+        def replace_the_end() -> None:
+            store.cut(start)
+            store.append([frame(b"else")], 1)
+            store.sync()
+
+        async with asyncio.TaskGroup() as both:
+            both.create_task(lane.call(replace_the_end))
+            both.create_task(keeper.keep())
+        mark = watermark.load(doors.storage)
+        assert mark is not None
+        marks.append((mark.flushed - start, mark.confirmed))
+
+    play(serve)
+    assert marks == [(0, 0)]
