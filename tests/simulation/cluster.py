@@ -19,7 +19,7 @@ from tests.simulation.copies import ANEW, LOG, Copy, Files
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.simulation.faults import Fault, FaultKind
 from tests.simulation.happened import SAVED_TAIL, Witness
-from tests.simulation.history import Harm, History, Incident, Publish, Read, Reign
+from tests.simulation.history import Absence, Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.operating import Operator, is_a_doubt
 from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, machine_of, name_of
@@ -165,10 +165,14 @@ class Cluster:
     def hold_down(self, node: Node) -> None:
         """Let nobody start a machine."""
         self._down[node.name] = self._down.get(node.name, 0) + 1
+        if self._down[node.name] == 1 and node.name in self.brokers:
+            self.history.absences.append(Absence(name_of(node.name), self.world.loop.time()))
 
     def let_up(self, node: Node) -> None:
         """Let the supervisor start it, unless somebody else holds it down."""
         self._down[node.name] = max(0, self._down.get(node.name, 0) - 1)
+        if not self._down[node.name]:
+            self.history.is_back(name_of(node.name), self.world.loop.time())
 
     def replaced(self, machine: str, since: float) -> None:
         """Another node leads, or may, in the place of one that has been down since then."""

@@ -105,6 +105,15 @@ class Apart:
             self.end = now + HEARS_S
 
 
+@dataclass(slots=True)
+class Absence:
+    """A node is down for longer than a supervisor needs to start it. `end` is infinite while it is."""
+
+    node: str
+    start: float
+    end: float = float("inf")
+
+
 @dataclass(frozen=True, slots=True)
 class Reign:
     """From this time on a node led the group, or had been promoted to lead it."""
@@ -131,6 +140,7 @@ class History:
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
     aparts: list[Apart] = field(default_factory=list)
+    absences: list[Absence] = field(default_factory=list)
     healed_at: float = float("inf")
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
     topics: dict[str, float] = field(default_factory=dict)
@@ -162,12 +172,27 @@ class History:
         """Whether a topic may be gone: tables travel apart from the log, and who leads now may not have heard of it.
 
         That is so when a disk was lost, when an operator accepted a loss, and when another node was promoted in the place of a master
-        that had made the topic shortly before it went down, or while it was cut off.
+        that had made the topic shortly before it went down, or while it was cut off, or while that node was down.
         """
         fell = [incident.at for incident in self.incidents if incident.harm is Harm.REPLACED]
-        in_time = any(made <= at < made + _TABLES_TRAVEL_S for at in fell for made in self.topics.values())
+        in_time = any(made <= at < self._everybody_knows_at(made) for at in fell for made in self.topics.values())
         apart = any(self.is_replaced(each.node, made) for each in self.aparts for made in self.topics.values())
         return in_time or apart or self.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED)
+
+    def is_back(self, node: str, at: float) -> None:
+        """Nothing holds it down any more."""
+        for absence in self.absences:
+            if absence.node == node:
+                absence.end = min(absence.end, at)
+
+    def _everybody_knows_at(self, made: float) -> float:
+        """When each node that came up long enough has heard of a topic at the latest."""
+        by_node: dict[str, float] = {}
+        for absence in sorted(self.absences, key=lambda each: each.start):
+            since = by_node.get(absence.node, made)
+            if absence.start < since + _TABLES_TRAVEL_S and absence.end > since:
+                by_node[absence.node] = absence.end
+        return max(by_node.values(), default=made) + _TABLES_TRAVEL_S
 
     def is_apart(self, node: str, at: float) -> bool:
         """Whether this node could not be told, or need not have heard yet, that another one leads."""

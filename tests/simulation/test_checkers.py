@@ -8,7 +8,7 @@ import pytest
 from dittomq.message import Ack, Copy, CopyState, PutStatus, Receipt
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.simulation.checkers import check_crashed_copy, check_final, check_given_up
-from tests.simulation.history import Harm, History, Incident, Outcome, Publish, Read, Reign
+from tests.simulation.history import Absence, Harm, History, Incident, Outcome, Publish, Read, Reign
 from tests.simulation.log_bytes import log_of
 from tests.simulation.parser import ParsedRecord, parse_log, record_at
 
@@ -316,3 +316,16 @@ def test_a_copy_in_which_bits_flipped_is_excused_and_no_other_is(case: Case) -> 
 
     assert list(check_crashed_copy(case.history, "a/1", lacking)) == []
     assert list(check_crashed_copy(case.history, "a/0", lacking)) != []
+
+
+@pytest.mark.parametrize(
+    ("down_at", "fell_at", "may_lack"), [(3.0, 17.9, True), (3.0, 18.0, False), (11.0, 10.9, True), (11.0, 11.0, False)]
+)
+def test_a_topic_may_be_gone_when_a_node_was_promoted_that_had_been_down_since_it_was_made(
+    case: Case, down_at: float, fell_at: float, *, may_lack: bool
+) -> None:
+    case.history.topics = {"orders": 1.0}
+    case.history.absences = [Absence("a/1", down_at, down_at + 5)]
+    case.history.incidents = [Incident(fell_at, "a/0", Harm.REPLACED)]
+
+    assert case.history.may_lack_topics == may_lack
