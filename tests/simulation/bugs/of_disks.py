@@ -97,7 +97,7 @@ def cut_too_short(patches: Patches, _: Cluster) -> None:
 
 def watermark_above_flushed(patches: Patches, _: Cluster) -> None:
     def make(_: Any) -> Any:
-        def persist(store: Store, flushed: int, confirmed: int, in_sync: tuple[str, ...]) -> None:
+        def persist(store: Store, _flushed: int, confirmed: int, in_sync: tuple[str, ...], **_: object) -> None:
             with store._gate.filing, store._gate.guard("persist_watermark"):
                 store._save_mark(store.end, min(confirmed, store.end), in_sync)
 
