@@ -2,76 +2,40 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from dittomq.broker import degraded_file
-from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
-from dittomq.broker.role import Grant, succession_of
+from dittomq.broker.role import Grant
 from dittomq.broker.watching import StatusWatches
-from dittomq.broker.writer import Writer, WriterLanes, WriterLimits
-from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
-from dittomq.doors.clock import Clock
-from dittomq.doors.workers import Lane
 from dittomq.errors import NotMaster, NotPermitted, NotReady
 from dittomq.ha_status import HaStatus
-from dittomq.lineage import LineageEntry, cut_lineage, newest_epoch, newest_opener
+from dittomq.lineage import newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
-from dittomq.metadata.tables import Table
-from dittomq.metadata.topics import TopicConfig, with_held
 from dittomq.naming.registrar import NameserverNews
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import Epoch
 from dittomq.reads import Readable
-from dittomq.replication.confirm import Confirm
-from dittomq.replication.degraded import Degraded
 from dittomq.replication.leadership_decisions import Lead
 from dittomq.replication.standings import Stance, Standing
 from dittomq.routes import NO_OPENING, Claim, NodeState, Opening, Registration
 from dittomq.rpc.headers import Answerer
-from dittomq.settings import Loaded, settings_of
+from dittomq.settings import settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
-from services.master.config import FlushMode, MasterConfig, confirm_rules
-from services.master.counting import count_messages
-from services.master.degraded import add_degraded, load_degraded
-from services.master.recovery import Recovery
-from services.master.replication import Replication
+from services.master.opening import open_epoch
+from services.master.parts import NodeParts
 from services.master.status import StatusBoard
-from services.master.term import Opened, Term
+from services.master.term import Term
 
 _MARK_S: Final = 0.5
 _ROOM_S: Final = 1.0
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeParts:
-    """What a master is made of before it leads. `store_lane` is the only lane that writes the log, `sync_lane` syncs it meanwhile."""
-
-    loaded: Loaded[MasterConfig]
-    storage: Storage
-    store: Store
-    store_lane: Lane
-    sync_lane: Lane
-    metadata: Metadata
-    dispatcher: Dispatcher
-    recovery: Recovery
-    replication: Replication
-    pins: Pins
-    clock: Clock
-    chance: random.Random
-    grant: Grant | None
 
 
 class MasterNode:
@@ -180,86 +144,14 @@ class MasterNode:
         return self.term
 
     async def open_term(self, decision: Lead) -> Term:
-        """Open the epoch, durably, and stamp this boot: from here on the log is whole."""
-        store, lane = self._parts.store, self._parts.store_lane
-        await self._leap()
-        entry = LineageEntry(decision.epoch, self._config.node.broker_id, self._parts.chance.getrandbits(64), store.end)
-        lineage = (*cut_lineage(store.lineage, store.end), entry)
-        await self._parts.recovery.when_there_is_room(lambda: lane.call(lambda: store.adopt_lineage(lineage)))
-        await lane.call(store.stamp_boot)
-        degraded = await lane.call(
-            lambda: load_degraded(self._parts.storage, store.end, lambda start, end: count_messages(store, start, end))
-        )
-        held = await lane.call(store.minimums)
-        await self._parts.recovery.when_there_is_room(lambda: self.metadata.lead(decision.epoch, held))
-        minimums = self.metadata.table(TOPICS).minimums
-        await self._parts.recovery.when_there_is_room(lambda: lane.call(lambda: store.hide(minimums)))
+        """Open the epoch, durably, and lead in it."""
+        term = self.term = await open_epoch(self._parts, decision)
         self._accepted_loss = decision.accepted_loss
-        if decision.accepted_loss:
-            log.warning("loss_accepted", node=self._config.name, epoch=decision.epoch, may_be_lost=decision.accepted_loss)
-        log.info("epoch_opened", node=self._config.name, epoch=decision.epoch, start=store.end)
-        by_word, came = bool(decision.accepted_loss), succession_of(self.grant)
-        self.term = self._make_term(Opened(decision.epoch, store.end, lineage, degraded, by_word, self.name, came))
         if self._told.epoch >= decision.epoch:
-            self._give_way(self.term, self._told)
-        self._parts.replication.lead(self.term, lambda: self.metadata.table(TOPICS).version)
+            self._give_way(term, self._told)
+        self._parts.replication.lead(term, lambda: self.metadata.table(TOPICS).version)
         self._on_change()
-        return self.term
-
-    async def _leap(self) -> None:
-        """Leave out the numbers that messages in damaged bytes may have, if this master is to lead without these."""
-        store, rows = self._parts.store, self._parts.metadata.table(TOPICS).rows
-        queues = [(topic.name, queue) for topic in rows.values() for queue in range(max(topic.read_queues, topic.write_queues))]
-        unread = store.unread
-        leap = self._parts.recovery.when_there_is_room(lambda: self._parts.store_lane.call(lambda: store.leap(queues, self.node_id)))
-        if offsets := await leap:
-            log.warning("numbers_left_out", node=self._config.name, damaged_bytes=unread.total_bytes, offsets_of_each_queue=offsets)
-
-    def _make_term(self, opened: Opened) -> Term:
-        parts, table = self._parts, self._config.replication
-        now = parts.clock.monotonic()
-        confirmed = PhysicalOffset(min(max(parts.store.confirmed_at_start, parts.recovery.confirmed), opened.start))
-        confirm = Confirm(confirm_rules(table), end=opened.start, confirmed=confirmed, members=parts.store.in_sync_at_start, now=now)
-        lanes, syncs = WriterLanes(parts.store_lane, parts.sync_lane), table.flush_mode is FlushMode.SYNC_FLUSH
-        writer = Writer(parts.store, lanes, parts.clock, WriterLimits(), sync_each_group=syncs)
-        return Term(opened, confirm, writer, parts.dispatcher, parts.clock)
-
-    async def know_what_the_log_holds(self, term: Term) -> None:
-        """Add to the topics what the log holds messages of: who was promoted may not have heard of them, and nobody else tells any more."""
-        pulse = self._parts.dispatcher.pulse()
-        while self._parts.dispatcher.applied < term.opened.start:
-            await pulse.wait()
-            pulse = self._parts.dispatcher.pulse()
-        queues = self._parts.store.queues_with_messages()
-
-        def known(table: Table[TopicConfig]) -> Table[TopicConfig]:
-            rows = with_held(table.rows, queues)
-            return table if rows == dict(table.rows) else table.changed(rows.values(), term.opened.epoch, self._parts.clock.wall_ms())
-
-        await self._parts.recovery.when_there_is_room(lambda: self.metadata.change(TOPICS, known))
-
-    async def save_degraded(self, document: bytes) -> None:
-        """Write the degraded ranges down, durably: as soon as the disk has room for that."""
-        while True:
-            if await self._parts.store_lane.call(lambda: degraded_file.save_if_room(self._parts.storage, document)):
-                return
-            await asyncio.sleep(_ROOM_S)
-
-    async def add_degraded(self, others: Degraded) -> None:
-        """Durably add what a copy knows whose log is taken over; before this master leads."""
-        await self._parts.store_lane.call(lambda: add_degraded(self._parts.storage, others))
-
-    async def prepare_log(self) -> bool:
-        """Zero a piece of the log's next bytes and sync it, so that no append pays for it; False when enough is done."""
-        store = self._parts.store
-
-        def zero() -> bool:
-            more = store.ahead.zero()
-            if more:
-                store.sync()
-            return more
-
-        return await self._parts.store_lane.call(zero)
+        return term
 
     def readable(self) -> Readable:
         """Consumers never see more than what is confirmed."""

@@ -17,12 +17,10 @@ from dittomq.broker.heard import Heard
 from dittomq.broker.keeping import Keeper
 from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.metadata_sync import take_tables
 from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.preparing import prepare_segments
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
-from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.broker.retaining import Retaining, RetainingParts
 from dittomq.broker.role import BrokerService, Grant
 from dittomq.broker.servicers import names
@@ -32,21 +30,17 @@ from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.verified import forget_verified
-from dittomq.broker.writer import WriterEvents
 from dittomq.commitlog.store import StopKind, Store
-from dittomq.errors import OutOfReach, Refused
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.topics import find_topic
 from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.replication.leadership import Leadership
-from dittomq.replication.leadership_decisions import Follow
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Opening
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
-from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
@@ -55,23 +49,21 @@ from dittomq.wire.drafts import Topics
 from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
 from services.master.appends import Appends
-from services.master.config import FlushMode, MasterConfig, leadership_rules
+from services.master.config import MasterConfig, leadership_rules
 from services.master.handover import Handover, HandoverParts
 from services.master.holds import SlaveHolds
-from services.master.node import MasterNode, NodeParts
+from services.master.leading import Reached, come_to_lead
+from services.master.node import MasterNode
 from services.master.outcomes import Outcomes
-from services.master.recovery import Peers, Recovery, RecoveryParts
+from services.master.parts import NodeParts
+from services.master.recovery import Recovery, RecoveryParts
 from services.master.replication import Replication
 from services.master.servicers import MessagingServicer, ReplicationServicer
-from services.master.term import Term
 from services.master.turns import Turns
 from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 
-_NAMESERVER_S: Final = 1.0  # a nameserver may know a newer epoch; one that is silent for so long does not keep a group waiting
-_BACKGROUND_FLUSH_S: Final = 0.5
-_PREPARE_S: Final = 1.0
 _STOPPED: Final = {
     StopKind.CLEAN: Stopped.WHOLE,
     StopKind.KILLED: Stopped.WHOLE,
@@ -151,7 +143,7 @@ class Master:
             lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: parts.recovery.ask(handover.others),
             lambda: parts.replication.promises.settle(handover.others, parts.replication.knows_all_of),
-            lambda: self._lead(node, parts.recovery, _LeadParts(channels, mender, handover)),
+            lambda: come_to_lead(node, parts, Reached(channels, mender, handover), self.vitals),
             handover.step_down.run,
             handover.change_role.run,
         ]
@@ -193,49 +185,6 @@ class Master:
         routes = RouteCache(self._config.node.nameservers, reach.channels, self._doors.clock, cluster=self._config.node.cluster)
         around = reach.place, reach.heard, reach.changes.changed, lambda: lanes.store.call(parts.store.mark_incomplete)
         return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, *around))
-
-    async def _lead(self, node: MasterNode, recovery: Recovery, parts: "_LeadParts") -> None:
-        """Recover, open the epoch, and do what a leading master does all the time, until cancelled."""
-        await self.vitals.become(Phase.WAITING, "recovering")
-        cluster, broker, channels = self._config.node.cluster, self._config.node.broker, parts.channels
-        replicas = RemoteReplicas(channels, cluster, broker)
-
-        async def take_degraded(address: str) -> None:
-            try:
-                standing = await replicas.standing(address)
-            except Refused as refused:
-                raise OutOfReach(address, str(refused)) from refused
-            await node.add_degraded(standing.degraded)
-
-        peers = Peers(
-            ranges=lambda address: RemoteRanges(channels, address, self._config),
-            take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), node.metadata, self._doors.clock),
-            take_degraded=take_degraded,
-            give_up=parts.handover.give_up,
-            mend=parts.mender.hurry,
-            announce=parts.handover.announce,
-        )
-        if self._config.node.nameservers:
-            await node.nameserver_answered(within_s=_NAMESERVER_S)
-        decision = await recovery.run(peers)
-        if isinstance(decision, Follow):
-            await parts.handover.follow(decision)
-            return
-        term = await node.open_term(decision)
-        parts.handover.leads()
-        await self.vitals.become(Phase.READY)
-        events = WriterEvents(written=term.on_written, flushed=term.on_flushed)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(term.writer.run(events), name="writer")
-            tasks.create_task(term.tick(), name="ticks")
-            tasks.create_task(parts.handover.give_way(term), name="give way")
-            tasks.create_task(parts.handover.copy_what_it_lacks(term), name="outgrown")
-            tasks.create_task(term.record_degraded(node.save_degraded), name="degraded")
-            tasks.create_task(node.mark_ends(term), name="history")
-            tasks.create_task(node.know_what_the_log_holds(term), name="topics of the log")
-            tasks.create_task(_prepare_forever(node, term), name="prepare")
-            if self._config.replication.flush_mode is FlushMode.ASYNC_FLUSH:
-                tasks.create_task(_flush_forever(term, events), name="flush")
 
     async def _retain(self, store: Store, lanes: Lanes, replication: Replication, pins: Pins) -> None:
         """Drop old segments while this master leads; what it wrote down of its slaves is known before."""
@@ -356,15 +305,6 @@ class _Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class _LeadParts:
-    """With whom a start comes to lead, or does not."""
-
-    channels: Channels
-    mender: Mender
-    handover: Handover
-
-
-@dataclass(frozen=True, slots=True)
 class _Bound:
     """What the servers answer from, besides the node."""
 
@@ -376,22 +316,3 @@ class _Bound:
 async def serve(config: MasterConfig, doors: BrokerDoors, stop: asyncio.Event, *, is_first: bool = True) -> None:
     """Run a master until `stop` is set."""
     await Master(Loaded(config, defaultdict(lambda: "default")), doors, is_first=is_first).run(stop)
-
-
-async def _prepare_forever(node: MasterNode, term: Term) -> None:
-    """In idle moments, write zeros ahead of the log's end: a sync of bytes that lie in written blocks is quicker.
-
-    An append that comes meanwhile waits for one piece, some milliseconds: so the rest of a beginning pause fills the whole window, and
-    under a light load what was used is made up for seldom.
-    """
-    while True:
-        await asyncio.sleep(_PREPARE_S)
-        while term.writer.is_idle and await node.prepare_log():
-            pass
-
-
-async def _flush_forever(term: Term, events: WriterEvents) -> None:
-    while True:
-        await asyncio.sleep(_BACKGROUND_FLUSH_S)
-        if term.flushed < term.written:
-            await term.writer.flush(events)
