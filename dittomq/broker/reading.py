@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from dittomq.broker.answer_room import AnswerRoom
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
@@ -16,6 +15,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
 from dittomq.routes import PERMISSION_READ
+from dittomq.rpc.answer_room import AnswerRoom
 from dittomq.tokens import Token
 
 MAX_WAITING_PULLS = 10_000
@@ -33,7 +33,7 @@ class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
     beyond the end is refused (a master knows the end) or waited for (a slave may be behind).
 
-    `memory_bytes`: what the process may use. `in_memory_bytes`: whoever reads farther back from the log's end had better ask a slave.
+    `room`: for what readers have not taken yet. `in_memory_bytes`: whoever reads farther back from the log's end had better ask a slave.
 
     `newer_topics` fetches topics and queues that this node may not know yet and returns in a bounded time, however that went; None on a
     node that knows them all. `damaged` is told where a record is not whole.
@@ -43,7 +43,7 @@ class ReadRules:
     readable: Callable[[], Readable]
     topic: Callable[[str], TopicConfig]
     refuses_beyond_end: bool
-    memory_bytes: int
+    room: AnswerRoom
     in_memory_bytes: int
     newer_topics: Callable[[], Awaitable[None]] | None = None
     damaged: Callable[[int], None] = _ignore
@@ -57,7 +57,7 @@ class Reading:
         self._lane = lane
         self._dispatcher = dispatcher
         self._clock = clock
-        self._room = AnswerRoom(rules.memory_bytes)
+        self._room = rules.room
         self._rules = rules
         self._waiting = 0
 

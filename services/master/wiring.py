@@ -39,6 +39,7 @@ from dittomq.offsets import Epoch
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Opening
+from dittomq.rpc.answer_room import AnswerRoom
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.replicas import RemoteReplicas
@@ -218,12 +219,13 @@ class Master:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(config, node.leading_term, node.term_to_write_in)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.leading_term)
+        room = AnswerRoom(self._doors.memory_bytes)
         rules = ReadRules(
             config.node.broker,
             node.readable,
             lambda name: find_topic(metadata.table(TOPICS).rows, name, config.name),
             refuses_beyond_end=True,
-            memory_bytes=self._doors.memory_bytes,
+            room=room,
             in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=False),
             damaged=mender.suspect,
         )
@@ -238,14 +240,14 @@ class Master:
         ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
         clients = [
             names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
-            names.metadata(MetadataServicer(metadata)),
-            names.topics(TopicServicer(topic_reads, topic_changes)),
+            names.metadata(MetadataServicer(metadata, room)),
+            names.topics(TopicServicer(topic_reads, topic_changes, room)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, handover.change_role.ask, mender)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
             names.replication(ReplicationServicer(parts.replication, ranges, handover, clock.wall_ms)),
-            names.metadata(MetadataServicer(metadata)),
+            names.metadata(MetadataServicer(metadata, AnswerRoom(self._doors.memory_bytes))),
         ]
         return (
             await self._server(node, Listen("listen.clients", config.listen.clients), clients),

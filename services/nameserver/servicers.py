@@ -1,5 +1,6 @@
 """ditto.naming.v1.NameServerService: decode, call, encode."""
 
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
+from dittomq.rpc.answer_room import AnswerRoom
 from dittomq.rpc.server import Service
 from dittomq.wire import naming as wire
 from services.nameserver.names import Names
@@ -14,23 +16,31 @@ from services.nameserver.names import Names
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def name_server_service(names: Names) -> Service:
-    """The service as a server takes it."""
+def name_server_service(names: Names, room: AnswerRoom) -> Service:
+    """The service as a server takes it; answers that nobody has taken yet have this `room`."""
     name = pb.DESCRIPTOR.services_by_name["NameServerService"].full_name
-    return Service(name, partial(naming_pb2_grpc.add_NameServerServiceServicer_to_server, NameServerServicer(names)))
+    return Service(name, partial(naming_pb2_grpc.add_NameServerServiceServicer_to_server, NameServerServicer(names, room)))
 
 
 class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
-    """Every method answers from memory; what brings a new epoch is on the disk before it is answered."""
+    """Every method answers from memory; what brings a new epoch is on the disk before it is answered.
 
-    def __init__(self, names: Names) -> None:
+    What may be long is yielded, see CallInterceptor.
+    """
+
+    def __init__(self, names: Names, room: AnswerRoom) -> None:
         self._names = names
+        self._room = room
 
-    async def GetRoute(self, request: pb.GetRouteRequest, context: Context) -> pb.GetRouteResponse:
-        return wire.route_response(self._names.route(request.topic, request.network))
+    async def GetRoute(self, request: pb.GetRouteRequest, context: Context) -> AsyncIterator[pb.GetRouteResponse]:  # type: ignore[override]
+        async with self._room.page(context.peer()) as share:
+            yield share.of(wire.route_response(self._names.route(request.topic, request.network)))
 
-    async def ListBrokers(self, request: pb.ListBrokersRequest, context: Context) -> pb.ListBrokersResponse:
-        return wire.node_page_response(self._names.page(request.page_size, request.page_token, request.network))
+    async def ListBrokers(  # type: ignore[override]
+        self, request: pb.ListBrokersRequest, context: Context
+    ) -> AsyncIterator[pb.ListBrokersResponse]:
+        async with self._room.page(context.peer()) as share:
+            yield share.of(wire.node_page_response(self._names.page(request.page_size, request.page_token, request.network)))
 
     async def RegisterBroker(self, request: pb.RegisterBrokerRequest, context: Context) -> pb.RegisterBrokerResponse:
         return wire.membership_response(await self._names.register(wire.registration(request)))

@@ -8,6 +8,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from dittomq.broker.doors import BrokerDoors
+from dittomq.rpc.answer_room import AnswerRoom
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, bind
@@ -50,7 +51,8 @@ class Nameserver:
             names = Names(config, doors.clock, doors.chance, openings, keeper)
             self._measure(names, openings)
             listen = Listen("listen.clients", config.listen.clients)
-            server = await bind(doors.transport, listen, [name_server_service(names)], [self._interceptor], self.vitals)
+            service = name_server_service(names, AnswerRoom(doors.memory_bytes))
+            server = await bind(doors.transport, listen, [service], [self._interceptor], self.vitals)
             await server.start()
             await self.vitals.become(Phase.READY)
             log.info("nameserver_started", cluster=config.node.cluster, port=server.port, epochs=len(found))

@@ -35,6 +35,7 @@ from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import DEFAULT_NETWORK, Role
+from dittomq.rpc.answer_room import AnswerRoom
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
@@ -201,12 +202,13 @@ class Slave:
         def master() -> str:
             return bound.addresses.clients
 
+        room = AnswerRoom(self._doors.memory_bytes)
         rules = ReadRules(
             config.node.broker,
             bound.follower.readable,
             node.topic,
             refuses_beyond_end=False,
-            memory_bytes=self._doors.memory_bytes,
+            room=room,
             in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=True),
             newer_topics=parts.puller.newer_topics,
             damaged=bound.mender.suspect,
@@ -216,14 +218,16 @@ class Slave:
         ranges = RangeServing(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
             names.messaging(MessagingServicer(config.name, master, reading)),
-            names.metadata(MetadataServicer(metadata)),
-            names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master))),
+            names.metadata(MetadataServicer(metadata, room)),
+            names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, heir.errand.ask, bound.mender)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
             names.replication(ReplicationServicer(ranges, Outflow(config.replication, clock), answers)),
-            names.metadata(MetadataServicer(metadata)),  # a recovering master takes the tables with the tail
+            names.metadata(
+                MetadataServicer(metadata, AnswerRoom(self._doors.memory_bytes))
+            ),  # a recovering master takes the tables with the tail
         ]
         for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
         for_replicas = await self._server(node, Listen("listen.replication", config.listen.replication), replicas)

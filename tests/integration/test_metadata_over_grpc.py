@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
-from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
+from dittomq._pb.ditto.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
@@ -24,24 +24,28 @@ from dittomq.metadata.rows import ConsumerOffset, DelayOffset, GroupConfig
 from dittomq.metadata.tables import Ask, QueueMinimums, Table, sorted_rows
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
+from dittomq.rpc.answer_room import AnswerRoom
 from dittomq.rpc.channel import Channels, call
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.rpc.metadata_source import RemoteMetadata
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import FakeTopicStore, MetadataNode, nothing_under_way
+from tests.support.unread import refused_when_unread
 from tests.support.waiting import PATIENCE_S
+
+MEMORY_BYTES = 1 << 30
 
 
 @asynccontextmanager
 async def serving(node: MetadataNode, changes: TopicChanges | None = None) -> AsyncIterator[str]:
     """The address of a broker that answers from the node's tables."""
-    store = FakeTopicStore()
+    store, room = FakeTopicStore(), AnswerRoom(MEMORY_BYTES)
     master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
     server = grpc.aio.server(interceptors=[CallInterceptor(lambda: Answerer("a/0", "test", 1), OsClock(), random.Random(1), Unobserved())])
-    metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata), server)
+    metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata, room), server)
     reads = TopicReads("a/0", node.metadata, store, InlineLane())
-    admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master), server)
+    admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master, room), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -178,5 +182,27 @@ def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
         async with serving(node) as address, Channels(GrpcTransport()) as channels:
             page = await RemoteMetadata(channels, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
             assert sorted_rows(page.rows) == node.metadata.table(TOPICS).rows
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("ditto.metadata.v1.MetadataService/GetAllTopicConfig", metadata_pb2.GetAllTopicConfigRequest(page_size=2_000)),
+        ("ditto.admin.v1.TopicService/ListTopics", admin_pb2.ListTopicsRequest(page_size=2_000)),
+        ("ditto.admin.v1.TopicService/GetTopic", admin_pb2.GetTopicRequest(name="wide")),
+    ],
+    ids=["a table", "topics", "queues"],
+)
+def test_pages_that_a_client_does_not_read_take_a_bounded_part_of_memory_and_others_are_answered(
+    tmp_path: Path, method: str, request_: Any
+) -> None:
+    async def story() -> None:
+        node = MetadataNode.make(tmp_path)
+        rows = [TopicConfig("wide", 8_192, 8_192), *(TopicConfig(f"{number:0>120}") for number in range(2_000))]
+        await node.metadata.change(TOPICS, lambda table: table.changed(rows, 1, 1))
+        async with serving(node) as address:
+            await refused_when_unread(address, method, request_)
 
     asyncio.run(story())

@@ -31,6 +31,8 @@ from dittomq.testing.ports import choose_ports
 from dittomq.wire import naming as wire
 from tests.support.naming import UUID_B, master, slave
 from tests.support.tree import ROOT
+from tests.support.unread import refused_when_unread
+from tests.support.waiting import PATIENCE_S
 
 
 @dataclass
@@ -317,3 +319,25 @@ def test_a_signal_ends_the_process_cleanly(tmp_path: Path, number: signal.Signal
     _, rest = running.process.communicate(timeout=60)
     assert running.process.returncode == 0
     assert json.loads(rest.splitlines()[-1])["event"] == "nameserver_stopped"
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [("ListBrokers", pb.ListBrokersRequest(page_size=1_000)), ("GetRoute", pb.GetRouteRequest(topic="orders"))],
+    ids=["a page of nodes", "a route"],
+)
+def test_answers_that_a_client_does_not_read_take_a_bounded_part_of_memory_and_others_are_answered(
+    tmp_path: Path, method: str, request_: Any
+) -> None:
+    async def story(running: Running) -> None:
+        address = running.clients
+        async with Channels(GrpcTransport()) as channels:
+            stub = channels.stub(NameServerServiceStub, address)
+            for number in range(300):
+                node = master(f"{number:032x}", host=f"{number:0>200}", broker=f"{number:0>100}")
+                await call(stub.RegisterBroker, wire.registration_request(node), who=address, deadline_s=PATIENCE_S)
+                running.logged("broker_registered")
+        await refused_when_unread(address, f"ditto.naming.v1.NameServerService/{method}", request_)
+
+    with serving(tmp_path) as running:
+        asyncio.run(story(running))

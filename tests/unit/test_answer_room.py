@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from dittomq.broker.answer_room import CONNECTION_BYTES, AnswerRoom, Share
 from dittomq.errors import QueueFull
 from dittomq.reads import MAX_PULL_BYTES
+from dittomq.rpc.answer_room import CONNECTION_BYTES, AnswerRoom, Share
 from tests.support.metadata_node import run
 
 PULLS_OF_A_CONNECTION = CONNECTION_BYTES // MAX_PULL_BYTES

@@ -1,5 +1,6 @@
 """MetadataService: the tables of this node, page by page."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -8,27 +9,39 @@ from dittomq._pb.ditto.metadata.v1 import metadata_pb2 as pb
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2_grpc
 from dittomq.broker.metadata import Metadata
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
+from dittomq.rpc.answer_room import AnswerRoom
 from dittomq.wire import metadata as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
-    """Answers from the newest tables; waits for nothing."""
+    """Answers from the newest tables; waits for room for the answer only. Each answer is yielded, see CallInterceptor."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, room: AnswerRoom) -> None:
         self._metadata = metadata
+        self._room = room
 
-    async def GetAllTopicConfig(self, request: pb.GetAllTopicConfigRequest, context: Context) -> pb.GetAllTopicConfigResponse:
-        return wire.topics_response(self._metadata.answer(TOPICS, wire.ask(request)))
+    async def GetAllTopicConfig(  # type: ignore[override]
+        self, request: pb.GetAllTopicConfigRequest, context: Context
+    ) -> AsyncIterator[pb.GetAllTopicConfigResponse]:
+        async with self._room.page(context.peer()) as share:
+            yield share.of(wire.topics_response(self._metadata.answer(TOPICS, wire.ask(request))))
 
-    async def GetAllConsumerOffset(self, request: pb.GetAllConsumerOffsetRequest, context: Context) -> pb.GetAllConsumerOffsetResponse:
-        return wire.consumer_offsets_response(self._metadata.answer(CONSUMER_OFFSETS, wire.ask(request)))
+    async def GetAllConsumerOffset(  # type: ignore[override]
+        self, request: pb.GetAllConsumerOffsetRequest, context: Context
+    ) -> AsyncIterator[pb.GetAllConsumerOffsetResponse]:
+        async with self._room.page(context.peer()) as share:
+            yield share.of(wire.consumer_offsets_response(self._metadata.answer(CONSUMER_OFFSETS, wire.ask(request))))
 
-    async def GetAllDelayOffset(self, request: pb.GetAllDelayOffsetRequest, context: Context) -> pb.GetAllDelayOffsetResponse:
-        return wire.delay_offsets_response(self._metadata.answer(DELAY_OFFSETS, wire.ask(request)))
+    async def GetAllDelayOffset(  # type: ignore[override]
+        self, request: pb.GetAllDelayOffsetRequest, context: Context
+    ) -> AsyncIterator[pb.GetAllDelayOffsetResponse]:
+        async with self._room.page(context.peer()) as share:
+            yield share.of(wire.delay_offsets_response(self._metadata.answer(DELAY_OFFSETS, wire.ask(request))))
 
-    async def GetAllSubscriptionGroupConfig(
+    async def GetAllSubscriptionGroupConfig(  # type: ignore[override]
         self, request: pb.GetAllSubscriptionGroupConfigRequest, context: Context
-    ) -> pb.GetAllSubscriptionGroupConfigResponse:
-        return wire.groups_response(self._metadata.answer(GROUPS, wire.ask(request)))
+    ) -> AsyncIterator[pb.GetAllSubscriptionGroupConfigResponse]:
+        async with self._room.page(context.peer()) as share:
+            yield share.of(wire.groups_response(self._metadata.answer(GROUPS, wire.ask(request))))

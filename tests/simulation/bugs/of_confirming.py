@@ -9,7 +9,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.leadership import Leadership
-from services.master import node
+from services.master import node, opening
 from services.master.appends import Appends
 from services.master.term import Term
 from services.slave.follower import Follower
@@ -78,7 +78,7 @@ def slave_serves_past_confirmed(patches: Patches, _: Cluster) -> None:
 
 
 def ignore_the_floor(patches: Patches, _: Cluster) -> None:
-    patches.put(node, "confirm_rules", lambda honest: lambda table: replace(honest(table), min_in_sync_replicas=1))
+    patches.put(opening, "confirm_rules", lambda honest: lambda table: replace(honest(table), min_in_sync_replicas=1))
 
 
 def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:

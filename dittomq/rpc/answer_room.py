@@ -1,15 +1,29 @@
 """The answers that a node holds and that their callers have not taken yet: so many bytes for each connection, and so many in all."""
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import AsyncIterator
+from typing import Protocol, TypeVar
 
 from dittomq.errors import QueueFull
 from dittomq.reads import MAX_PULL_BYTES
 
 CONNECTION_BYTES = 4 * MAX_PULL_BYTES
+_PAGE_BYTES = MAX_PULL_BYTES  # more than all but strange tables have on a page
 _MOST_BYTES = 128 * 1024 * 1024
 _PART_OF_MEMORY = 16  # an answer lies in memory three times: as messages, encoded, and in what gRPC sends
 _WAIT_S = 2.0  # less than clients add to the wait that they ask for
+
+
+class Sized(Protocol):
+    """An answer that knows how long it is, as gRPC's messages do."""
+
+    def ByteSize(self) -> int:  # noqa: N802  # protobuf's name
+        """Its length in bytes, encoded."""
+
+
+_A = TypeVar("_A", bound=Sized)
 
 
 class AnswerRoom:
@@ -32,6 +46,18 @@ class AnswerRoom:
         if not share.granted.is_set():
             await self._wait_for(share)
         return share
+
+    @contextlib.asynccontextmanager
+    async def page(self, connection: str) -> AsyncIterator["Share"]:
+        """Room for a page of a table or a list, to be made and yielded inside the block: that ends when the answer is sent.
+
+        Raises QueueFull.
+        """
+        share = await self.take(connection, _PAGE_BYTES)
+        try:
+            yield share
+        finally:
+            share.give_back()
 
     def count(self, connection: str, change: int) -> None:
         """So many bytes more, or less, are taken by this connection."""
@@ -91,6 +117,11 @@ class Share:
         """Take as much as the answer came to: mostly less than was asked for, and more where a single message is larger."""
         change, self.size = size - self.size, size
         self._room.count(self.connection, change)
+
+    def of(self, answer: _A) -> _A:
+        """That answer, which takes as much as it is long."""
+        self.settle(answer.ByteSize())
+        return answer
 
     def give_back(self) -> None:
         """The answer is taken, or will not be."""
