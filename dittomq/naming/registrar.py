@@ -33,18 +33,19 @@ class NameserverNews:
     """What all nameservers say together.
 
     `answers`: those whose last call succeeded, in the configured order. `newest`: the newest epoch of the group that any of them ever
-    told of, also one that refused us. `superseded`: another replica took this node's id by a
-    higher epoch; this node must stop, and registers no more. `refusal`: why a nameserver refuses us now, or may forget us, empty for none.
-    `taken`: some refuse us because another replica holds this node's id, and none takes us in; `displaced`: that one is another node, since
-    a change of roles. `may_hold`: a nameserver that does not answer now may hold the id for this node still, or its holder may be about to
-    leave it. `rivals`: why those lead for whom it is refused, and who were heard since, or who are refused for it. `complete`: each has
-    answered, refused or been silent once.
+    told of, also one that refused us. `superseded`: another replica took this node's id by a higher epoch; this node must stop, and
+    registers no more. `refusal`: why a nameserver refuses us now, or may forget us, empty for none. `taken`: some refuse us because
+    another replica holds this node's id, and none takes us in; `shared`: some do, and that one was heard since, while others take us in,
+    and refuse that one perhaps; `displaced`: it is another node, since a change of roles. `may_hold`: a nameserver that does not answer
+    now may hold the id for this node still, or its holder may be about to leave it. `rivals`: why those lead for whom it is refused, and
+    who were heard since, or who are refused for it. `complete`: each has answered, refused or been silent once.
     """
 
     answers: tuple[NameserverAnswer, ...]
     superseded: bool
     refusal: str
     taken: bool
+    shared: bool
     displaced: bool
     newest: Opening
     may_hold: bool
@@ -208,7 +209,8 @@ class Registrar:
         if too_long is not None and self._is_start and is_early:
             raise too_long
         self._was_registered = True
-        desk.session, desk.taken_s, desk.rival, desk.answered_s = membership.session_id, None, None, self._clock.monotonic()
+        desk.session, desk.answered_s = membership.session_id, self._clock.monotonic()
+        desk.taken_s, desk.rival = None, None
         desk.kept = membership.epoch_kept
         desk.note(registration.node, too_long, "registration_period_too_long")
         self._learn(membership.newest)
@@ -299,10 +301,12 @@ class Registrar:
         )
         refusal = next((desk.refusal for desk in self._desks if desk.refusal), "")
         taken = not answers and any(desk.taken_s is not None for desk in self._desks)
-        displaced = taken and any(desk.displaced for desk in self._desks)
+        shared = bool(answers) and any(desk.taken_s is not None and desk.rival is not None for desk in self._desks)
+        displaced = (taken or shared) and any(desk.displaced for desk in self._desks)
         may_hold = any(now < desk.held_s for desk in self._desks)
         rivals = tuple(desk.rival for desk in self._desks if desk.rival is not None)
-        self._heard(NameserverNews(answers, self._superseded, refusal, taken, displaced, self._newest, may_hold, rivals, self._is_complete))
+        told = answers, self._superseded, refusal, taken, shared, displaced, self._newest, may_hold, rivals, self._is_complete
+        self._heard(NameserverNews(*told))
 
     @property
     def _is_complete(self) -> bool:

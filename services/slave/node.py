@@ -127,7 +127,8 @@ class SlaveNode:
         """Its broker id in routes: as configured, or what a role change gave it.
 
         That is the id of the node it made room for, and free once that one has opened an epoch. Until then, and where somebody else has
-        it after all, it is one that no other node can have; also where a role change that only an earlier disk knew of gave its own away.
+        it after all, be it at one nameserver only, it is one that no other node can have; also where a role change that only an earlier
+        disk knew of gave its own away.
         """
         grant, own = self._parts.grant, self._config.node.broker_id
         if grant is None:
@@ -139,7 +140,7 @@ class SlaveNode:
 
     def heard(self, news: NameserverNews) -> bool:
         """The nameservers answered; whether this node must register anew, under another id."""
-        self._id_is_taken = self._id_is_taken or (news.displaced if self._parts.grant is None else news.taken)
+        self._id_is_taken = self._id_is_taken or (news.displaced if self._parts.grant is None else news.taken or news.shared)
         return self.wire_id != self._registered_as
 
     @property

@@ -9,6 +9,7 @@ from dittomq.errors import NodeIdTaken
 from services.master.config import MasterConfig, Mode, NodeTable, ReplicationTable
 from services.master.wiring import serve as serve_master
 from services.slave.config import FlushMode
+from tests.simulation import splits
 from tests.simulation.group import Group, bodies
 from tests.simulation.group import play as play_group
 from tests.simulation.shapes import NAMESERVER, Shape
@@ -152,3 +153,30 @@ def test_a_node_that_led_and_has_another_disk_comes_back_under_an_id_that_nobody
         assert [await bodies(mq, node) for node in ("a/0", "a/1", "a/2")] == [[b"on three disks"]] * 3
 
     play_group(story, TWO_OF_THREE)
+
+
+def test_slaves_of_one_id_whom_nameservers_take_in_by_turns_are_soon_known_to_all_of_these() -> None:
+    """The old master was away while its place changed hands twice: it takes the id of the last one, which its predecessor has by then."""
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await splits.begin(group, mq)
+        splits.wall(group, ["a0", "ns2"], ["a1", "a2", "ns"])
+        await mq.admin.change_role("a/2", old_master_is_stopped=True)
+        await splits.leads_in(mq, "a2", 2)
+        await splits.until(lambda: splits.copies_in_sync(mq, "a2", 2))
+        await mq.admin.change_role("a/1")
+        await splits.leads_in(mq, "a1", 3)
+        await splits.until(lambda: splits.copies_in_sync(mq, "a1", 2))
+        await asyncio.sleep(40)  # the old master's nameserver has forgotten the others
+        splits.pull_down(group, ["a0"], ["a1", "a2", "ns"])
+        await splits.until(lambda: splits.copies_in_sync(mq, "a1", 3))
+        splits.pull_down(group, ["ns2"], ["a1", "a2", "ns"])
+        await asyncio.sleep(60)
+
+        ids = {node.name: node.broker_id for node in await mq.admin.list_brokers()}
+        assert (sorted(ids), ids["a/1"], len(set(ids.values()))) == (["a/0", "a/1", "a/2"], 0, 3)
+        told = len(group.world.transcript.lines)
+        await asyncio.sleep(30)
+        assert not any("broker_refused" in line for line in group.world.transcript.lines[told:])
+
+    play_group(story, TWO_OF_THREE.undegraded().named_twice())
