@@ -15,7 +15,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
 from dittomq.routes import PERMISSION_READ
-from dittomq.rpc.answer_room import AnswerRoom
+from dittomq.rpc.call_room import CallRoom
 from dittomq.tokens import Token
 
 MAX_WAITING_PULLS = 10_000
@@ -43,7 +43,7 @@ class ReadRules:
     readable: Callable[[], Readable]
     topic: Callable[[str], TopicConfig]
     refuses_beyond_end: bool
-    room: AnswerRoom
+    room: CallRoom
     in_memory_bytes: int
     newer_topics: Callable[[], Awaitable[None]] | None = None
     damaged: Callable[[int], None] = _ignore

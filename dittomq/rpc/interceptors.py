@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -29,6 +29,15 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Found: TypeAlias = "Handler | None"
 Decoder: TypeAlias = Callable[[bytes], object]
 Encoder: TypeAlias = Callable[[Any], bytes]
+
+
+_B = TypeVar("_B", bound=Callable[..., Any])
+
+
+def takes_its_request(behavior: _B) -> _B:
+    """A method with one request and one answer that reads its request from the context: until then what its caller sends waits outside."""
+    behavior.takes_its_request = True  # type: ignore[attr-defined]
+    return behavior
 
 
 class Observer(Protocol):
@@ -58,7 +67,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each of our methods: coroutines for one answer, async generators or coroutines that write for a stream of answers.
 
     A method with one answer may be an async generator too: it goes on behind its `yield` when gRPC holds the answer no longer: it is taken,
-    or the call is over. Until then nobody can end the call: a status is sent behind the answer only.
+    or the call is over. Until then nobody can end the call: a status is sent behind the answer only. See `takes_its_request`, too.
 
     `identity` says at each call who this node is: one that is for another node is refused before anything is done.
 
@@ -85,6 +94,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         assert handler.request_deserializer is not None, "generated code decodes"
         assert handler.response_serializer is not None, "generated code encodes"
         decode, encode = _refusing(handler.request_deserializer), _unless_encoded(handler.response_serializer)
+        if handler.unary_unary is not None and hasattr(handler.unary_unary, "takes_its_request"):
+            return grpc.stream_stream_rpc_method_handler(self._one_taken(name, handler.unary_unary), decode, encode)
         if handler.unary_unary is not None and inspect.isasyncgenfunction(handler.unary_unary):
             return grpc.unary_stream_rpc_method_handler(self._one_yielded(name, handler.unary_unary), _returning(decode), encode)
         if handler.unary_unary is not None:
@@ -100,6 +111,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async with self._around(method, context):
                 _check(request)
                 return await _in_time(context, behavior(request, context))
+
+        return answer
+
+    def _one_taken(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+        async def answer(requests: object, context: Context) -> None:
+            async with self._around(method, context):
+                await context.write(await _in_time(context, behavior(requests, context)))
 
         return answer
 

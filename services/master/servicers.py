@@ -15,6 +15,8 @@ from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import DittoError, EpochOver, StoreFailed
+from dittomq.rpc.call_room import CallRoom
+from dittomq.rpc.interceptors import takes_its_request
 from dittomq.rpc.status import facts
 from dittomq.wire import publishing as wire
 from dittomq.wire import replication as wire_replication
@@ -36,20 +38,25 @@ _UNREAD_S = 10.0
 class MessagingServicer(PullServicer):
     """Publishing and reading. A stream has at most 64 frames under way; the client waits for the rest."""
 
-    def __init__(self, appends: Appends, outcomes: Outcomes, reading: Reading, topics: Callable[[], Topics]) -> None:
+    def __init__(self, appends: Appends, outcomes: Outcomes, reading: Reading, topics: Callable[[], Topics], room: CallRoom) -> None:
+        """`room` is for messages that come by themselves."""
         super().__init__(reading)
+        self._room = room
         self._appends = appends
         self._outcomes = outcomes
         self._topics = topics
 
-    async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
-        try:
-            ticket = await self._appends.begin(wire.publish_request(request, self._topics()))
-        except MessageRefused as refused:
-            stored = await self._outcomes.stored_before(wire.resent_request(request))
-            if stored is None:
-                raise refused.cause from refused
-            return wire.stored_message_to_pb(stored)
+    @takes_its_request
+    async def Publish(self, requests: AsyncIterator[pb.PublishRequest], context: Context) -> pb.PublishResponse:  # type: ignore[override]
+        async with self._room.request(context) as request:
+            try:
+                ticket = await self._appends.begin(wire.publish_request(request, self._topics()))
+            except MessageRefused as refused:
+                stored = await self._outcomes.stored_before(wire.resent_request(request))
+                if stored is None:
+                    raise refused.cause from refused
+                return wire.stored_message_to_pb(stored)
+        del request  # while its level is waited for
         return wire.stored_message_to_pb(await self._appends.finish(ticket))
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:

@@ -39,7 +39,7 @@ from dittomq.offsets import Epoch
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.routes import NO_OPENING, Opening
-from dittomq.rpc.answer_room import AnswerRoom
+from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.replicas import RemoteReplicas
@@ -65,6 +65,7 @@ from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 
+_ROOM_FOR_A_MESSAGE_S: Final = 30.0
 _STOPPED: Final = {
     StopKind.CLEAN: Stopped.WHOLE,
     StopKind.KILLED: Stopped.WHOLE,
@@ -219,7 +220,8 @@ class Master:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(config, node.leading_term, node.term_to_write_in)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.leading_term)
-        room = AnswerRoom(self._doors.memory_bytes)
+        room = CallRoom(self._doors.memory_bytes)
+        requests = CallRoom(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
         rules = ReadRules(
             config.node.broker,
             node.readable,
@@ -239,7 +241,7 @@ class Master:
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
         ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
         clients = [
-            names.messaging(MessagingServicer(appends, outcomes, reading, topics)),
+            names.messaging(MessagingServicer(appends, outcomes, reading, topics, requests)),
             names.metadata(MetadataServicer(metadata, room)),
             names.topics(TopicServicer(topic_reads, topic_changes, room)),
             names.broker(BrokerServicer(node.description, node.status, node.watches, handover.change_role.ask, mender)),
@@ -247,7 +249,7 @@ class Master:
         ]
         replicas = [
             names.replication(ReplicationServicer(parts.replication, ranges, handover, clock.wall_ms)),
-            names.metadata(MetadataServicer(metadata, AnswerRoom(self._doors.memory_bytes))),
+            names.metadata(MetadataServicer(metadata, CallRoom(self._doors.memory_bytes))),
         ]
         return (
             await self._server(node, Listen("listen.clients", config.listen.clients), clients),

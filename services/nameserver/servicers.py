@@ -8,7 +8,7 @@ import grpc.aio
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
-from dittomq.rpc.answer_room import AnswerRoom
+from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.server import Service
 from dittomq.wire import naming as wire
 from services.nameserver.names import Names
@@ -16,7 +16,7 @@ from services.nameserver.names import Names
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def name_server_service(names: Names, room: AnswerRoom) -> Service:
+def name_server_service(names: Names, room: CallRoom) -> Service:
     """The service as a server takes it; answers that nobody has taken yet have this `room`."""
     name = pb.DESCRIPTOR.services_by_name["NameServerService"].full_name
     return Service(name, partial(naming_pb2_grpc.add_NameServerServiceServicer_to_server, NameServerServicer(names, room)))
@@ -28,7 +28,7 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
     What may be long is yielded, see CallInterceptor.
     """
 
-    def __init__(self, names: Names, room: AnswerRoom) -> None:
+    def __init__(self, names: Names, room: CallRoom) -> None:
         self._names = names
         self._room = room
 

@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.rpc.answer_room import AnswerRoom
+from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.server import Listen, RpcServer, bind
@@ -51,7 +51,7 @@ class Nameserver:
             names = Names(config, doors.clock, doors.chance, openings, keeper)
             self._measure(names, openings)
             listen = Listen("listen.clients", config.listen.clients)
-            service = name_server_service(names, AnswerRoom(doors.memory_bytes))
+            service = name_server_service(names, CallRoom(doors.memory_bytes))
             server = await bind(doors.transport, listen, [service], [self._interceptor], self.vitals)
             await server.start()
             await self.vitals.become(Phase.READY)

@@ -17,6 +17,7 @@ from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import NotMaster
 from dittomq.replication.standings import KnownBefore, Standing
 from dittomq.routes import Opening
+from dittomq.rpc.interceptors import takes_its_request
 from dittomq.wire import standing as wire_standing
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -30,7 +31,8 @@ class MessagingServicer(PullServicer):
         self._node = node
         self._master = master
 
-    async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
+    @takes_its_request
+    async def Publish(self, requests: AsyncIterator[pb.PublishRequest], context: Context) -> pb.PublishResponse:  # type: ignore[override]
         raise NotMaster(self._node, self._master())
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:

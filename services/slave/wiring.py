@@ -35,7 +35,7 @@ from dittomq.metadata.tables import QueueMinimums
 from dittomq.naming.registrar import NameserverNews, Registrar
 from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import DEFAULT_NETWORK, Role
-from dittomq.rpc.answer_room import AnswerRoom
+from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor
@@ -202,7 +202,7 @@ class Slave:
         def master() -> str:
             return bound.addresses.clients
 
-        room = AnswerRoom(self._doors.memory_bytes)
+        room = CallRoom(self._doors.memory_bytes)
         rules = ReadRules(
             config.node.broker,
             bound.follower.readable,
@@ -226,7 +226,7 @@ class Slave:
         replicas = [
             names.replication(ReplicationServicer(ranges, Outflow(config.replication, clock), answers)),
             names.metadata(
-                MetadataServicer(metadata, AnswerRoom(self._doors.memory_bytes))
+                MetadataServicer(metadata, CallRoom(self._doors.memory_bytes))
             ),  # a recovering master takes the tables with the tail
         ]
         for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)

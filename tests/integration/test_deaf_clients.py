@@ -11,9 +11,10 @@ import grpc
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
+from dittomq.broker.writer import WriterLimits
 from dittomq.client import Message, PutStatus
 from dittomq.reads import MAX_PULL_BYTES, MAX_PULL_MESSAGES
-from dittomq.rpc.answer_room import CONNECTION_BYTES
+from dittomq.rpc.call_room import CONNECTION_BYTES
 from tests.support.history import History
 from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
 from tests.support.waiting import PATIENCE_S, eventually
@@ -25,6 +26,10 @@ PULLS = 50
 MOST_GROWTH_BYTES = 64 * 1024 * 1024  # of what comes, each stream holds 1 MiB unread; the newest bytes of the log are kept for slaves
 STILL_S = 3.0  # a node or a disk that is only busy goes on sooner
 FLAT_BYTES = 8 * 1024 * 1024
+AT_ONCE = 150
+LARGE_BYTES = 4_000_000
+WINDOW_BYTES = 1024 * 1024  # so much of each call may wait unread
+QUEUE_BYTES = 2 * WriterLimits().queue_bytes
 
 
 @pytest.fixture
@@ -130,3 +135,20 @@ def test_pulls_that_nobody_reads_take_a_bounded_part_of_memory_and_others_read_o
     finally:
         for channel in channels:
             channel.close()
+
+
+def test_hundreds_of_large_messages_that_come_at_once_are_stored_in_a_bounded_part_of_memory(group: RealGroup) -> None:
+    pid, body = group.cluster.pid(MASTER), b"." * LARGE_BYTES
+    before, most = resident_bytes(pid), 0
+    with grpc.insecure_channel(group.address(MASTER)) as channel:
+        publish: Any = channel.unary_unary(
+            "/ditto.messaging.v1.MessagingService/Publish", pb.PublishRequest.SerializeToString, pb.PublishResponse.FromString
+        )
+        request = pb.PublishRequest(message=pb.Message(topic=TOPIC, body=body, queue=0))
+        calls = [publish.future(request, timeout=PATIENCE_S) for _ in range(AT_ONCE)]
+        while not all(call.done() for call in calls):
+            most = max(most, resident_bytes(pid) - before)
+            time.sleep(0.01)
+
+        assert {call.code() for call in calls} == {grpc.StatusCode.OK}
+    assert most < AT_ONCE * 2 * WINDOW_BYTES + 4 * CONNECTION_BYTES + QUEUE_BYTES

@@ -230,8 +230,14 @@ def test_a_request_beyond_every_limit_is_refused_before_it_is_read(group: RealGr
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize("name", COPIES)
-@pytest.mark.parametrize("method", [PUBLISH, PULL])
+def test_a_publish_without_a_message_is_refused(group: RealGroup) -> None:
+    with grpc.insecure_channel(group.address(MASTER)) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.stream_unary(f"/{PUBLISH}")(iter(()), timeout=PATIENCE_S)
+
+    assert refused(caught.value) == (INVALID, "INVALID_FIELD")
+
+
+@pytest.mark.parametrize(("name", "method"), [(MASTER, PUBLISH), *((name, PULL) for name in COPIES)])  # a slave reads no message
 def test_bytes_that_are_no_message_are_refused(group: RealGroup, name: str, method: str) -> None:
     with grpc.insecure_channel(group.address(name)) as channel:
         call: Any = channel.unary_unary(f"/{method}")

@@ -12,7 +12,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
-from dittomq.rpc.answer_room import AnswerRoom
+from dittomq.rpc.call_room import CallRoom
 from dittomq.tokens import Token
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
@@ -40,7 +40,7 @@ class Copy:
 
     async def pull(self, readable: Readable, order: PullOrder) -> PullAnswer:
         """What a reader is answered who may see so much."""
-        sizes = (AnswerRoom(MEMORY_BYTES), self.in_memory_bytes)
+        sizes = (CallRoom(MEMORY_BYTES), self.in_memory_bytes)
         rules = ReadRules("a", lambda: readable, TopicConfig, False, *sizes)  # a slave's
         reading = Reading(self.store, InlineLane(), Dispatcher(self.store, InlineLane()), OsClock(), rules)
         async with reading.pull(order, "a client") as answer:

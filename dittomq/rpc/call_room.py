@@ -1,23 +1,32 @@
-"""The answers that a node holds and that their callers have not taken yet: so many bytes for each connection, and so many in all."""
+"""What calls hold of a node's memory: answers that their callers have not taken yet, and requests that nobody has dealt with.
+
+So many bytes for each connection, and so many in all.
+"""
 
 import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from dittomq.errors import QueueFull
+import grpc.aio
+
+from dittomq.errors import InvalidField, QueueFull
 from dittomq.reads import MAX_PULL_BYTES
+
+Context = grpc.aio.ServicerContext[Any, Any]
 
 CONNECTION_BYTES = 4 * MAX_PULL_BYTES
 _PAGE_BYTES = MAX_PULL_BYTES  # more than all but strange tables have on a page
+_REQUEST_BYTES = 1024 * 1024  # of a request that has not come yet; so much of it may wait in the window of its stream anyway
 _MOST_BYTES = 128 * 1024 * 1024
-_PART_OF_MEMORY = 16  # an answer lies in memory three times: as messages, encoded, and in what gRPC sends
+_PART_OF_MEMORY = 16  # an answer or a request lies in memory three times: as messages, encoded, and in what gRPC sends or has received
+_COMES_WITHIN_S = 10.0  # room is held for a request meanwhile
 _WAIT_S = 2.0  # less than clients add to the wait that they ask for
 
 
 class Sized(Protocol):
-    """An answer that knows how long it is, as gRPC's messages do."""
+    """A message that knows how long it is, as gRPC's do."""
 
     def ByteSize(self) -> int:  # noqa: N802  # protobuf's name
         """Its length in bytes, encoded."""
@@ -26,20 +35,23 @@ class Sized(Protocol):
 _A = TypeVar("_A", bound=Sized)
 
 
-class AnswerRoom:
+class CallRoom:
     """Grants room first come first served; a connection that has all of its part waits, and holds up no other.
 
     Who waits is bounded by the calls that a connection may have.
     """
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, what: str = "answers that nobody has read", wait_s: float = _WAIT_S) -> None:
+        """Who waits for longer than `wait_s` is refused, and told `what` it is that the memory is for."""
+        self._what = what
+        self._wait_s = wait_s
         self._limit = min(max(CONNECTION_BYTES, memory_bytes // _PART_OF_MEMORY), _MOST_BYTES)
         self._taken: dict[str, int] = {}
         self._waiting: dict[str, deque[Share]] = {}
         self.taken = 0
 
     async def take(self, connection: str, size: int) -> "Share":
-        """Room for `size` bytes, at most MAX_PULL_BYTES; QueueFull when there is none within 2 s. The caller gives it back."""
+        """Room for `size` bytes, at most MAX_PULL_BYTES; QueueFull when there is none in time. The caller gives it back."""
         share = Share(self, connection, size)
         self._waiting.setdefault(connection, deque()).append(share)
         self._grant()
@@ -59,6 +71,15 @@ class AnswerRoom:
         finally:
             share.give_back()
 
+    @contextlib.asynccontextmanager
+    async def request(self, context: Context) -> AsyncIterator[Any]:
+        """The only request of a call, taken in when there is room, and held until the block ends. Raises QueueFull, InvalidField."""
+        share = await self.take(context.peer(), _REQUEST_BYTES)
+        try:
+            yield share.of(await _only_request(context))
+        finally:
+            share.give_back()
+
     def count(self, connection: str, change: int) -> None:
         """So many bytes more, or less, are taken by this connection."""
         self.taken += change
@@ -70,7 +91,7 @@ class AnswerRoom:
 
     async def _wait_for(self, share: "Share") -> None:
         try:
-            async with asyncio.timeout(_WAIT_S):
+            async with asyncio.timeout(self._wait_s):
                 await share.granted.wait()
         except BaseException as left:
             if share.granted.is_set():
@@ -78,7 +99,7 @@ class AnswerRoom:
             else:
                 self._remove(share)
             if isinstance(left, TimeoutError):
-                raise QueueFull("the memory for answers that nobody has read", self._limit) from None
+                raise QueueFull(f"the memory for {self._what}", self._limit) from None
             raise
 
     def _remove(self, share: "Share") -> None:
@@ -107,7 +128,7 @@ class AnswerRoom:
 class Share:
     """What one answer takes of the room, until it is given back."""
 
-    def __init__(self, room: AnswerRoom, connection: str, size: int) -> None:
+    def __init__(self, room: CallRoom, connection: str, size: int) -> None:
         self.connection = connection
         self.size = size
         self.granted = asyncio.Event()
@@ -126,3 +147,15 @@ class Share:
     def give_back(self) -> None:
         """The answer is taken, or will not be."""
         self.settle(0)
+
+
+async def _only_request(context: Context) -> Any:
+    """It is not asked for by iteration: an iterator would hold it for as long as the call lasts."""
+    try:
+        async with asyncio.timeout(_COMES_WITHIN_S):
+            request = await context.read()
+    except TimeoutError:
+        raise InvalidField("request", f"did not come within {_COMES_WITHIN_S:g} s") from None
+    if request is grpc.aio.EOF:
+        raise InvalidField("request", "is missing; a call of this method has one")
+    return request

@@ -9,19 +9,19 @@ import pytest
 
 from dittomq.errors import QueueFull
 from dittomq.reads import MAX_PULL_BYTES
-from dittomq.rpc.answer_room import CONNECTION_BYTES, AnswerRoom, Share
+from dittomq.rpc.call_room import CONNECTION_BYTES, CallRoom, Share
 from tests.support.metadata_node import run
 
 PULLS_OF_A_CONNECTION = CONNECTION_BYTES // MAX_PULL_BYTES
 SMALL_MEMORY = 16 * 2 * CONNECTION_BYTES  # two connections have it all
 
 
-async def fill(room: AnswerRoom, connection: str) -> list[Share]:
+async def fill(room: CallRoom, connection: str) -> list[Share]:
     """All that a connection may have."""
     return [await room.take(connection, MAX_PULL_BYTES) for _ in range(PULLS_OF_A_CONNECTION)]
 
 
-def waiting(room: AnswerRoom, connection: str, size: int = MAX_PULL_BYTES) -> asyncio.Task[Share]:
+def waiting(room: CallRoom, connection: str, size: int = MAX_PULL_BYTES) -> asyncio.Task[Share]:
     return asyncio.create_task(room.take(connection, size))
 
 
@@ -33,7 +33,7 @@ async def settled() -> None:
 
 def test_a_connection_that_has_its_part_waits_until_it_has_read_something_and_others_do_not() -> None:
     async def story() -> None:
-        room = AnswerRoom(SMALL_MEMORY)
+        room = CallRoom(SMALL_MEMORY)
         held = await fill(room, "greedy")
         one_more = waiting(room, "greedy")
         other = await room.take("other", MAX_PULL_BYTES)
@@ -48,7 +48,7 @@ def test_a_connection_that_has_its_part_waits_until_it_has_read_something_and_ot
 
 def test_a_node_that_is_full_refuses_after_two_seconds_and_forgets_who_waited() -> None:
     async def story() -> None:
-        room = AnswerRoom(SMALL_MEMORY)
+        room = CallRoom(SMALL_MEMORY)
         held = await fill(room, "one") + await fill(room, "two")
         with pytest.raises(QueueFull, match="memory for answers that nobody has read is full"):
             await room.take("three", 1)
@@ -64,7 +64,7 @@ def test_a_node_that_is_full_refuses_after_two_seconds_and_forgets_who_waited() 
 
 def test_connections_take_turns_when_the_node_is_full() -> None:
     async def story() -> None:
-        room = AnswerRoom(SMALL_MEMORY)
+        room = CallRoom(SMALL_MEMORY)
         held = await fill(room, "one") + await fill(room, "two")
         order: list[str] = []
 
@@ -87,7 +87,7 @@ def test_connections_take_turns_when_the_node_is_full() -> None:
 
 def test_an_answer_smaller_than_asked_for_makes_room_at_once() -> None:
     async def story() -> None:
-        room = AnswerRoom(SMALL_MEMORY)
+        room = CallRoom(SMALL_MEMORY)
         held = await fill(room, "one")
         next_one = waiting(room, "one")
         await settled()
@@ -101,7 +101,7 @@ def test_an_answer_smaller_than_asked_for_makes_room_at_once() -> None:
 
 def test_whoever_leaves_while_waiting_takes_nothing_whether_it_was_granted_or_not() -> None:
     async def story() -> None:
-        room = AnswerRoom(SMALL_MEMORY)
+        room = CallRoom(SMALL_MEMORY)
         held = await fill(room, "one")
         leaves, granted, stays = waiting(room, "one"), waiting(room, "one"), waiting(room, "one")
         await settled()
@@ -124,7 +124,7 @@ def test_whoever_leaves_while_waiting_takes_nothing_whether_it_was_granted_or_no
 @pytest.mark.parametrize("seed", range(20))
 def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(seed: int) -> None:
     chance = random.Random(seed)
-    room = AnswerRoom(SMALL_MEMORY)
+    room = CallRoom(SMALL_MEMORY)
     taken: Counter[str] = Counter()
 
     async def pull(connection: str) -> None:
