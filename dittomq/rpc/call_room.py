@@ -21,7 +21,7 @@ _PAGE_BYTES = MAX_PULL_BYTES  # more than all but strange tables have on a page
 _REQUEST_BYTES = 1024 * 1024  # of a request that has not come yet; so much of it may wait in the window of its stream anyway
 _MOST_BYTES = 128 * 1024 * 1024
 _PART_OF_MEMORY = 16  # an answer or a request lies in memory three times: as messages, encoded, and in what gRPC sends or has received
-_COMES_WITHIN_S = 10.0  # room is held for a request meanwhile
+_COMES_WITHIN_S = 60.0  # 4 MiB take 34 s over a line of 1 Mbit/s; room is held for them meanwhile
 _WAIT_S = 2.0  # less than clients add to the wait that they ask for
 
 
@@ -38,7 +38,8 @@ _A = TypeVar("_A", bound=Sized)
 class CallRoom:
     """Grants room first come first served; a connection that has all of its part waits, and holds up no other.
 
-    Who waits is bounded by the calls that a connection may have.
+    Who waits is bounded by the calls that a connection may have. One page, or one request, a connection may always have, whatever others
+    hold: a few that never read keep nobody from a route.
     """
 
     def __init__(self, memory_bytes: int, what: str = "answers that nobody has read", wait_s: float = _WAIT_S) -> None:
@@ -50,9 +51,9 @@ class CallRoom:
         self._waiting: dict[str, deque[Share]] = {}
         self.taken = 0
 
-    async def take(self, connection: str, size: int) -> "Share":
+    async def take(self, connection: str, size: int, *, always_one: bool = False) -> "Share":
         """Room for `size` bytes, at most MAX_PULL_BYTES; QueueFull when there is none in time. The caller gives it back."""
-        share = Share(self, connection, size)
+        share = Share(self, connection, size, always_one=always_one)
         self._waiting.setdefault(connection, deque()).append(share)
         self._grant()
         if not share.granted.is_set():
@@ -65,7 +66,7 @@ class CallRoom:
 
         Raises QueueFull.
         """
-        share = await self.take(connection, _PAGE_BYTES)
+        share = await self.take(connection, _PAGE_BYTES, always_one=True)
         try:
             yield share
         finally:
@@ -74,7 +75,7 @@ class CallRoom:
     @contextlib.asynccontextmanager
     async def request(self, context: Context) -> AsyncIterator[Any]:
         """The only request of a call, taken in when there is room, and held until the block ends. Raises QueueFull, InvalidField."""
-        share = await self.take(context.peer(), _REQUEST_BYTES)
+        share = await self.take(context.peer(), _REQUEST_BYTES, always_one=True)
         try:
             yield share.of(await _only_request(context))
         finally:
@@ -118,18 +119,25 @@ class CallRoom:
             share.granted.set()
 
     def _next(self) -> "Share | None":
-        """The first one whose connection has room, if the node has; those that have none are few, because their parts fill the node's."""
+        """The first one whose connection has room, if the node has; else what a connection that holds nothing may always have."""
+        node_is_full = False
         for connection, queue in self._waiting.items():
-            if self._taken.get(connection, 0) + queue[0].size <= CONNECTION_BYTES:
-                return queue[0] if self.taken + queue[0].size <= self._limit else None
+            share, taken = queue[0], self._taken.get(connection, 0)
+            if not node_is_full and taken + share.size <= CONNECTION_BYTES:
+                node_is_full = self.taken + share.size > self._limit
+                if not node_is_full:
+                    return share
+            if share.always_one and not taken:
+                return share
         return None
 
 
 class Share:
     """What one answer takes of the room, until it is given back."""
 
-    def __init__(self, room: CallRoom, connection: str, size: int) -> None:
+    def __init__(self, room: CallRoom, connection: str, size: int, *, always_one: bool) -> None:
         self.connection = connection
+        self.always_one = always_one
         self.size = size
         self.granted = asyncio.Event()
         self._room = room

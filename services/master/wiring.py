@@ -220,7 +220,7 @@ class Master:
         config, clock, store, metadata = self._config, self._doors.clock, parts.store, parts.metadata
         appends = Appends(config, node.leading_term, node.term_to_write_in)
         outcomes = Outcomes(config.name, store, lanes.store, appends, node.leading_term)
-        room = CallRoom(self._doors.memory_bytes)
+        room, for_nodes = CallRoom(self._doors.memory_bytes), CallRoom(self._doors.memory_bytes)
         requests = CallRoom(self._doors.memory_bytes, "messages that are to be written", _ROOM_FOR_A_MESSAGE_S)
         rules = ReadRules(
             config.node.broker,
@@ -249,7 +249,7 @@ class Master:
         ]
         replicas = [
             names.replication(ReplicationServicer(parts.replication, ranges, handover, clock.wall_ms)),
-            names.metadata(MetadataServicer(metadata, CallRoom(self._doors.memory_bytes))),
+            names.metadata(MetadataServicer(metadata, for_nodes)),
         ]
         return (
             await self._server(node, Listen("listen.clients", config.listen.clients), clients),

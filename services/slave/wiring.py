@@ -202,7 +202,7 @@ class Slave:
         def master() -> str:
             return bound.addresses.clients
 
-        room = CallRoom(self._doors.memory_bytes)
+        room, for_nodes = CallRoom(self._doors.memory_bytes), CallRoom(self._doors.memory_bytes)
         rules = ReadRules(
             config.node.broker,
             bound.follower.readable,
@@ -225,9 +225,7 @@ class Slave:
         ]
         replicas = [
             names.replication(ReplicationServicer(ranges, Outflow(config.replication, clock), answers)),
-            names.metadata(
-                MetadataServicer(metadata, CallRoom(self._doors.memory_bytes))
-            ),  # a recovering master takes the tables with the tail
+            names.metadata(MetadataServicer(metadata, for_nodes)),  # a recovering master takes the tables with the tail
         ]
         for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
         for_replicas = await self._server(node, Listen("listen.replication", config.listen.replication), replicas)

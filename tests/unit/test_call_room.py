@@ -151,3 +151,27 @@ def test_no_connection_has_more_than_its_part_and_nothing_is_lost_in_any_order(s
         assert (await room.take("e", MAX_PULL_BYTES)).granted.is_set()
 
     run(story())
+
+
+def test_a_page_for_a_connection_that_holds_nothing_does_not_wait_for_others_who_hold_all_and_its_next_one_does() -> None:
+    async def story() -> None:
+        room = CallRoom(SMALL_MEMORY)
+        for connection in ("one", "two"):
+            await fill(room, connection)
+        pull = waiting(room, "late")
+
+        async with room.page("other") as share:
+            share.settle(1_000)
+            more = asyncio.create_task(_read_page(room, "other"))
+            await settled()
+            assert (pull.done(), more.done()) == (False, False)
+        await more
+
+        pull.cancel()
+
+    run(story())
+
+
+async def _read_page(room: CallRoom, connection: str) -> None:
+    async with room.page(connection):
+        pass
