@@ -16,6 +16,7 @@ from dittomq.rpc.limits import KEEPALIVE_MS, KEEPALIVE_OPTIONS, MAX_CONCURRENT_S
 from dittomq.rpc.vitals import Vitals
 
 _UNREAD_BYTES: Final = 1024 * 1024  # of each stream: at a round trip of 20 ms a producer still sends 50 MB/s through one
+_MOST_PENDING: Final = 100_000  # calls that have come and that nobody has looked at: all consumers of a group come at once after a restart
 
 SERVER_OPTIONS: ChannelOptions = (
     *SIZE_OPTIONS,
@@ -23,6 +24,8 @@ SERVER_OPTIONS: ChannelOptions = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+    ("grpc.server.max_pending_requests", _MOST_PENDING),  # else some of a burst are cancelled by chance, and from 3,000 on all
+    ("grpc.server.max_pending_requests_hard_limit", _MOST_PENDING),
     ("grpc.http2.bdp_probe", 0),  # else a busy server takes in the more unread bytes the later it gets to read them, 20 MB of a stream
     ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
     ("grpc.so_reuseport", 0),  # a second process on the port must be refused
