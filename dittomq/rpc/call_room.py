@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 import grpc.aio
@@ -60,26 +61,18 @@ class CallRoom:
             await self._wait_for(share)
         return share
 
-    @contextlib.asynccontextmanager
-    async def page(self, connection: str) -> AsyncIterator["Share"]:
+    def page(self, connection: str) -> AbstractAsyncContextManager["Share"]:
         """Room for a page of a table or a list, to be made and yielded inside the block: that ends when the answer is sent.
 
         Raises QueueFull.
         """
-        share = await self.take(connection, _PAGE_BYTES, always_one=True)
-        try:
-            yield share
-        finally:
-            share.give_back()
+        return self._held(connection, _PAGE_BYTES)
 
     @contextlib.asynccontextmanager
     async def request(self, context: Context) -> AsyncIterator[Any]:
         """The only request of a call, taken in when there is room, and held until the block ends. Raises QueueFull, InvalidField."""
-        share = await self.take(context.peer(), _REQUEST_BYTES, always_one=True)
-        try:
+        async with self._held(context.peer(), _REQUEST_BYTES) as share:
             yield share.of(await _only_request(context))
-        finally:
-            share.give_back()
 
     def count(self, connection: str, change: int) -> None:
         """So many bytes more, or less, are taken by this connection."""
@@ -89,6 +82,14 @@ class CallRoom:
             del self._taken[connection]
         if change < 0:
             self._grant()
+
+    @contextlib.asynccontextmanager
+    async def _held(self, connection: str, size: int) -> AsyncIterator["Share"]:
+        share = await self.take(connection, size, always_one=True)
+        try:
+            yield share
+        finally:
+            share.give_back()
 
     async def _wait_for(self, share: "Share") -> None:
         try:
@@ -133,7 +134,7 @@ class CallRoom:
 
 
 class Share:
-    """What one answer takes of the room, until it is given back."""
+    """What one answer, or one request, takes of the room, until it is given back."""
 
     def __init__(self, room: CallRoom, connection: str, size: int, *, always_one: bool) -> None:
         self.connection = connection
@@ -143,14 +144,14 @@ class Share:
         self._room = room
 
     def settle(self, size: int) -> None:
-        """Take as much as the answer came to: mostly less than was asked for, and more where a single message is larger."""
+        """Take as much as it came to: mostly less than was asked for, and more where a single message is larger."""
         change, self.size = size - self.size, size
         self._room.count(self.connection, change)
 
-    def of(self, answer: _A) -> _A:
-        """That answer, which takes as much as it is long."""
-        self.settle(answer.ByteSize())
-        return answer
+    def of(self, message: _A) -> _A:
+        """That message, which takes as much as it is long."""
+        self.settle(message.ByteSize())
+        return message
 
     def give_back(self) -> None:
         """The answer is taken, or will not be."""
