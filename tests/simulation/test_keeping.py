@@ -48,6 +48,15 @@ def test_a_checkpoint_comes_soon_where_a_start_would_have_much_to_read_and_late_
     assert there == [False, True]
 
 
+def with_two_records(doors: BrokerDoors) -> tuple[Store, int]:
+    """A store, and where the second one begins."""
+    store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
+    open_epoch(store)
+    start = store.append([frame(b"stays")], 1).end
+    store.append([frame(b"ours")], 1)
+    return store, start
+
+
 def test_what_came_where_as_much_was_cut_is_written_down_too() -> None:
     marks: list[watermark.Watermark | None] = []
 
@@ -74,10 +83,7 @@ def test_what_came_where_as_much_was_cut_is_written_down_though_a_stale_end_was_
     marks: list[tuple[int, int]] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
-        open_epoch(store)
-        start = store.append([frame(b"stays")], 1).end
-        store.append([frame(b"ours")], 1)
+        store, start = with_two_records(doors)
         known = Known(store.sync(), store.end, ())
         keeper = Keeper(store, doors.workers.lane("files"), lambda: known)
         store.cut(start)
@@ -98,10 +104,7 @@ def test_what_was_confirmed_before_a_cut_is_not_taken_for_confirmed_in_what_came
     marks: list[tuple[int, int]] = []
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        store = Store.open(doors.storage, SMALL, chance=doors.chance, wall_ms=0)
-        open_epoch(store)
-        start = store.append([frame(b"stays")], 1).end
-        store.append([frame(b"ours")], 1)
+        store, start = with_two_records(doors)
         known, lane = Known(store.sync(), store.end, ()), doors.workers.lane("files")
         keeper = Keeper(store, lane, lambda: known)
 
