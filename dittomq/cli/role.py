@@ -1,6 +1,7 @@
 """`dittomq role …`."""
 
 import contextlib
+import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
@@ -24,7 +25,7 @@ _LOOK_EVERY_S: Final = 0.05
 _DEAF_S: Final = 20.0  # longer than a node takes to open its store, which it does before it listens
 _SAY_S: Final = 3.0
 _SAY_AGAIN_S: Final = 10.0
-_REFUSED: Final = "Connection refused"
+_PROBE_S: Final = 1.0
 
 app = typer.Typer(name="role", help="Decide who leads.", no_args_is_help=True)
 
@@ -116,7 +117,7 @@ def _wait_until(mq: "Client", node: str, address: str, is_back: Callable[[HaStat
         try:
             status = mq.admin.ha_status(address)
         except DittoError as error:
-            line = patience.heard(str(error), time.monotonic(), listens=_REFUSED not in str(error))
+            line = patience.heard(str(error), time.monotonic(), listens=somebody_listens(address))
         else:
             if is_back(status):
                 return status
@@ -124,6 +125,21 @@ def _wait_until(mq: "Client", node: str, address: str, is_back: Callable[[HaStat
         if line:
             hint(line)
         time.sleep(_LOOK_EVERY_S)
+
+
+def somebody_listens(address: str) -> bool:
+    """Whether connections to "host:port" are accepted there, or it cannot be told: a refusal alone shows that they are not.
+
+    Waits a second at most.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except ConnectionRefusedError:
+        return False
+    except (OSError, ValueError):  # a name that nameservers do not know is no address
+        return True
+    return True
 
 
 class Patience:

@@ -1,8 +1,10 @@
 """What somebody hears who waits for a node whose role was changed."""
 
+import socket
+
 import pytest
 
-from dittomq.cli.role import Patience
+from dittomq.cli.role import Patience, somebody_listens
 from dittomq.errors import OutOfReach
 
 REFUSED = "a/1 does not answer: cannot connect: Connection refused"
@@ -35,3 +37,16 @@ def test_a_node_that_answers_and_does_not_lead_is_waited_for_a_minute() -> None:
 
     with pytest.raises(OutOfReach, match="after 60 s it is empty; dittomq ha-status says more"):
         patience.heard("", 160.0, listens=True)
+
+
+def test_only_a_refused_connection_shows_that_nothing_listens() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        assert not somebody_listens(address), "bound, and it does not listen yet"
+        server.listen()
+        assert somebody_listens(address)
+
+    assert not somebody_listens(address)
+    assert somebody_listens("a/1"), "no address: nothing is known of it"
