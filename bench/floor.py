@@ -57,6 +57,15 @@ class Floor:
         await self._stream.write(frame)
         await self._stream.read()
 
+    async def call_times(self, frame: bytes, calls: int) -> list[float]:
+        """Milliseconds of as many round trips, one after the other."""
+        times = []
+        for _ in range(calls):
+            began = time.perf_counter()
+            await self.round_trip(frame)
+            times.append((time.perf_counter() - began) * 1000)
+        return times
+
     async def publish(self, frame: bytes, *, tasks: int, rounds: int) -> float:
         """Send `tasks` × `rounds` frames, `tasks` of them in flight; the seconds until the last is flushed on both."""
         room = asyncio.Semaphore(tasks)

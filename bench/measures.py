@@ -1,8 +1,7 @@
 """The three measures. Each alternates product and floor, so that both meet the same neighbours and the same disk."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,16 +63,13 @@ async def one_caller(bench: Bench) -> list[Figure]:
     frame = bytes(await bench.product.record_bytes())
     name = "one caller, flushed on both"
 
-    async def send() -> None:
-        await bench.floor.round_trip(frame)
-
     await bench.product.call_times(bench.sizes.calls)
-    await _call_times(send, bench.sizes.calls)
+    await bench.floor.call_times(frame, bench.sizes.calls)
     ours, floor = [], []
     for _ in range(bench.sizes.pairs):
         ours.append(await bench.product.call_times(bench.sizes.calls))
         await asyncio.sleep(REST_S)
-        floor.append(await _call_times(send, bench.sizes.calls))
+        floor.append(await bench.floor.call_times(frame, bench.sizes.calls))
         bench.step(name)
     await bench.product.settle()
 
@@ -106,12 +102,3 @@ async def catch_up(bench: Bench) -> list[Figure]:
         Figure("  of that, to the bare stream", "MiB/s", ours, streams),
         Figure("  of that, to the raw disk", "MiB/s", ours, disks),
     ]
-
-
-async def _call_times(call: Callable[[], Awaitable[None]], count: int) -> list[float]:
-    times = []
-    for _ in range(count):
-        began = time.perf_counter()
-        await call()
-        times.append((time.perf_counter() - began) * 1000)
-    return times

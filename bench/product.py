@@ -48,6 +48,11 @@ class Product:
         body = random.Random(1).randbytes(BODY_BYTES)
         self._batch = [Message(TOPIC, body)] * BATCH
 
+    @property
+    def pids(self) -> list[int]:
+        """Those of its nodes, which all run."""
+        return [self.cluster.pid(node.name) for node in self.cluster.nodes]
+
     async def publish(self, *, tasks: int, rounds: int, batch: int = BATCH) -> float:
         """`tasks` publish `rounds` batches each, waiting for the receipts of each; the seconds until all queues are built on both."""
         messages = self._batch[:batch]

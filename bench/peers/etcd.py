@@ -1,7 +1,7 @@
 """etcd: three members on loopback; a put is flushed by two of them before it is answered. Its gRPC door, by this project's gRPC."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,9 +17,10 @@ _BODY = b"x" * 1024
 
 
 class Etcd:
-    """A connection to one member."""
+    """A connection to one member; `pids` are those of all."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, pids: Sequence[int]) -> None:
+        self.pids = pids
         self._put = channel.unary_unary("/etcdserverpb.KV/Put", request_serializer=bytes, response_deserializer=bytes)
 
     def one_caller(self, calls: int) -> list[float]:
@@ -50,6 +51,7 @@ def etcd_in(folder: Path) -> Iterator[Etcd]:
     ports = free_ports(2 * _MEMBERS)
     clients, peers = ports[:_MEMBERS], ports[_MEMBERS:]
     members = ",".join(f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
+    pids = []
     with ExitStack() as stack:
         for number in range(_MEMBERS):
             client, peer = f"http://127.0.0.1:{clients[number]}", f"http://127.0.0.1:{peers[number]}"
@@ -58,9 +60,9 @@ def etcd_in(folder: Path) -> Iterator[Etcd]:
                 "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                 "--initial-cluster", members, "--initial-cluster-state", "new", "--quota-backend-bytes", str(8 << 30),
             ]  # fmt: skip
-            stack.enter_context(running(argv, folder, name=f"m{number}"))
+            pids.append(stack.enter_context(running(argv, folder, name=f"m{number}")).pid)
         wait_until(lambda: all(map(listens, clients)), "etcd did not listen")
-        etcd = Etcd(stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{clients[0]}")))
+        etcd = Etcd(stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{clients[0]}")), pids)
         wait_until(lambda: _answers(etcd), "etcd did not elect a leader")
         yield etcd
 

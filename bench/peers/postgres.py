@@ -42,6 +42,11 @@ class Postgres:
         self._user = user
         self._ports = dict(zip(("primary", "standby"), free_ports(2), strict=True))
 
+    @property
+    def pids(self) -> list[int]:
+        """Those of both servers, which have started all others."""
+        return [int((self._data(name) / "postmaster.pid").read_text().split()[0]) for name in self._ports]
+
     def one_caller(self, calls: int) -> list[float]:
         """Milliseconds of as many commits of one row, one after the other."""
         self._pgbench("insert into m(body) values (:body);", clients=1, each=calls, mode="prepared")
@@ -62,7 +67,10 @@ class Postgres:
         return rows * self._pgbench(f"copy m(body) from '{file}';", clients=callers, each=each, mode="simple")
 
     def rewind_s(self, rows: int) -> float:
-        """The seconds of pg_rewind after both have written `rows` rows of their own. The pair is none any more."""
+        """The seconds of pg_rewind after both have written `rows` rows of their own. The pair is none any more.
+
+        It flushes what it has written, as it does where nobody says otherwise; what others wrote before is flushed already.
+        """
         for name in ("primary", "standby"):
             if name == "standby":
                 self._sql(name, "select pg_promote()")
@@ -73,8 +81,9 @@ class Postgres:
         self._sql("standby", "checkpoint")
         self.stop("primary", "fast")
         source = f"host=127.0.0.1 port={self._ports['standby']} user=postgres dbname=postgres"
+        os.sync()
         began = time.perf_counter()
-        self._tool("pg_rewind", "-D", str(self._data("primary")), f"--source-server={source}", "--no-sync")
+        self._tool("pg_rewind", "-D", str(self._data("primary")), f"--source-server={source}")
         return time.perf_counter() - began
 
     def start(self) -> None:

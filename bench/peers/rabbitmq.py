@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,9 +18,10 @@ _BIN = "/usr/lib/rabbitmq/bin"
 
 
 class RabbitMq:
-    """A publisher on the first node."""
+    """A publisher on the first node; `pids` are those of all."""
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: Publisher, pids: Sequence[int]) -> None:
+        self.pids = pids
         self._publisher = publisher
 
     def one_caller(self, calls: int) -> list[float]:
@@ -49,12 +50,13 @@ def rabbitmq_in(folder: Path) -> Iterator[RabbitMq]:
         stack.enter_context(running([epmd, "-address", "127.0.0.1", "-port", str(mapper)], folder))
         wait_until(lambda: listens(mapper), "epmd did not listen")
         places = [_environment(folder, number, mapper, ports) for number in range(_NODES)]
-        for number, environment in enumerate(places):
-            stack.enter_context(running([server], folder, environment, name=f"node{number}"))
+        nodes = [
+            stack.enter_context(running([server], folder, environment, name=f"node{number}")) for number, environment in enumerate(places)
+        ]
         _join(control, places)
         publisher = stack.enter_context(Publisher(ports[0]))
         publisher.declare_quorum(_QUEUE, _NODES, _KEPT)
-        yield RabbitMq(publisher)
+        yield RabbitMq(publisher, [node.pid for node in nodes])
 
 
 def _join(control: str, places: list[Mapping[str, str]]) -> None:

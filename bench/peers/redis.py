@@ -17,11 +17,12 @@ _BACKLOG = "128mb"
 
 
 class Redis:
-    """A running pair."""
+    """A running pair; `pids` are those of both."""
 
-    def __init__(self, ports: tuple[int, int], replica: "Popen[bytes]") -> None:
+    def __init__(self, ports: tuple[int, int], processes: "tuple[Popen[bytes], Popen[bytes]]") -> None:
         self._primary, self._follower = ports
-        self._replica = replica
+        self._replica = processes[1]
+        self.pids = [process.pid for process in processes]
 
     def resume_s(self, size: int) -> float:
         """Seconds from the replica's waking to the end of the gap: it was stopped and cut off while `size` bytes were written."""
@@ -60,7 +61,7 @@ def redis_in(folder: Path) -> Iterator[Redis]:
             argv += ["--repl-backlog-size", _BACKLOG, "--repl-diskless-sync-delay", "0", *more]
             processes.append(stack.enter_context(running(argv, home)))
             wait_until(lambda port=port: listens(port), "Redis did not listen")  # type: ignore[misc]
-        pair = Redis((primary, follower), processes[1])
+        pair = Redis((primary, follower), (processes[0], processes[1]))
         wait_until(pair.is_linked, "the replica did not follow")
         yield pair
 

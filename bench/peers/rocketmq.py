@@ -48,16 +48,23 @@ class RocketMq:
         nameserver, *brokers = free_ports(5)
         self._nameserver = f"127.0.0.1:{nameserver}"
         self._ports = {"master": brokers[:2], "slave": brokers[2:]}
+        self._nodes: list[subprocess.Popen[bytes]] = []
         self._slave: subprocess.Popen[bytes] | None = None
         self._client: subprocess.Popen[str] | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """Those of the nodes and of the client."""
+        nodes = (*self._nodes, self._slave)
+        return [process.pid for process in (*nodes, self._client) if process is not None and process.poll() is None]
 
     def start(self) -> None:
         """Start both, wait until the slave has joined, and warm the client up."""
         port = self._nameserver.partition(":")[2]
         config = self._file("nameserver", {"listenPort": port, "bindAddress": "127.0.0.1"})
         argv = self._java.argv("nameserver", "256m", "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(config))
-        self._stack.enter_context(running(argv, self._folder, name="nameserver"))
-        self._stack.enter_context(running(self._broker("master", 0, "SYNC_MASTER"), self._folder, name="master"))
+        for name, command in (("nameserver", argv), ("master", self._broker("master", 0, "SYNC_MASTER"))):
+            self._nodes.append(self._stack.enter_context(running(command, self._folder, name=name)))
         self._slave = self._stack.enter_context(running(self._broker("slave", 1, "SLAVE"), self._folder, name="slave"))
         for each in (self._ports["master"][0], self._ports["slave"][0]):
             wait_until(lambda each=each: listens(each), "RocketMQ did not listen")  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from bench.floor import floor_at, least_pair
 from bench.peers import etcd, postgres, rabbitmq, rocketmq
+from bench.peers.running import standing_still
 from bench.product import BATCH
 from bench.ratios import Figure, percentile
 from bench.replication.pairs import Bench, alternate, latency, rate, rest, up
@@ -14,10 +15,16 @@ async def postgres_pair(bench: Bench) -> list[Figure]:
     """A primary and a standby that both flush before a commit is answered: one caller, and batches."""
     calls, rounds, large_rounds = bench.sizes.calls, _rounds(bench, _SMALL), _rounds(bench, BATCH)
     async with up(postgres.postgres_in(bench.folder / "postgres")) as peer:
-        one = await alternate(bench, "one caller, PostgreSQL", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls))
-        small = await alternate(bench, "8 × 32, PostgreSQL", lambda: _rate(bench, _SMALL), lambda: peer.inserts(_CALLERS, _SMALL, rounds))
+        one = await alternate(
+            bench, "one caller, PostgreSQL", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer
+        )
+        small = await alternate(
+            bench, "8 × 32, PostgreSQL", lambda: _rate(bench, _SMALL), lambda: peer.inserts(_CALLERS, _SMALL, rounds), peer
+        )
         large_rounds = _rounds(bench, BATCH)
-        large = await alternate(bench, "8 × 256, PostgreSQL", lambda: _rate(bench), lambda: peer.copies(_CALLERS, BATCH, large_rounds))
+        large = await alternate(
+            bench, "8 × 256, PostgreSQL", lambda: _rate(bench), lambda: peer.copies(_CALLERS, BATCH, large_rounds), peer
+        )
     own = [times for times, _ in one]
     return [
         latency(f"one caller, {postgres.NAME}", one, 50, 1.8),
@@ -32,7 +39,7 @@ async def rabbitmq_three(bench: Bench) -> list[Figure]:
     """A quorum queue on three nodes: one caller."""
     calls = bench.sizes.calls
     async with up(rabbitmq.rabbitmq_in(bench.folder / "rabbitmq")) as peer:
-        one = await alternate(bench, "one caller, RabbitMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls))
+        one = await alternate(bench, "one caller, RabbitMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer)
     return [latency(f"one caller, {rabbitmq.NAME}", one, 50, 1.0), latency(f"one caller, {rabbitmq.NAME}", one, 99, None)]
 
 
@@ -40,7 +47,7 @@ async def etcd_three(bench: Bench) -> list[Figure]:
     """Three members: one caller."""
     calls = bench.sizes.calls
     async with up(etcd.etcd_in(bench.folder / "etcd")) as peer:
-        one = await alternate(bench, "one caller, etcd", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls))
+        one = await alternate(bench, "one caller, etcd", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer)
     return [latency(f"one caller, {etcd.NAME}", one, 50, 1.0), latency(f"one caller, {etcd.NAME}", one, 99, None)]
 
 
@@ -48,9 +55,11 @@ async def rocketmq_pair(bench: Bench) -> list[Figure]:
     """A master that waits for its slave's page cache, with its own client: one caller, and batches."""
     calls, rounds, large_rounds = bench.sizes.calls, _rounds(bench, _SMALL), _rounds(bench, BATCH)
     async with up(rocketmq.rocketmq_in(bench.folder / "rocketmq")) as peer:
-        one = await alternate(bench, "one caller, RocketMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls))
-        small = await alternate(bench, "8 × 32, RocketMQ", lambda: _rate(bench, _SMALL), lambda: peer.batches(_CALLERS, _SMALL, rounds))
-        large = await alternate(bench, "8 × 256, RocketMQ", lambda: _rate(bench), lambda: peer.batches(_CALLERS, BATCH, large_rounds))
+        one = await alternate(bench, "one caller, RocketMQ", lambda: bench.product.call_times(calls), lambda: peer.one_caller(calls), peer)
+        small = await alternate(
+            bench, "8 × 32, RocketMQ", lambda: _rate(bench, _SMALL), lambda: peer.batches(_CALLERS, _SMALL, rounds), peer
+        )
+        large = await alternate(bench, "8 × 256, RocketMQ", lambda: _rate(bench), lambda: peer.batches(_CALLERS, BATCH, large_rounds), peer)
     name = rocketmq.SHORT
     return [
         latency(f"one caller, {name}", one, 50, None),
@@ -61,19 +70,23 @@ async def rocketmq_pair(bench: Bench) -> list[Figure]:
 
 
 async def least_code(bench: Bench) -> list[Figure]:
-    """The least code of the same bytes, `bench/least.py`."""
-    frame, rounds = bytes(BATCH * await bench.product.record_bytes()), _rounds(bench, BATCH)
-    found = []
+    """The least code of the same bytes, `bench/least.py`: eight callers, and one, whose time shows what the same steps take at least."""
+    record, rounds = await bench.product.record_bytes(), _rounds(bench, BATCH)
+    frame, one_record = bytes(BATCH * record), bytes(record)
+    many, one = [], []
     async with up(least_pair(bench.folder)) as address, floor_at(address) as floor:
         for _ in range(bench.sizes.pairs + 1):
-            mine = await _rate(bench)
+            mine, times = await _rate(bench), await bench.product.call_times(bench.sizes.calls)
             await rest()
-            seconds = await floor.publish(frame, tasks=_CALLERS, rounds=rounds)
+            with standing_still(bench.product.pids):
+                seconds = await floor.publish(frame, tasks=_CALLERS, rounds=rounds)
+                least = await floor.call_times(one_record, bench.sizes.calls)
             await rest()
-            found.append((mine, _CALLERS * BATCH * rounds / seconds))
-            bench.step("8 × 256, least code")
-    del found[0]  # both warmed up
-    return [rate("8 × 256, the least code of the same bytes", found, 0.6)]
+            many.append((mine, _CALLERS * BATCH * rounds / seconds))
+            one.append((times, least))
+            bench.step("least code")
+    name = "the least code of the same bytes"
+    return [rate(f"8 × 256, {name}", many[1:], 0.6), latency(f"one caller, {name}", one[1:], 50, None)]  # the first ones warmed up
 
 
 def _rounds(bench: Bench, batch: int) -> int:

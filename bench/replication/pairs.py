@@ -2,12 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from bench.peers.running import standing_still
 from bench.product import Product
 from bench.ratios import Figure, percentile
 
@@ -62,14 +63,30 @@ async def rest() -> None:
     await asyncio.sleep(REST_S)
 
 
-async def alternate(bench: Bench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U]) -> list[tuple[T, U]]:
-    """What each of the pairs of runs gave, after one that warms up."""
+class Peer(Protocol):
+    """Who runs beside the product."""
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Its processes; those that they have started need not be among them."""
+        ...
+
+
+async def alternate(
+    bench: Bench, name: str, ours: Callable[[], Awaitable[T]], theirs: Callable[[], U], peer: Peer | None
+) -> list[tuple[T, U]]:
+    """What each of the pairs of runs gave, after one that warms up. Whoever is not measured stands still; None: it runs in `theirs` only.
+
+    A broker without work still wakes for its timers, and on two cores that is felt.
+    """
     found = []
     for _ in range(bench.sizes.pairs + 1):
-        mine = await ours()
-        await bench.product.settle()
+        with standing_still(() if peer is None else peer.pids):
+            mine = await ours()
+            await bench.product.settle()
         await rest()
-        other = await asyncio.to_thread(theirs)
+        with standing_still(bench.product.pids):
+            other = await asyncio.to_thread(theirs)
         await rest()
         found.append((mine, other))
         bench.step(name)

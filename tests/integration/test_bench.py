@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from bench.copying import CopyEnded, bytes_came, wait_for_bytes
-from bench.peers.running import running
+from bench.peers.running import running, standing_still, wait_until, with_descendants
 from bench.product import Product
 from bench.ratios import Figure
 from bench.replication import __main__ as replication
@@ -41,7 +41,7 @@ def test_a_quick_benchmark_of_replication_measures_beside_what_is_installed_and_
     ran = _quick("bench.replication", tmp_path, "--only", "least", "--only", "divergence", "--only", "etcd")
 
     names = [figure["name"] for figure in json.loads(ran.stdout)["figures"]]
-    assert names[0] == "8 × 256, the least code of the same bytes"
+    assert names[:2] == ["8 × 256, the least code of the same bytes", "one caller, the least code of the same bytes, p50"]
     for peer in ("divergence", "etcd"):
         assert any(peer in name for name in names) or f"{peer} is left out" in ran.stderr
     assert list(tmp_path.iterdir()) == []
@@ -59,6 +59,21 @@ def test_measures_that_have_the_same_peer_have_folders_of_their_own(tmp_path: Pa
         asyncio.run(replication.figures_of(name, bench))
 
     assert {path.parent.name for path in tmp_path.glob("*/rocketmq")} == {"rocketmq", "new-slave"}
+
+
+def test_who_is_not_measured_stands_still_with_all_that_it_started(tmp_path: Path) -> None:
+    program = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE); child.wait()"
+
+    with running([sys.executable, "-c", program], tmp_path) as process:
+        wait_until(lambda: len(with_descendants([process.pid])) == 2, "the child did not start")
+        both = with_descendants([process.pid])
+        with standing_still([process.pid]):
+            wait_until(lambda: [_state(pid) for pid in both] == ["T", "T"], "they did not stop")
+        wait_until(lambda: "T" not in [_state(pid) for pid in both], "they did not go on")
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_wait_for_a_copy_ends_with_the_process_that_makes_it(tmp_path: Path) -> None:
