@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dittomq.routes import Opening
+from dittomq.routes import Claim, Opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,11 @@ class LeadershipRules:
 class Others:
     """What the replicas that were asked do: who leads, in which epoch, and, by configured id, who is somebody's slave.
 
-    `known`: the newest epoch that each of these knows of, by node name.
+    `known`: the newest epoch that each of these knows of, by node name. `recovering`: who is to lead and does not yet, with why, by
+    configured id.
     """
 
     leading: tuple[Opening, ...] = ()
     following: frozenset[int] = frozenset()
     known: Mapping[str, Opening] = field(default_factory=dict)
+    recovering: Mapping[int, Claim] = field(default_factory=dict)

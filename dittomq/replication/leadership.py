@@ -35,7 +35,8 @@ With slaves configured, damaged bytes whose queue offsets and sequences nobody h
 Otherwise a new message could get the place of a confirmed one that lies there. A promotion has looked at them already.
 
 Last, with slaves configured, every replica that it reaches is told of the epoch, and writes it down, before it is opened: whoever starts
-later and asks one of them does not open it too. What they knew before may change the decision.
+later and asks one of them does not open it too. What they knew before may change the decision. Of two masters that recover and know of each
+other, the one with the lower claim is `_PRECEDENCE_S` later with that: told of each other's epoch at once, each would follow the other.
 """
 
 from collections.abc import Iterable
@@ -51,6 +52,7 @@ from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.replication.own_log import OwnLog, Ranges, Stopped
 from dittomq.routes import NO_OPENING, Claim, Opening
 
+_PRECEDENCE_S: Final = 2.0
 _WAY_ON: Final = ": --accept-loss"  # the end of what is waited for where no time helps; no part of what is given up then
 
 _STANDING = {
@@ -86,6 +88,7 @@ class Leadership:
         self._taken_over = False
         self._given_up = own.accepted_loss if own.is_freshly_granted else ""
         self._announcing = self._announced = Epoch(0)  # the epoch that others are told of, and the one that they were told of
+        self._ready_at: float | None = None  # since when nothing was missing but that another one comes first
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
         self._learn(own.told)
 
@@ -205,6 +208,8 @@ class Leadership:
         loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, hidden, conflict) if part)
         epoch = Epoch(self._known_epoch + 1)
         if self._announced != epoch and self._rules.replicas_expected > 0:
+            if first := self._who_comes_first(now):
+                return Found.OUTRANKED, Wait(first)
             self._announcing = epoch
             return Found.NOT_ANNOUNCED, Announce(epoch)
         return Found.ENOUGH, Lead(epoch, loss)
@@ -267,6 +272,18 @@ class Leadership:
             return ""
         missing = f"{slaves - answered} more of {slaves} slaves"
         return f"an answer whether another node leads: from {missing}, or a nameserver up for its broker_expiry_ms"
+
+    def _who_comes_first(self, now: float) -> str:
+        """Another master that recovers, for how long it may announce its epoch before this one does; empty when nobody does any more."""
+        own = self._own
+        mine = own.claim.rank, -own.node_id
+        higher = max(((each.rank, -node_id) for node_id, each in self._who.recovering.items()), default=mine)
+        if higher <= mine or own.is_freshly_granted or self._accepts_loss:
+            return ""
+        self._ready_at = now if self._ready_at is None else self._ready_at
+        left_s = self._ready_at + _PRECEDENCE_S - now
+        first = f"{own.node.rpartition('/')[0]}/{-higher[1]}"
+        return f"{first}, which recovers too and has the higher claim: {left_s:.1f} s more" if left_s > 0 else ""
 
     def _waits_for(self, now: float) -> str:
         """What is still to be heard; empty when it is enough."""

@@ -29,6 +29,7 @@ class Found(Enum):
     OUTGROWN = "the same, and that slave has all of this log, whose newest epoch this node opened"
     GAVE_UP = "that is written down"
     NUMBERS_HIDDEN = "it holds damaged bytes of which nobody here knows the queue offsets and sequences, and nobody accepted the loss"
+    OUTRANKED = "nothing is missing, and another master that recovers has a higher claim: for a moment that one comes first"
     NEWER_ELSEWHERE = "a node with another configured id has opened a newer epoch"
     NOT_ANNOUNCED = "nothing is missing, or the loss was accepted; the others were not told of its epoch just now"
     ANNOUNCED = "whoever answers has noted the epoch, and said what it knew before"
@@ -41,6 +42,7 @@ _DECIDED: Mapping[Kind, Collection[Standing]] = {
     Found.TAIL_OUT_OF_REACH: (Standing.REFUSING,),
     Found.CONFIRMED_MISSING: (Standing.REFUSING,),
     Found.NUMBERS_HIDDEN: (Standing.WAITING,),
+    Found.OUTRANKED: (Standing.WAITING,),
     Found.NEWER_ELSEWHERE: (Standing.FOLLOWING,),
     Found.NOT_ANNOUNCED: (Standing.ANNOUNCING,),
 }

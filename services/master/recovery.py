@@ -26,7 +26,7 @@ from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Announce, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.standings import KnownBefore, Stance, Standing
-from dittomq.routes import Opening
+from dittomq.routes import Claim, Opening
 
 R = TypeVar("R")
 
@@ -115,11 +115,13 @@ class Recovery:
         while not self._is_over:
             standings = await others()
             leading = [each for each in standings if each.stance is Stance.LEADING]
+            recovering = [each for each in standings if each.stance is Stance.RECOVERING]
             following = [each for each in standings if each.stance is Stance.FOLLOWING and each.seeks_place is False]
             who = Others(
                 leading=tuple(each.claim for each in leading),
                 following=frozenset(each.node_id for each in following),
                 known={each.node: each.claim for each in (*leading, *following)},
+                recovering={each.node_id: Claim(each.newest, each.granted or None) for each in recovering},
             )
             self._learn([KnownBefore(each.stance, each.claim) for each in standings], who)
             self._bell.set()

@@ -117,7 +117,8 @@ def _wrong_publishes(history: History, log: ParsedLog) -> Iterator[Broken]:
         if publish.receipt is None:
             continue
         survives = history.must_survive(publish)
-        if records and (survives or not history.was_split):  # of two masters, the one that did not answer may have it too
+        may_be_another_try = publish.late or history.was_split  # the one that was answered is lost, or another master has one too
+        if records and (survives or not may_be_another_try):
             yield from _differences(publish, publish.receipt, records[0], history.master)
         elif survives:
             yield Broken(Invariant.I1, f"{publish.name} was acknowledged ({_promise(publish.receipt)}) and is lost")

@@ -194,9 +194,9 @@ class History:
                 by_node[absence.node] = absence.end
         return max(by_node.values(), default=made) + _TABLES_TRAVEL_S
 
-    def is_apart(self, node: str, at: float) -> bool:
-        """Whether this node could not be told, or need not have heard yet, that another one leads."""
-        return any(each.node == node and self._lasts(each, at) for each in self.aparts)
+    def was_apart(self, node: str, since: float, until: float) -> bool:
+        """Whether there was a time then when this node could not be told, or need not have heard yet, that another one leads."""
+        return any(each.node == node and each.start <= until and since <= self._end_of(each) for each in self.aparts)
 
     def is_replaced(self, node: str, at: float) -> bool:
         """Whether another one led or came to lead in the meantime."""
@@ -208,8 +208,11 @@ class History:
         return any(each.replaced for each in self.aparts)
 
     def _lasts(self, apart: Apart, at: float) -> bool:
+        return apart.start <= at <= self._end_of(apart)
+
+    def _end_of(self, apart: Apart) -> float:
         latest = self.healed_at + HEARS_S
-        return apart.start <= at <= min(apart.end or latest, latest)
+        return min(apart.end or latest, latest)
 
     def is_safe(self, publish: Publish, copy: Copy) -> bool:
         """Whether this copy of it outlives what happened to its node since."""

@@ -173,6 +173,19 @@ def test_a_receipt_with_a_wrong_place_is_found(case: Case) -> None:
     assert any("the receipt says" in problem for problem in case.found())
 
 
+def test_an_earlier_try_may_lie_elsewhere_where_the_one_that_was_acknowledged_need_not_survive(case: Case) -> None:
+    alone = frozenset({Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED})
+    case.told(queue_offset=QueueOffset(7), levels_reached=alone, copies=FLUSHED[:1])
+    case.harm(Harm.DISK_LOST)
+    assert any("the receipt says" in problem for problem in case.found()), "there was one try only"
+
+    case.last.late = True
+    assert case.found() == []
+
+    case.told(levels_reached=frozenset(Ack), copies=FLUSHED)
+    assert any("the receipt says" in problem for problem in case.found())
+
+
 def test_a_hole_in_a_queue_is_found(case: Case) -> None:
     case.hold(*MESSAGES[:2], ("t", 0, 2, b"three"))
 

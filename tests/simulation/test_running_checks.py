@@ -133,6 +133,19 @@ def test_a_master_that_is_cut_off_may_acknowledge_on_its_own_disk_only(case: Cas
     assert case.found == {Invariant.I5}
 
 
+def test_what_a_master_acknowledged_while_it_was_cut_off_may_come_later_and_what_was_sent_to_it_then_may_not(case: Case) -> None:
+    case.acknowledged("a/0", 2)
+    alone = (Copy("a/1", CopyState.FLUSHED),)
+    weak = frozenset({Ack.MASTER_FLUSHED, Ack.MASTER_RECEIVED})
+    case.world.run(asyncio.sleep(4.0))
+    case.history.aparts.append(Apart("a/1", -5.0, end=3.0))
+    case.acknowledged("a/1", 1, at=2.0, copies=alone, levels_reached=weak, status=PutStatus.FLUSH_SLAVE_TIMEOUT)
+    assert case.found == set()
+
+    case.acknowledged("a/1", 1, at=3.5, copies=alone, levels_reached=weak, status=PutStatus.FLUSH_SLAVE_TIMEOUT)
+    assert case.found == {Invariant.I5}
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -198,7 +198,8 @@ class RunningChecks:
         if receipt.duplicate:  # its epoch is that of an earlier try
             return
         acker = receipt.copies[0].node
-        if self._history.is_apart(acker, self._world.loop.time()) and Ack.REPLICA_RECEIVED not in receipt.levels_reached:
+        since, now = publish.at, self._world.loop.time()  # it left at some time between them: a line may be slow
+        if self._history.was_apart(acker, since, now) and Ack.REPLICA_RECEIVED not in receipt.levels_reached:
             return  # it promises its own disk, and an epoch fences only whom its slaves leave
         first = self._acker.setdefault(receipt.epoch, acker)
         if first != acker:

@@ -9,6 +9,7 @@
     > Mended unread=550-600                             what is left of the damaged bytes whose numbers are not known
     > OthersSay epoch=7 opener=1                        those that nameservers list were asked, and know of this epoch
     > OthersSay epoch=7 opener=1 waits=yes              it is told of by a master that does not lead yet
+    > Recovers node_id=1 epoch=7 opener=1 granted=7     a master is among them that does not lead yet, with this claim
     > Announced                                         the others were told of the epoch that the last answer named
     > GaveUp                                            it is written down that its log is a part of what slaves hold
     > Asked
@@ -22,11 +23,11 @@ from typing import Any
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.group_of_start import LeadershipRules
+from dittomq.replication.group_of_start import LeadershipRules, Others
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Announce, GiveUp, TakeOver
 from dittomq.replication.own_log import OwnLog, Stopped
-from dittomq.routes import NO_OPENING, Opening
+from dittomq.routes import NO_OPENING, Claim, Opening
 from tests.transcripts.script import shown
 from tests.transcripts.sessions import told
 
@@ -76,6 +77,9 @@ class Start:
             case "OthersSay":
                 told_of = [Opening(Epoch(given.get("epoch", 0)), given.get("opener"))]
                 self._leadership.others_say(*(((), told_of) if given.get("waits") else (told_of,)))
+            case "Recovers":
+                claim = Claim(Opening(Epoch(given["epoch"]), given["opener"]), given.get("granted"))
+                self._leadership.others_say((), who=Others(recovering={given["node_id"]: claim}))
             case "Announced":
                 self._is_announcing = False
                 self._leadership.announced()
