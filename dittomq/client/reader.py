@@ -140,6 +140,8 @@ class Reader:
         NotReady is returned when all answered and none of them holds it: another round would find no more.
         """
         copies = self._in_order(await self._around.routing.route(self._topic, fresh=fresh))
+        if not copies and self._options.node is not None:
+            copies = await self._around.routing.nodes_named(self._options.node)
         looks_first = order.at_least is not None and len(copies) > 1
         problem: DittoError | None = None
         behind: list[Node] = []

@@ -71,6 +71,10 @@ class Routing:
         """All nodes that a nameserver knows now."""
         return await self._cache.brokers()
 
+    async def nodes_named(self, name: str) -> list[Node]:
+        """That node as each nameserver lists it that knows it: a topic's route is one nameserver's, and another one may know more."""
+        return [node for node in await self._cache.nodes_of(name.partition("/")[0]) if node.name == name]
+
     def address(self, node: Node) -> str:
         """Where this client reaches the node."""
         return self._address_map.get(node.address, node.address)

@@ -279,11 +279,11 @@ async def repair(mq: AsyncClient, node: str) -> bool:
     return False
 
 
-async def as_client(world: World, name: str, work: Work) -> None:
+async def as_client(world: World, name: str, work: Work, nameservers: Sequence[str] = (NAMESERVER,)) -> None:
     """Do something as a client on a machine of its own, and wait until it is done."""
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+        async with AsyncClient(nameservers, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
             await work(mq)
         done.set()
 

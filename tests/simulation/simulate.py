@@ -278,6 +278,6 @@ async def _read_all(cluster: Cluster) -> None:
 
     try:
         async with asyncio.timeout(_EQUAL_S):
-            await as_client(cluster.world, "auditor", read)
+            await as_client(cluster.world, "auditor", read, cluster.shape.nameservers)
     except TimeoutError:
         cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults nobody has read all queues to their ends"))

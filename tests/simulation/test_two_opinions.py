@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from dittomq.client import AsyncClient
-from dittomq.errors import DittoError
+from dittomq.errors import DittoError, OutOfReach
 from tests.simulation.group import SYNC, Group, bodies, play
+from tests.simulation.operating import as_client
 from tests.simulation.shapes import NAMESERVER, SECOND_NAMESERVER
 
 TWO_NAMESERVERS = replace(SYNC, nameservers=(NAMESERVER, SECOND_NAMESERVER))
@@ -192,5 +193,21 @@ def test_a_promoted_master_that_every_nameserver_refuses_gives_way_to_a_holder_t
         await publish(mq, b"after")
         await asyncio.sleep(SETTLES_S)
         assert await bodies(mq, "a/1") == [b"before", b"after"]
+
+    play(story, TWO_NAMESERVERS)
+
+
+def test_a_copy_that_one_nameserver_alone_lists_is_read_by_its_name() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        group.world.network.cut("a1", "ns")
+        await asyncio.sleep(REMEMBERED_S)
+        await as_client(group.world, "reader", read, TWO_NAMESERVERS.nameservers)
+
+    async def read(mq: AsyncClient) -> None:
+        assert (await mq.reader("orders", 0).pull(0)).node == "a/0", "the first nameserver answers, and knows a master"
+        assert (await mq.reader("orders", 0, node="a/1").pull(0)).node == "a/1"
+        with pytest.raises(OutOfReach, match="a/7 does not answer: no nameserver knows it now"):
+            await mq.reader("orders", 0, node="a/7").pull(0)
 
     play(story, TWO_NAMESERVERS)
