@@ -152,11 +152,6 @@ class Cluster:
         self._down.clear()
         self.world.transcript.note("FAULT", "everything is healed")
 
-    def lose_all_power(self) -> None:
-        """Every broker loses power at once; the supervisor starts them again."""
-        for name in self.brokers:
-            self.world.nodes[name].crash(Power.LOSS)
-
     @property
     def leader(self) -> str:
         """The machine that leads, or was promoted to lead."""
@@ -307,12 +302,16 @@ class Cluster:
         await self._caught_writing(node, fault)
         self.hold_down(node)
         node.crash(Power.LOSS)
-        node.lose_disk()
+        self.lose_disk(node)
         node.disk.capacity_bytes = BOUNDLESS
-        self.checks.disk_lost(node.name)
-        self._harm(node, Harm.DISK_LOST)
         await asyncio.sleep(fault.lasts_s)
         self.let_up(node)
+
+    def lose_disk(self, node: Node) -> None:
+        """Nothing is on it any more."""
+        node.lose_disk()
+        self.checks.disk_lost(node.name)
+        self._harm(node, Harm.DISK_LOST)
 
     async def _fill_disk(self, node: Node, fault: Fault) -> None:
         """Leave so many KiB, which may be less than the reserve."""

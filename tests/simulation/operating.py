@@ -56,6 +56,8 @@ class Group(Protocol):
 
     def accept_loss(self, machine: str) -> None: ...
 
+    def lose_disk(self, node: Node) -> None: ...
+
     @property
     def history(self) -> History: ...
 
@@ -139,7 +141,8 @@ class Operator:
     async def tend(self, mq: AsyncClient, *, may_lose: bool) -> None:
         """After the faults: where nobody leads, say again who is to, and accept a loss where the group `may_lose`.
 
-        So he does where the disk of one that was promoted is gone: then all are slaves, and none has its epoch.
+        A disk is emptied instead where the node asks for that. A loss is accepted too where the disk of one that was promoted is gone: then
+        all are slaves, and none has its epoch.
         """
         began = alone_since = self._group.world.loop.time()
         while True:
@@ -149,7 +152,11 @@ class Operator:
             if any(view is not None and view.writable for view in views):
                 alone_since = self._group.world.loop.time()
             for name, view in zip(self._group.brokers, views, strict=True):
-                if may_lose and not patient and view is not None and _waits_for_an_operator(view):
+                if not may_lose or patient or view is None or not _waits_for_an_operator(view):
+                    continue
+                if f"empty the data_dir of {name_of(name)} to copy" in view.waiting_for:
+                    await self._empty(self._group.world.nodes[name])
+                else:
                     self._group.accept_loss(name)
                     await _ordered(mq, name, accept_loss=True)
             if self._has_changed_roles and self._group.world.loop.time() - alone_since > _PATIENCE_S:
@@ -158,6 +165,13 @@ class Operator:
             if heir and self._group.history.has_seen(Harm.DISK_LOST) and self._group.world.loop.time() - alone_since > _GIVES_UP_S:
                 self._group.accept_loss(heir)
                 await _ordered(mq, heir, accept_loss=True)
+
+    async def _empty(self, node: Node) -> None:
+        """Its `data_dir`."""
+        self._group.hold_down(node)
+        await node.stop()
+        self._group.lose_disk(node)
+        self._group.let_up(node)
 
     def _wanted(self, machine: str) -> list[str]:
         """Who may lead instead of the one that does: that machine first, if it does not."""

@@ -24,7 +24,7 @@ from tests.simulation.operating import as_client, leading, repair
 from tests.simulation.service_logs import log_into
 from tests.simulation.shapes import Shape, name_of, shape
 from tests.simulation.workload import make_topics, read_everything
-from tests.simulation.world import World
+from tests.simulation.world import Power, World
 
 _FAULTS_S = 60.0
 _ENDS_DARK = 0.5  # of the runs: all brokers lose power while clients publish, and every copy is looked at
@@ -179,7 +179,8 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
                 suffering.create_task(cluster.suffer(fault))
             suffering.create_task(asyncio.sleep(_FAULTS_S))
         if cluster.world.chance("end").random() < _ENDS_DARK:
-            cluster.lose_all_power()
+            for name in cluster.brokers:
+                cluster.world.nodes[name].crash(Power.LOSS)
         cluster.heal()
         cluster.phases.calm.set()
         operator = background.create_task(_operate(cluster))
