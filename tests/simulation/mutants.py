@@ -75,6 +75,7 @@ _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
 _SLOW_PROMOTIONS = (*_PROMOTIONS, FaultKind.SLOW_LINK)
 _LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
+_PASSED_AND_LEFT = (FaultKind.PASSED_OVER, FaultKind.LEFT_BEHIND)
 _PASSINGS = (FaultKind.PASSED_OVER, FaultKind.KILL)
 _LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
@@ -128,7 +129,7 @@ MUTANTS = (
     Mutant(
         "strange-epochs", "a master takes what its slaves noted for others for nothing", of_roles.strange_epochs_are_nothing, 154, _PASSINGS
     ),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 370, _PROMOTIONS),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 35, _PASSED_AND_LEFT),
     Mutant(
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",
