@@ -224,6 +224,8 @@ class Cluster:
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
+        if name == "epoch_opened":
+            self.history.openers.setdefault(fields["epoch"], set()).add(fields["node"])
         if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
             if name == "epoch_opened" and self.history.was_split:  # who led on in its half comes back before the one that was chosen
                 self.replaced(self.leader, self.world.loop.time())
@@ -331,9 +333,8 @@ class Cluster:
         self.world.transcript.note(node.name, f"rots: {flipped or 'nothing'}")
 
     def _is_done(self, name: str) -> bool:
-        return self.phases.calm.is_set() and (
-            name == self.subscriber.name or any(name == one.name and one.settled.is_set() for one in self.publishers)
-        )
+        done = {self.subscriber.name, *(one.name for one in self.publishers if one.settled.is_set())}
+        return self.phases.calm.is_set() and name in done
 
     def _harm(self, node: Node, harm: Harm) -> None:
         self.history.incidents.append(Incident(self.world.loop.time(), name_of(node.name), harm))
