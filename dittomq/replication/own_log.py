@@ -74,14 +74,14 @@ class OwnLog:
         """The epoch that another node's must exceed to be followed.
 
         One that holds no bytes was perhaps opened by a node that died over it, so that nobody heard of it and another one was granted the
-        same number. Then it gives way, unless it was granted too. One that gave its epoch up gives way to whoever opened one of that
-        number.
+        same number. Then it gives way, unless it was granted too; but to none of those whom its promotion went past. One that gave its
+        epoch up gives way to whoever opened one of that number.
         """
         if self.gave_up_epoch:
             return Epoch(newest_epoch(self.lineage) - 1)
         if self.is_freshly_granted or not self.lineage or self.lineage[-1].start < self.end or self.opened_its_grant:
             return self.known_epoch
-        return newest_epoch(self.lineage[:-1])
+        return max(newest_epoch(self.lineage[:-1]), self.granted or Epoch(0))
 
     @property
     def newest(self) -> Opening:

@@ -198,11 +198,14 @@ class _Promotion:
         return all(each.lineage and not each.is_filling for each in everybody if each.node in may_have_led) and may_have_led <= slaves
 
     def _after_step_down(self, old: Standing) -> Iterator[_Missing]:
-        """What the target lacks of what the old master confirmed to be all."""
+        """What the target lacks of what the old master confirmed to be all, or has beyond that: it may have been said not to be stored."""
         held = _held_of(old, self._target)
         if old.stepped_down_at is not None and held < old.stepped_down_at:
             gap = f"{old.node} stepped down at {old.stepped_down_at:,} and {self._target.node} holds its log up to {held:,}"
             yield _Missing(gap, f"Promote one that has all of it, or {old.node} itself")
+        elif self._target.end > held:
+            stale = f"{self._target.node} has {self._target.end - held:,} bytes that {old.node} did not have when it stepped down"
+            yield _Missing(stale, f"Promote one whose log ends there, or {old.node} itself")
 
     def _after_silence(self) -> Iterator[_Missing]:
         """What is missing before a slave may take the place of a master that does not answer."""

@@ -81,6 +81,18 @@ def test_a_target_that_lacks_something_of_a_master_that_stepped_down_is_refused_
     assert accepted.may_be_lost == "a/0 stepped down at 900 and a/1 holds its log up to 800"
 
 
+def test_a_target_with_bytes_that_a_newer_master_never_had_is_refused_for_what_that_one_told_of_them() -> None:
+    lineage: Lineage = (*ONE, LineageEntry(Epoch(4), 1, 44, PhysicalOffset(500)))
+    old = standing(1, lineage=lineage, end=500, stepped_down_at=PhysicalOffset(500), successor="a/2")
+    stale, heir = standing(0), standing(2, lineage=(*ONE, LineageEntry(Epoch(2), 2, 22, PhysicalOffset(500))))
+
+    why = "a/0 has 400 bytes that a/1 did not have when it stepped down. Promote one whose log ends there, or a/1 itself"
+    assert why in refused(decided(stale, old, heir))
+    assert "a/2 has 400 bytes that a/1 did not have" in refused(decided(heir, old, stale))
+    assert promoted(decided(standing(0, end=500), old, heir)).may_be_lost == ""
+    assert promoted(decided(old, stale, heir)).may_be_lost == ""
+
+
 def test_a_master_that_stepped_down_may_be_promoted_again_while_the_one_it_made_room_for_is_there_and_never_led() -> None:
     again = demoted(for_node="a/1")
 

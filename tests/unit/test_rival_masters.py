@@ -114,3 +114,13 @@ def test_of_two_masters_of_one_epoch_whose_promotion_too_few_noted_the_longer_lo
     leadership.slave_heard(hello(1, 900, lineage=opened_by(1, 800)))
 
     assert decided(leadership, 6.0) == TakeOver("a/1", "a-1:10912", PhysicalOffset(500), PhysicalOffset(900), opened_by(1, 800))
+
+
+def test_who_opened_an_epoch_above_its_grant_follows_nobody_whom_it_was_promoted_past() -> None:
+    opened = (*ONE, LineageEntry(Epoch(4), 0, 44, PhysicalOffset(900)))  # it was killed before the first byte
+    for granted, follows in ((3, False), (None, True)):
+        log = replace(own(Stopped.WHOLE, lineage=opened), granted=None if granted is None else Epoch(granted))
+        leadership = asked(RULES, log, 0.0)
+        leadership.others_say([Opening(Epoch(2), 2)])
+
+        assert decided(leadership, 0.0) == (Follow(Epoch(2), 2) if follows else Lead(Epoch(5), ""))
