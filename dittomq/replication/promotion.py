@@ -203,7 +203,7 @@ class _Promotion:
         if old.stepped_down_at is not None and held < old.stepped_down_at:
             gap = f"{old.node} stepped down at {old.stepped_down_at:,} and {self._target.node} holds its log up to {held:,}"
             yield _Missing(gap, f"Promote one that has all of it, or {old.node} itself")
-        elif self._target.end > held:
+        elif held < self._target.end and self._target.rank < old.rank:
             stale = f"{self._target.node} has {self._target.end - held:,} bytes that {old.node} did not have when it stepped down"
             yield _Missing(stale, f"Promote one whose log ends there, or {old.node} itself")
 

@@ -93,6 +93,12 @@ def test_a_target_with_bytes_that_a_newer_master_never_had_is_refused_for_what_t
     assert promoted(decided(old, stale, heir)).may_be_lost == ""
 
 
+def test_a_target_that_has_more_of_the_epoch_whose_master_stepped_down_after_a_power_loss_is_promoted() -> None:
+    old = standing(0, end=800, stepped_down_at=PhysicalOffset(800), successor="a/1")
+
+    assert promoted(decided(standing(1), old)).may_be_lost == ""
+
+
 def test_a_master_that_stepped_down_may_be_promoted_again_while_the_one_it_made_room_for_is_there_and_never_led() -> None:
     again = demoted(for_node="a/1")
 
