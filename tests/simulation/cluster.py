@@ -224,8 +224,7 @@ class Cluster:
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
-        if name == "epoch_opened":
-            self.history.openers.setdefault(fields["epoch"], set()).add(fields["node"])
+        self.history.told_nobody |= name == "nameservers_not_told"
         if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
             if name == "epoch_opened" and self.history.was_split:  # who led on in its half comes back before the one that was chosen
                 self.replaced(self.leader, self.world.loop.time())

@@ -128,7 +128,8 @@ class History:
 
     `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
     node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, by node and offset; mended or not.
-    `topics`: when a client tried last to make each. `openers` of each epoch: an old master may open the number that another one has.
+    `topics`: when a client tried last to make each. `told_nobody`: no nameserver heard of a promotion; an old master may open the same
+    epoch then, and lead in it until the two meet.
     """
 
     reigns: list[Reign]
@@ -144,7 +145,7 @@ class History:
     healed_at: float = float("inf")
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
     topics: dict[str, float] = field(default_factory=dict)
-    openers: dict[int, set[str]] = field(default_factory=dict)
+    told_nobody: bool = False
 
     @property
     def master(self) -> str:
@@ -205,8 +206,8 @@ class History:
 
     @property
     def was_split(self) -> bool:
-        """Whether two nodes may have led beside each other: one of them was cut off, or both opened one epoch."""
-        return any(each.replaced for each in self.aparts) or any(len(nodes) > 1 for nodes in self.openers.values())
+        """Whether two nodes may have led beside each other: one of them was cut off, or could not hear of the other."""
+        return self.told_nobody or any(each.replaced for each in self.aparts)
 
     def _lasts(self, apart: Apart, at: float) -> bool:
         return apart.start <= at <= self._end_of(apart)
