@@ -198,23 +198,20 @@ class History:
 
     def was_apart(self, node: str, since: float, until: float) -> bool:
         """Whether there was a time then when this node could not be told, or need not have heard yet, that another one leads."""
-        return any(each.node == node and each.start <= until and since <= self._end_of(each) for each in self.aparts)
+        return any(each.node == node and self._lasts(each, since, until) for each in self.aparts)
 
     def is_replaced(self, node: str, at: float) -> bool:
         """Whether another one led or came to lead in the meantime."""
-        return any(each.replaced and each.node == node and self._lasts(each, at) for each in self.aparts)
+        return any(each.replaced and each.node == node and self._lasts(each, at, at) for each in self.aparts)
 
     @property
     def was_split(self) -> bool:
         """Whether two nodes may have led beside each other: one of them was cut off, or could not hear of the other."""
         return self.told_nobody or any(each.replaced for each in self.aparts)
 
-    def _lasts(self, apart: Apart, at: float) -> bool:
-        return apart.start <= at <= self._end_of(apart)
-
-    def _end_of(self, apart: Apart) -> float:
+    def _lasts(self, apart: Apart, since: float, until: float) -> bool:
         latest = self.healed_at + HEARS_S
-        return min(apart.end or latest, latest)
+        return apart.start <= until and since <= min(apart.end or latest, latest)
 
     def is_safe(self, publish: Publish, copy: Copy) -> bool:
         """Whether this copy of it outlives what happened to its node since."""
