@@ -16,12 +16,12 @@ Pure. Rules (semantics §5), S slaves configured, q copies asked for:
                                         the longest of their logs is taken, whatever it holds itself
 
 Before that, with slaves configured, nameservers and peers are asked whether a node with another configured id has opened an epoch newer
-than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard),
-or leads in one of that number which this node was not granted, or by a higher claim: then this node is that one's slave. One that leads
-by a lower claim gives way to one whose promotion enough nodes have noted, though nameservers may refuse that one for it; then slaves say
-no hello to it, but they are asked. Only all slaves can deny it, or a nameserver that has heard all living brokers; with that one, the
-replicas that nameservers list are asked as well: one may have been promoted and not have reached any nameserver. A node that was just
-granted its epoch by a role change need not hear it denied.
+than this log's, or one with the number of this log's newest one when that holds no bytes (this node died over it before anybody heard), or
+leads in one of that number which this node was not granted, or by a higher claim, or while this one's holds no bytes and too few had noted
+its promotion: then this node is that one's slave. One that leads by a lower claim gives way to one whose promotion enough nodes have noted,
+though nameservers may refuse that one for it; then slaves say no hello to it, but they are asked. Only all slaves can deny it, or a
+nameserver that has heard all living brokers; with that one, the replicas that nameservers list are asked as well: one may have been
+promoted and not have reached any nameserver. A node that was just granted its epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others. A slave that
 began on an empty disk, or gave up a copy that it had made of its master's log, and has not caught up since is not among them: what is
@@ -242,7 +242,7 @@ class Leadership:
             return None
         leading = (each for each in self._who.leading if each.opener_id != own.node_id and each.epoch >= own.newest.epoch)
         stronger = [each.opening for each in self._rivals if each.rank > own.claim.rank]
-        return next((each for each in leading if each in stronger or not own.opened_its_grant), None)
+        return next((each for each in leading if each in stronger or not own.stands_by_its_grant), None)
 
     def _is_stronger(self) -> bool:
         """Whether all who keep nameservers from taking this node in lead in the epoch that it was granted, by a lower claim.

@@ -99,6 +99,14 @@ class OwnLog:
         return self.granted is not None and self.granted == newest_epoch(self.lineage)
 
     @property
+    def stands_by_its_grant(self) -> bool:
+        """Whether it opened that epoch, and gives way to nobody who leads in one of that number by a lower claim.
+
+        Nobody had heard of an epoch that too few had noted and that holds no bytes: to give it up loses nothing.
+        """
+        return self.opened_its_grant and (self.is_noted or self.lineage[-1].start < self.end)
+
+    @property
     def may_give_up_epoch(self) -> bool:
         """Whether it opened the newest epoch of its log, and has not given that up, nor was told of one that counts more."""
         return (

@@ -47,6 +47,14 @@ def test_it_waits_for_its_id_where_the_other_one_may_have_confirmed_with_those_w
     assert beside(granted(2, is_noted=False), leads_in(2, 1, granted=None)).decide(0.0) == Wait(f"its id: {TAKEN}")
 
 
+def test_it_gives_up_an_epoch_without_a_byte_that_too_few_had_noted_to_whoever_leads_in_one_of_that_number() -> None:
+    log = replace(granted(2, is_noted=False), lineage=(*ONE, LineageEntry(Epoch(2), 0, 44, PhysicalOffset(900))))
+    assert log.end == 900
+
+    assert beside(log, leads_in(2, 1, granted=None)).decide(0.0) == Follow(Epoch(2), 1)
+    assert decided(beside(replace(log, is_noted=True), leads_in(2, 1, granted=None)), 0.0) == Lead(Epoch(3), "")
+
+
 def test_it_follows_who_leads_in_the_same_epoch_by_a_higher_claim() -> None:
     log = replace(granted(2), node="a/2", node_id=2, lineage=(TWO[0], replace(TWO[1], opener_id=2)))
 
