@@ -224,11 +224,13 @@ class Admin:
         return [await _result(name, sorted(nodes, key=backs_off), ask) for name, nodes in groups.items()]
 
     async def _groups(self, broker: str | None) -> dict[str, list[Node]]:
-        """Nodes by group, the master first."""
+        """Nodes by group, the master first; of several that say to be one the newest only."""
         groups: dict[str, list[Node]] = {}
         for node in await self.list_brokers():
             if broker is None or node.broker == broker:
-                groups.setdefault(node.broker, []).append(node)
+                group = groups.setdefault(node.broker, [])
+                if not group or node.role is Role.SLAVE:
+                    group.append(node)
         if broker is not None and not groups:
             raise InvalidField("broker", f'"{broker}" is not registered with any nameserver; list them: dittomq cluster')
         if not groups:

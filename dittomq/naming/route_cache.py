@@ -83,7 +83,7 @@ class RouteCache:
         self._entries.pop(topic, None)
 
     async def brokers(self) -> list[Node]:
-        """All nodes that any nameserver knows, in the order of broker name and id, each group from one version of one's table."""
+        """All nodes that any nameserver knows, in the order of broker name and id; of two that lead one group the newer one first."""
         return _merged_lists(await self._lists())
 
     async def nodes_of(self, broker: str) -> list[Node]:
@@ -220,14 +220,18 @@ def _merged(routes: Sequence[Route]) -> Route:
 
 
 def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:
-    """The same for lists of nodes."""
-    best: dict[str, list[Node]] = {}
+    """Each node as the list tells it that knows most of its group. Of two that lead one group the newer one comes first."""
+    groups: dict[str, list[list[Node]]] = {}
     for nodes in lists:
         for broker, group in groupby(nodes, key=attrgetter("broker")):
-            members = list(group)
-            if _rank(members) > _rank(best.get(broker, [])):
-                best[broker] = members
-    return [node for broker in sorted(best) for node in best[broker]]
+            groups.setdefault(broker, []).append(list(group))
+    known: list[Node] = []
+    for told in groups.values():
+        names: set[str] = set()
+        for members in sorted(told, key=_rank, reverse=True):
+            known += [node for node in members if node.name not in names]
+            names.update(node.name for node in members)
+    return sorted(known, key=lambda node: (node.broker, node.broker_id, -node.epoch))
 
 
 def _rank(group: list[Node]) -> tuple[int, int]:

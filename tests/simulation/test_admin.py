@@ -1,11 +1,13 @@
 """Managing topics of several broker groups, some of which do not answer."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from dittomq.client import AsyncClient
 from dittomq.errors import InvalidField, OutOfReach, TopicNotFound
+from dittomq.offsets import Epoch
 from tests.simulation.client_town import ClientTown
 
 
@@ -41,6 +43,23 @@ def test_a_change_is_refused_at_once_by_a_dead_master_and_waits_no_longer_than_i
         assert isinstance(again.error, OutOfReach)
         assert then - began < 1
         assert 2.4 < town.now - then < 6  # longer than a channel backs off
+
+    ClientTown().play(story)
+
+
+def test_a_topic_is_not_created_at_an_old_master_that_is_listed_still_while_the_new_one_is_silent() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        [old] = [node for node in town.nameserver.nodes if node.name == "a/0"]
+        promoted = replace(old, configured_id=1, address="a-1:10911", epoch=Epoch(old.epoch + 1))
+        town.nameserver.nodes = [old, promoted]
+        town.kill("a-1")
+
+        [result] = await mq.admin.create_topic("lines")
+
+        assert [node.name for node in await mq.admin.list_brokers()] == ["a/1", "a/0"]
+        assert isinstance(result.error, OutOfReach)
+        assert "a/1" in result.error.who
+        assert "lines" not in town.master.topics
 
     ClientTown().play(story)
 

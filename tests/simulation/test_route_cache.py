@@ -201,6 +201,38 @@ def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(world: World) 
     play(world, story)
 
 
+def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        world.network.cut("a-1", "n1")
+        world.network.cut("a-2", "n0")
+        town.broker(master())
+        town.broker(slave())
+        town.broker(slave("c" * 32, host="a-2", broker_id=2))
+        await asyncio.sleep(60)
+
+        assert [node.name for node in await town.routes().brokers()] == ["a/0", "a/1", "a/2"]
+        assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "a/2"]
+
+    play(world, story)
+
+
+def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        world.network.cut("a-0", "n0")
+        world.network.cut("a-1", "n1")
+        town.broker(master())
+        town.broker(replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1))
+        await asyncio.sleep(60)
+
+        assert [node.name for node in await town.routes().brokers()] == ["a/1", "a/0"]
+
+    play(world, story)
+
+
 def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and_each_master_is_in_the_route(world: World) -> None:
     async def story(town: Town) -> None:
         town.nameserver()
