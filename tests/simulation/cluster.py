@@ -51,9 +51,8 @@ class Cluster:
         self.checks = RunningChecks(world, shape, self.history, self.copy)
         self.problems = self.checks.problems
         self.witness = Witness(shape)
-        self.publishers = [Publisher(name, self.history, self.phases, world.chance(name), self) for name in PUBLISHERS]
-        self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), self)
-        self.subscriber.nodes = tuple(map(name_of, self.brokers))
+        self.publishers = [Publisher(name, self.history, self.phases, world.chance(name), self, shape=shape) for name in PUBLISHERS]
+        self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), self, shape=shape)
         self._down: dict[str, int] = {}
         self._to_die_in_a_cut: dict[str, Fault] = {}
         self._to_die_cutting: dict[str, Fault] = {}

@@ -13,7 +13,7 @@ from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.cluster import Cluster
 from tests.simulation.service_logs import log_into
-from tests.simulation.shapes import NAMESERVER, Shape
+from tests.simulation.shapes import Shape
 from tests.simulation.world import Node, Power, World
 
 SYNC = Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
@@ -26,6 +26,7 @@ class Group:
 
     def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
+        self.shape = shape
         self.cluster = Cluster(world, shape)
 
     @property
@@ -76,7 +77,7 @@ def play(story: Story, shape: Shape = SYNC, seed: int = 1) -> None:
 
     async def client(doors: BrokerDoors, _: asyncio.Event) -> None:
         try:
-            async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+            async with AsyncClient(shape.nameservers, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
                 await group.in_sync(mq)
                 await story(group, mq)
         except Exception as error:  # noqa: BLE001  # handed to the test

@@ -33,17 +33,21 @@ _HEAD_BYTES = 22  # of a side file
 Work = Callable[[AsyncClient], Awaitable[None]]
 
 
-class Group(Protocol):
-    """The machines, as an operator sees them. `leader` is who leads, or was promoted to lead."""
+class Machines(Protocol):
+    """What a client needs to know of them."""
 
     @property
     def world(self) -> World: ...
 
     @property
-    def brokers(self) -> Sequence[str]: ...
+    def shape(self) -> Shape: ...
+
+
+class Group(Machines, Protocol):
+    """The machines, as an operator sees them. `leader` is who leads, or was promoted to lead."""
 
     @property
-    def shape(self) -> Shape: ...
+    def brokers(self) -> Sequence[str]: ...
 
     @property
     def leader(self) -> str: ...
@@ -234,7 +238,7 @@ class Operator:
         async def order(mq: AsyncClient) -> None:
             answers.append(await _ordered(mq, name, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped))
 
-        await as_client(self._group.world, "operator", order)
+        await as_client(self._group, "operator", order)
         self._group.world.transcript.note("operator", f"lets {name} lead: {answers[0] or 'done'}")
         return answers[0]
 
@@ -293,16 +297,16 @@ async def repair(mq: AsyncClient, node: str) -> bool:
     return False
 
 
-async def as_client(world: World, name: str, work: Work, nameservers: Sequence[str] = (NAMESERVER,)) -> None:
+async def as_client(machines: Machines, name: str, work: Work) -> None:
     """Do something as a client on a machine of its own, and wait until it is done."""
 
     async def serve(doors: BrokerDoors, _: asyncio.Event) -> None:
-        async with AsyncClient(nameservers, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+        async with AsyncClient(machines.shape.nameservers, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
             await work(mq)
         done.set()
 
     done = asyncio.Event()
-    client = world.node(name, serve)
+    client = machines.world.node(name, serve)
     client.start()
     try:
         await done.wait()

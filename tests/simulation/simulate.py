@@ -185,7 +185,7 @@ async def _story(cluster: Cluster, faults: list[Fault]) -> None:
         cluster.phases.calm.set()
         operator = background.create_task(_operate(cluster))
         if cluster.history.may_lack_topics:
-            await as_client(cluster.world, "clerk", lambda mq: _make_topics_again(cluster, mq))
+            await as_client(cluster, "clerk", lambda mq: _make_topics_again(cluster, mq))
         if await _settled(cluster) and await _mended(cluster) and await _equal(cluster):
             await asyncio.sleep(11)  # two heartbeats: slaves hear the confirmed end
             await _read_all(cluster)
@@ -203,7 +203,7 @@ async def _operate(cluster: Cluster) -> None:
         needs_him = not cluster.shape.needs_no_operator or cluster.history.has_seen(Harm.DISK_LOST)
         await cluster.operator.tend(mq, may_lose=needs_him)
 
-    await as_client(cluster.world, "operator", tend)
+    await as_client(cluster, "operator", tend)
 
 
 async def _make_topics_again(cluster: Cluster, mq: AsyncClient) -> None:
@@ -240,7 +240,7 @@ async def _mended(cluster: Cluster) -> bool:
     try:
         async with asyncio.timeout(_EQUAL_S):
             if cluster.history.rotten:
-                await as_client(cluster.world, "mender", mend)
+                await as_client(cluster, "mender", mend)
     except TimeoutError:
         cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults rot is not mended"))
         return False
@@ -261,7 +261,7 @@ async def _equal(cluster: Cluster) -> bool:
 
     try:
         async with asyncio.timeout(_EQUAL_S):
-            await as_client(cluster.world, "watcher", wait)
+            await as_client(cluster, "watcher", wait)
     except TimeoutError:
         cluster.world.transcript.lines.append(cluster.world.loop.stacks())
         cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults not every copy has caught up"))
@@ -279,6 +279,6 @@ async def _read_all(cluster: Cluster) -> None:
 
     try:
         async with asyncio.timeout(_EQUAL_S):
-            await as_client(cluster.world, "auditor", read, cluster.shape.nameservers)
+            await as_client(cluster, "auditor", read)
     except TimeoutError:
         cluster.problems.append(Broken(Invariant.I9, f"{_EQUAL_S:g} s after the faults nobody has read all queues to their ends"))

@@ -47,9 +47,9 @@ def test_a_first_message_whose_answer_was_lost_is_unknown_when_its_producer_was_
             await asyncio.sleep(0.5)
             network.cut("client", "a0")
             network.heal("a1", "a0")
-            await as_client(group.world, "other", push_out)
+            await as_client(group, "other", push_out)
             if promoted:
-                await as_client(group.world, "operator", lambda others: in_the_place_of_its_master(group, others))
+                await as_client(group, "operator", lambda others: in_the_place_of_its_master(group, others))
             network.heal("client", "a0")
 
             with pytest.raises(OutcomeUnknown) as unknown:

@@ -202,7 +202,7 @@ def test_a_copy_that_one_nameserver_alone_lists_is_read_by_its_name() -> None:
         await begin(mq)
         group.world.network.cut("a1", "ns")
         await asyncio.sleep(REMEMBERED_S)
-        await as_client(group.world, "reader", read, TWO_NAMESERVERS.nameservers)
+        await as_client(group, "reader", read)
 
     async def read(mq: AsyncClient) -> None:
         assert (await mq.reader("orders", 0).pull(0)).node == "a/0", "the first nameserver answers, and knows a master"

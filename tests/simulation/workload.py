@@ -13,7 +13,7 @@ from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Produce
 from dittomq.errors import CorruptRecord, DittoError, OffsetOutOfRange, OutcomeHandle, ProducerExpired, QueueNotFound, SequenceGap
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
-from tests.simulation.shapes import NAMESERVER
+from tests.simulation.shapes import Shape, name_of
 
 TOPICS = ("orders", "bills")
 QUEUES = 2
@@ -46,9 +46,10 @@ class Ears(Protocol):
 class Publisher:
     """One publishing client; its messages are numbered through all its lives."""
 
-    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears) -> None:
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears, *, shape: Shape) -> None:
         self.name = name
         self.settled = asyncio.Event()
+        self._nameservers = shape.nameservers
         self._history = history
         self._phases = phases
         self._chance = chance
@@ -60,7 +61,7 @@ class Publisher:
         """Publish until the run is calm, then settle."""
         self._unknown.clear()
         async with (
-            AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq,
+            AsyncClient(self._nameservers, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq,
             AsyncExitStack() as stack,
         ):
             retry_s = self._chance.choice((0.3, 4.0))  # the shorter, the more outcomes are unknown
@@ -181,9 +182,10 @@ class Publisher:
 class Subscriber:
     """One reading client: reads queues forward, from any copy or from one, and now and then from some offset again."""
 
-    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears) -> None:
+    def __init__(self, name: str, history: History, phases: Phases, chance: random.Random, ears: Ears, *, shape: Shape) -> None:
         self.name = name
-        self.nodes: tuple[str, ...] = ()
+        self._nodes = tuple(map(name_of, shape.brokers))
+        self._nameservers = shape.nameservers
         self._history = history
         self._phases = phases
         self._chance = chance
@@ -192,7 +194,7 @@ class Subscriber:
     async def serve(self, doors: BrokerDoors, _: asyncio.Event) -> None:
         """Read until the run is calm."""
         positions: dict[tuple[str, int], int] = {}
-        async with AsyncClient(NAMESERVER, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
+        async with AsyncClient(self._nameservers, transport=doors.transport, clock=doors.clock, chance=doors.chance) as mq:
             while not self._phases.calm.is_set():
                 pause_s = await self._read(mq, positions)
                 await asyncio.sleep(pause_s)
@@ -200,7 +202,7 @@ class Subscriber:
     async def _read(self, mq: AsyncClient, positions: dict[tuple[str, int], int]) -> float:
         """Read one page from where one of the queues was left; seconds until the next."""
         topic, queue = self._chance.choice(TOPICS), self._chance.randrange(QUEUES)
-        node = self._chance.choice((None, *self.nodes))
+        node = self._chance.choice((None, *self._nodes))
         offset = positions.get((topic, queue), 0)
         if self._chance.random() < 0.1:
             offset = self._chance.randint(0, offset)
