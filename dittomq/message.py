@@ -114,9 +114,10 @@ class DraftRuns(Sequence[Draft]):
 
     def __init__(self, runs: Sequence[DraftRun]) -> None:
         self.runs = runs
+        self._count = sum(len(run.bodies) for run in runs)
 
     def __len__(self) -> int:
-        return sum(len(run.bodies) for run in self.runs)
+        return self._count
 
     def __iter__(self) -> Iterator[Draft]:
         return chain.from_iterable(run.each() for run in self.runs)

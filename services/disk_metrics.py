@@ -1,8 +1,9 @@
 """How long a node's disk takes for its syncs, as a metric: a slow one is seen before it misses a deadline."""
 
-import contextlib
-from collections.abc import Iterator
+import functools
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -20,14 +21,27 @@ class SyncMetrics:
         self._from = len(f"{Path(data_dir)}/")
         self._clock = clock
         says = "Duration of syncs of files and folders, by the folder of the store in which they lie."
-        self._seconds = Histogram("dittomq_disk_sync_seconds", says, ["folder"], buckets=_BUCKETS_S, registry=registry)
+        seconds = Histogram("dittomq_disk_sync_seconds", says, ["folder"], buckets=_BUCKETS_S, registry=registry)
+        self._of = functools.cache(seconds.labels)
 
-    @contextlib.contextmanager
-    def timed(self, path: str) -> Iterator[None]:
+    def timed(self, path: str) -> AbstractContextManager[None]:
         """A sync of that file or folder is under way while the block runs. In any thread."""
-        began = self._clock.monotonic()
-        try:
-            yield
-        finally:
-            folder = path[self._from :].partition("/")[0]
-            self._seconds.labels(folder if folder in _FOLDERS else ".").observe(self._clock.monotonic() - began)
+        folder = path[self._from :].partition("/")[0]
+        return _Timed(self._of(folder if folder in _FOLDERS else "."), self._clock)
+
+
+class _Timed:
+    """One sync."""
+
+    __slots__ = ("_began", "_clock", "_seconds")
+
+    def __init__(self, seconds: Histogram, clock: Clock) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        self._seconds.observe(self._clock.monotonic() - self._began)

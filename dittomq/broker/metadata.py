@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol
 
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.doors.clock import Clock
@@ -52,7 +52,7 @@ class Metadata:
 
     def table(self, kind: TableKind[R]) -> Table[R]:
         """The table's newest version."""
-        return cast(Table[R], self._tables[kind.name])
+        return self._tables[kind.name]
 
     def answer(self, kind: TableKind[R], ask: Ask) -> Page[R]:
         """The page asked for, or that the caller's version is the newest; VersionChanged for a token of another version."""

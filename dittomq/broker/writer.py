@@ -11,9 +11,8 @@ A StoreFailed ends the writer: every frame that is not answered becomes unknown,
 """
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 from dittomq.commitlog.store import Frame, Group, Store
@@ -171,8 +170,11 @@ class Writer:
     async def _write_group(self, events: WriterEvents) -> None:
         """A call of its own, so that nothing of the group is kept until the next one comes."""
         batch = self._take()
-        with self._failing(batch):
+        try:
             await self._write(batch, events)
+        except StoreFailed as failure:
+            self._fail_all(batch, failure)
+            raise
 
     async def _sync_behind(self, events: WriterEvents) -> None:
         """Sync, beside what is being written, the groups that were not synced where they were written."""
@@ -180,8 +182,11 @@ class Writer:
             await self._must_sync.wait()
             self._must_sync.clear()
             self._syncing = True
-            with self._failing(()):
+            try:
                 flushed = await self._lanes.sync.call(self._store.sync)
+            except StoreFailed as failure:
+                self._fail_all((), failure)
+                raise
             self._syncing = False
             events.flushed(min(flushed, self._written))  # of a group that is written only just now nobody has been told
             self._rest()
@@ -270,19 +275,14 @@ class Writer:
         elsewhere = self._syncing or self._waiting
         return self._store.sync() if self._sync_each_group and not elsewhere else None
 
-    @contextlib.contextmanager
-    def _failing(self, batch: Sequence[_Waiting]) -> Iterator[None]:
-        """After a StoreFailed nobody is answered any more but with it."""
-        try:
-            yield
-        except StoreFailed as failure:
-            self._failed = failure
-            self._room.set()
-            self._takes.set()
-            for waiting in (*batch, *self._waiting):
-                _fail(waiting, failure)
-            self._close(waiting.number for waiting in self._waiting)
-            raise
+    def _fail_all(self, batch: Sequence[_Waiting], failure: StoreFailed) -> None:
+        """Nobody is answered any more but with it."""
+        self._failed = failure
+        self._room.set()
+        self._takes.set()
+        for waiting in (*batch, *self._waiting):
+            _fail(waiting, failure)
+        self._close(waiting.number for waiting in self._waiting)
 
 
 def _answer(batch: list[_Waiting], group: Group) -> None:

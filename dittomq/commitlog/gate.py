@@ -3,6 +3,8 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 from dittomq.errors import Refused, StoreFailed
 
@@ -18,40 +20,60 @@ class Gate:
         self._writing = threading.Lock()
         self._failed: StoreFailed | None = None
 
-    @contextlib.contextmanager
-    def guard(self, operation: str) -> Iterator[None]:
+    def guard(self, operation: str) -> AbstractContextManager[None]:
         """Run a change. What goes wrong in it, except a refusal, fails the store for good; a failed store raises StoreFailed."""
-        self.check()
-        try:
-            yield
-        except (Refused, AssertionError):
-            raise
-        except StoreFailed as failure:
-            self._failed = failure
-            raise
-        except OSError as error:
-            self._failed = StoreFailed(operation, str(error.filename or "the store"), str(error))
-            raise self._failed from error
-        except BaseException as error:
-            self._failed = StoreFailed(operation, "the store", repr(error))
-            raise
+        return _Guard(self, operation, None)
 
-    @contextlib.contextmanager
-    def writing(self, operation: str) -> Iterator[None]:
+    def writing(self, operation: str) -> AbstractContextManager[None]:
         """Like `guard`, one caller at a time."""
-        with self._writing, self.guard(operation):
-            yield
+        return _Guard(self, operation, self._writing)
 
-    @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
+    def looking(self) -> AbstractContextManager[object]:
         """Look at what writers change."""
-        with self._writing:
-            yield
+        return self._writing
 
     def check(self) -> None:
         """Raise StoreFailed when the store has failed."""
         if self._failed is not None:
             raise StoreFailed(self._failed.operation, self._failed.path, self._failed.problem)
+
+    def fail(self, operation: str, error: BaseException) -> None:
+        """A change went wrong. Raises what it raised as StoreFailed where the operating system raised it."""
+        if isinstance(error, Refused | AssertionError):
+            return
+        if isinstance(error, OSError):
+            self._failed = StoreFailed(operation, str(error.filename or "the store"), str(error))
+            raise self._failed from error
+        self._failed = error if isinstance(error, StoreFailed) else StoreFailed(operation, "the store", repr(error))
+
+
+class _Guard:
+    """One change of a store, alone where it has a lock."""
+
+    __slots__ = ("_gate", "_lock", "_operation")
+
+    def __init__(self, gate: Gate, operation: str, lock: "threading.Lock | None") -> None:
+        self._gate = gate
+        self._operation = operation
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if self._lock is not None:
+            self._lock.acquire()
+        try:
+            self._gate.check()
+        except StoreFailed:
+            if self._lock is not None:
+                self._lock.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if raised is not None:
+                self._gate.fail(self._operation, raised)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ the simulator drives the same generator and lets time pass at each yield.
 """
 
 import asyncio
-import contextlib
 import functools
 import threading
 from collections.abc import Callable, Generator
@@ -81,8 +80,10 @@ class ThreadLane:
                 outcome = functools.partial(_succeed, future, work())
             except BaseException as error:  # noqa: BLE001  # it is the caller's
                 outcome = functools.partial(_fail, future, error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            try:
                 loop.call_soon_threadsafe(outcome)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                return
 
         self._jobs.put(job)
         if len(self._threads) < self._width:

@@ -20,8 +20,12 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm_states import DEGRADE_MOVES, MEMBER_MOVES, Change, Copies, Degrade, Member
 from dittomq.replication.running import RunningTime
 
+_LEVELS = tuple(Ack)
 _MISSED_DEADLINES_TO_LEAVE = 2
 _EARLY_S = 0.05  # a timer may be so much early
+
+HEARD = (Member.RETURNED, Member.BEHIND, Member.IN_SYNC)  # it said something to this master
+_COUNTED = (Member.CARRIED, Member.RETURNED, Member.IN_SYNC)  # it counts as a copy in sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +61,6 @@ class _Slave:
     missed_until: float = float("-inf")
     why_left: str = ""
     left_at: float = 0.0
-
-    @property
-    def heard(self) -> bool:
-        """Whether it said anything to this master."""
-        return self.member in (Member.RETURNED, Member.BEHIND, Member.IN_SYNC)
-
-    @property
-    def counts(self) -> bool:
-        """Whether it counts as a copy in sync."""
-        return self.member in (Member.CARRIED, Member.RETURNED, Member.IN_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +98,7 @@ class Confirm:
         for node in sorted(members):
             nothing = PhysicalOffset(0)
             self._slaves[node] = _Slave(Member.CARRIED, nothing, nothing, now, float("-inf"), end, 0.0)
+        self._in_sync = self._counted_in()
         self._degrade = DEGRADE_MOVES.first
         self._time = RunningTime(now)
         self._short: _ShortWait | None = None  # the first of those whose write deadline is not over
@@ -121,12 +116,12 @@ class Confirm:
     @property
     def in_sync(self) -> tuple[str, ...]:
         """Slaves that count as in sync, by name."""
-        return tuple(sorted(node for node, slave in self._slaves.items() if slave.counts))
+        return self._in_sync
 
     @property
     def copies_in_sync(self) -> int:
         """Copies in sync; the master counts."""
-        return 1 + len(self.in_sync)
+        return 1 + len(self._in_sync)
 
     def view(self, node: str) -> SlaveView | None:
         """One slave; None when it was never heard of."""
@@ -135,7 +130,8 @@ class Confirm:
 
     def copies(self, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
         """Slaves that hold [.., end), by name, and whether they have flushed it."""
-        return tuple((node, slave.flushed >= end) for node, slave in sorted(self._slaves.items()) if slave.heard and slave.received >= end)
+        slaves = sorted(self._slaves.items())
+        return tuple([(node, slave.flushed >= end) for node, slave in slaves if slave.member in HEARD and slave.received >= end])
 
     def has_room_for_writes(self) -> bool:
         """Whether enough copies are in sync to accept a write at all."""
@@ -163,6 +159,10 @@ class Confirm:
             case Ack.REPLICA_FLUSHED:
                 return self._held_by(self._rules.in_sync_replicas, flushed=True)
 
+    def levels_reached(self, end: PhysicalOffset) -> tuple[Ack, ...]:
+        """Levels that reach `end` now."""
+        return tuple([level for level in _LEVELS if self.level_end(level) >= end])
+
     def master_at(self, *, written: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """The master's own log moved."""
         self._written, self._flushed = written, flushed
@@ -182,7 +182,7 @@ class Confirm:
         if counted >= slave.mark_end:
             slave.caught_up_at = ran_s if counted >= self._written else max(slave.caught_up_at, slave.mark_at)
             slave.mark_end, slave.mark_at = self._written, ran_s
-        self._judge(slave, Change.ACKED, now)
+        self._judge(slave, Change.ACKED, now, ran_s)
         self._advance()
 
     def ends_at(self, node: str, end: PhysicalOffset) -> None:
@@ -202,7 +202,7 @@ class Confirm:
         if before in (Member.RETURNED, Member.IN_SYNC):
             slave.member = Member.BEHIND
             slave.since, slave.why_left, slave.left_at = now, why, now
-        MEMBER_MOVES.check(before, Change.DISK_GONE, slave.member)
+        self._became(slave, before, Change.DISK_GONE)
         self._advance()
 
     def deadline_missed(self, end: PhysicalOffset, *, since: float, now: float) -> None:
@@ -231,7 +231,7 @@ class Confirm:
     def _count_missed(self, end: PhysicalOffset, since: float) -> None:
         """Producers that waited together for a slave that is silent have missed one deadline, however many they are."""
         for slave in self._slaves.values():
-            if slave.counts and self._counted(slave) < end and since >= slave.missed_until:
+            if slave.member in _COUNTED and self._counted(slave) < end and since >= slave.missed_until:
                 slave.missed += 1
                 slave.missed_end = end
                 slave.missed_until = since + self._rules.write_deadline_s - _EARLY_S
@@ -244,28 +244,39 @@ class Confirm:
         own = self._flushed if flushed else self._written
         if copies <= 1:
             return own
-        ends = sorted((slave.flushed if flushed else slave.received for slave in self._slaves.values() if slave.heard), reverse=True)
+        ends = [slave.flushed if flushed else slave.received for slave in self._slaves.values() if slave.member in HEARD]
         if len(ends) < copies - 1:
             return PhysicalOffset(0)
+        ends.sort(reverse=True)
         return min(own, ends[copies - 2])
 
     def _review(self, change: Change, now: float) -> None:
+        ran_s = self._time.at(now)
         for slave in self._slaves.values():
-            self._judge(slave, change, now)
+            self._judge(slave, change, now, ran_s)
         self._advance()
 
-    def _judge(self, slave: _Slave, change: Change, now: float) -> None:
-        """Let the slave join or leave."""
+    def _judge(self, slave: _Slave, change: Change, now: float, ran_s: float) -> None:
+        """Let the slave join or leave; `ran_s` is `now` of the running time."""
         before = slave.member
-        if change is Change.ACKED and not slave.heard:
+        if change is Change.ACKED and slave.member not in HEARD:
             slave.member = Member.RETURNED if before is Member.CARRIED else Member.BEHIND
-        if slave.counts and (why := self._why_leave(slave, self._time.at(now))):
-            slave.member = Member.BEHIND if slave.heard else Member.LOST
+        if slave.member in _COUNTED and (why := self._why_leave(slave, ran_s)):
+            slave.member = Member.BEHIND if slave.member in HEARD else Member.LOST
             slave.since, slave.why_left, slave.left_at = now, why, now
-        elif change is Change.ACKED and slave.member is not Member.IN_SYNC and self._may_join(slave, self._time.at(now)):
-            slave.missed = slave.missed if slave.counts else 0
+        elif change is Change.ACKED and slave.member is not Member.IN_SYNC and self._may_join(slave, ran_s):
+            slave.missed = slave.missed if slave.member in _COUNTED else 0
             slave.member, slave.since = Member.IN_SYNC, now
+        self._became(slave, before, change)
+
+    def _became(self, slave: _Slave, before: Member, change: Change) -> None:
+        """It was judged."""
         MEMBER_MOVES.check(before, change, slave.member)
+        if slave.member is not before:
+            self._in_sync = self._counted_in()
+
+    def _counted_in(self) -> tuple[str, ...]:
+        return tuple(sorted(node for node, slave in self._slaves.items() if slave.member in _COUNTED))
 
     def _why_leave(self, slave: _Slave, ran_s: float) -> str:
         """Empty while it may stay; what was carried over and never heard leaves by missed deadlines only."""
@@ -273,9 +284,9 @@ class Confirm:
         lag_s = ran_s - max(slave.caught_up_at, 0.0)  # one that was carried over was caught up when this began, as far as anybody knows
         if slave.missed >= _MISSED_DEADLINES_TO_LEAVE:
             return "missed two write deadlines"
-        if slave.heard and gap >= self._rules.max_gap_bytes:
+        if slave.member in HEARD and gap >= self._rules.max_gap_bytes:
             return f"{gap:,} bytes behind"
-        if slave.heard and lag_s > self._rules.max_lag_s:
+        if slave.member in HEARD and lag_s > self._rules.max_lag_s:
             return f"not caught up for {lag_s:.0f} s"
         return ""
 

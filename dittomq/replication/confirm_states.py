@@ -1,11 +1,9 @@
 """⑦ How a slave comes to be in sync and leaves, and how a group comes to confirm with fewer copies than asked."""
 
-from enum import Enum
-
-from dittomq.replication.moves import Moves
+from dittomq.replication.moves import Label, Moves
 
 
-class Member(Enum):
+class Member(Label):
     """Whether a slave counts as a copy; the value says it in words."""
 
     CARRIED = "in sync when the last run ended and not heard of since: counts as in sync"
@@ -15,7 +13,7 @@ class Member(Enum):
     IN_SYNC = "heard of, in sync"
 
 
-class Change(Enum):
+class Change(Label):
     """What a membership is judged by."""
 
     ACKED = "the slave acknowledged"
@@ -68,7 +66,7 @@ MEMBER_MOVES = Moves(
 )
 
 
-class Degrade(Enum):
+class Degrade(Label):
     """Whether the group confirms with fewer copies than asked; the value says it in words."""
 
     NO = "as many copies as asked confirm, or nothing is confirmed"
@@ -76,7 +74,7 @@ class Degrade(Enum):
     YES = "the copies that are there confirm"
 
 
-class Copies(Enum):
+class Copies(Label):
     """What a group's degradation is judged by."""
 
     ENOUGH = "as many in sync as asked"

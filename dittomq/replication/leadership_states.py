@@ -1,12 +1,11 @@
 """Where a starting master may stand before it leads, and what leads where."""
 
 from collections.abc import Collection, Mapping
-from enum import Enum
 
-from dittomq.replication.moves import Kind, Moves
+from dittomq.replication.moves import Kind, Label, Moves
 
 
-class Standing(Enum):
+class Standing(Label):
     """Where a start stands; the value says it in words."""
 
     WAITING = "more is to be heard before it may lead"
@@ -19,7 +18,7 @@ class Standing(Enum):
     FOLLOWING = "it is another node's slave"
 
 
-class Found(Enum):
+class Found(Label):
     """What the rules find whenever they are asked, and what the fetching of a tail reports."""
 
     MORE_TO_HEAR = "slaves or nameservers that must be heard are missing, its id is taken, or there is time left for others"

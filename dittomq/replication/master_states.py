@@ -1,7 +1,5 @@
 """④ Where a master's session with one slave may stand, and what leads where."""
 
-from enum import Enum
-
 from dittomq.replication.events import Hello, LeafDigests, SlaveAck
 from dittomq.replication.master_events import (
     BytesDamaged,
@@ -13,10 +11,10 @@ from dittomq.replication.master_events import (
     LogMoved,
     Tick,
 )
-from dittomq.replication.moves import Moves
+from dittomq.replication.moves import Label, Moves
 
 
-class State(Enum):
+class State(Label):
     """Where a session stands; the value says it in words."""
 
     GREETING = "nothing is known of the slave yet"

@@ -46,9 +46,11 @@ class Rate:
 
     def __init__(self) -> None:
         self._slices: deque[tuple[float, int]] = deque()
+        self._total = 0
 
     def add(self, size: int, now: float) -> None:
         """So many bytes went now."""
+        self._total += size
         if self._slices and now - self._slices[-1][0] < _SLICE_S:
             began, before = self._slices.pop()
             self._slices.append((began, before + size))
@@ -61,8 +63,8 @@ class Rate:
         self._forget(now)
         if not self._slices:
             return 0
-        return int(sum(size for _, size in self._slices) / max(_LEAST_S, now - self._slices[0][0]))
+        return int(self._total / max(_LEAST_S, now - self._slices[0][0]))
 
     def _forget(self, now: float) -> None:
         while self._slices and now - self._slices[0][0] > _WINDOW_S:
-            self._slices.popleft()
+            self._total -= self._slices.popleft()[1]

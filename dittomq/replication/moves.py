@@ -7,11 +7,19 @@ table does not have is a mistake of ours. docs/replication.md draws these tables
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+
+class Label(Enum):
+    """A state, or a kind of what is taken. Hashed by identity: tables are looked up for every message, and Enum's own hash is slow."""
+
+    __hash__ = object.__hash__
+
 
 State = TypeVar("State", bound=Enum)
 Kind = type[object] | Enum
 """What a decider takes: a class of events, or one member where the member decides."""
+_NO_ROWS: Final[Mapping[Kind, Collection[Any]]] = {}
 
 
 @dataclass(eq=False)
@@ -43,7 +51,7 @@ class Moves(Generic[State]):
 
     def out_of_turn(self, state: State, kind: Kind) -> str:
         """Why the other side should not have said this; empty when there is a row for it. Raises IllegalMove when our driver said it."""
-        if kind in self.rows.get(state, {}):
+        if kind in self.rows.get(state, _NO_ROWS):
             return ""
         if kind not in self.said:
             raise IllegalMove(self.title, f"{state.name} takes no {name_of(kind)}")
@@ -51,7 +59,7 @@ class Moves(Generic[State]):
 
     def check(self, before: State, kind: Kind, after: State) -> None:
         """Raise IllegalMove unless the table has this move."""
-        if after not in self.rows.get(before, {}).get(kind, ()):
+        if after not in self.rows.get(before, _NO_ROWS).get(kind, ()):
             raise IllegalMove(self.title, f"{name_of(kind)} does not lead from {before.name} to {after.name}")
 
 

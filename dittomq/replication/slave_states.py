@@ -1,13 +1,11 @@
 """⑤ Where a slave's session with its master may stand, and what leads where."""
 
-from enum import Enum
-
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, VerdictAction
-from dittomq.replication.moves import Moves
+from dittomq.replication.moves import Label, Moves
 from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Doubted, EpochHeard, Stored, Tick
 
 
-class State(Enum):
+class State(Label):
     """Where a session stands; the value says it in words."""
 
     GREETING = "hello was said; the verdict is awaited"

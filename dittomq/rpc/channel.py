@@ -1,8 +1,8 @@
 """The calling side: one channel per address, every call with a deadline, every failure a typed error."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -106,32 +106,56 @@ async def call(  # noqa: PLR0913  # a call has these parts
         return response
 
 
-@contextlib.contextmanager
-def breaking(who: str, node: Node | None = None) -> Iterator[None]:
+def breaking(who: str, node: Node | None = None) -> AbstractContextManager[None]:
     """What breaks a call or a stream to `who` comes out as a typed error, also when somebody closes the channel that it is on.
 
     gRPC tells that as a cancellation, which a task group takes for the wish of whoever runs the task, and says nothing.
+    May be entered again and again.
     """
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        if node is not None:
-            check_answerer(error.initial_metadata(), node, who)
-        raise status.decode(error, who) from error
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise OutOfReach(who, "its connection was given up meanwhile") from None
+    return _Breaking(who, node)
 
 
-@contextlib.contextmanager
-def peers_disk(who: str) -> Iterator[None]:
-    """For a node that asks `who`: what that one's disk has failed in comes out as OutOfReach, for StoreFailed ends whose disk it is."""
-    try:
-        yield
-    except StoreFailed as failed:
-        raise OutOfReach(who, str(failed)) from failed
+def peers_disk(who: str) -> AbstractContextManager[None]:
+    """For a node that asks `who`: what that one's disk has failed in comes out as OutOfReach, for StoreFailed ends whose disk it is.
+
+    May be entered again and again.
+    """
+    return _PeersDisk(who)
+
+
+class _Breaking:
+    __slots__ = ("_node", "_who")
+
+    def __init__(self, who: str, node: Node | None) -> None:
+        self._who = who
+        self._node = node
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(raised, grpc.aio.AioRpcError):
+            if self._node is not None:
+                check_answerer(raised.initial_metadata(), self._node, self._who)
+            raise status.decode(raised, self._who) from raised
+        if isinstance(raised, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise OutOfReach(self._who, "its connection was given up meanwhile") from None
+
+
+class _PeersDisk:
+    __slots__ = ("_who",)
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(raised, StoreFailed):
+            raise OutOfReach(self._who, str(raised)) from raised
 
 
 def typed(error: grpc.aio.AioRpcError, who: str) -> DittoError:

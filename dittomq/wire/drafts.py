@@ -12,6 +12,7 @@ from dittomq.properties import NAME_END, PROPERTY_END, check_property, encode_pr
 from dittomq.routes import PERMISSION_WRITE
 
 _EASY_TAG_CHARACTERS = 128
+_LEAST_IN_RUNS = 16  # of fewer messages each is looked at by itself, and more than once
 
 
 class MessageRefused(Exception):
@@ -89,7 +90,7 @@ def drafts_of_runs(runs: Sequence[pb.MessageRun], producer_id: str, sequence: in
             return drafts_of(_spelled_out(runs), producer_id, sequence, topics)
         count += len(bodies)
         found.append(DraftRun(name, queue, topics.now_ms, bodies, properties, code))
-    return DraftRuns(found), size
+    return DraftRuns(found) if count >= _LEAST_IN_RUNS else [draft for run in found for draft in run.each()], size
 
 
 def _spelled_out(runs: Iterable[pb.MessageRun]) -> Iterator[pb.Message]:

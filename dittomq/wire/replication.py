@@ -260,8 +260,12 @@ def _chunk_frame(chunk: Chunk) -> bytes:
 
 def _varint(number: int) -> bytes:
     """Seven bits a byte, the lowest first; the top bit says that more follow."""
-    groups = [number >> shift & 0x7F for shift in range(0, max(1, number.bit_length()), 7)]
-    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
 def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:

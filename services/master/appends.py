@@ -93,7 +93,7 @@ class Appends:
         return StoredFrame(
             status=reached.status,
             asked=reached.asked,
-            levels_reached=tuple(level for level in Ack if term.confirm.level_end(level) >= end),
+            levels_reached=term.confirm.levels_reached(end),
             copies=(Copy(self._config.name, own), *slaves),
             epochs=epochs,
             broker=self._config.node.broker,

@@ -306,9 +306,10 @@ class SlaveStream:
         self._bell.set()
 
     async def _send_bytes(self, command: master_events.SendChunk, data: bytes) -> master_events.ChunkSent:
-        now = self._log_now()
-        confirmed = now.confirmed if now.degraded is self._degraded else command.confirmed  # not ahead of the range that it lies in
-        await self._send(Chunk(command.epoch, command.start, crc32(data), data, confirmed, now.end))
+        term = self._parts.term
+        is_told = term.degraded.told is self._degraded
+        confirmed = term.confirm.confirmed if is_told else command.confirmed  # not ahead of the range that it lies in
+        await self._send(Chunk(command.epoch, command.start, crc32(data), data, confirmed, term.written))
         self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 

@@ -21,17 +21,19 @@ class ReplicationLine:
         self._address = address
         self._channels = channels
         self._opened: _Call | None = None
+        self._breaking = breaking(address)
+        self._peers_disk = peers_disk(address)
 
     async def read(self) -> MasterSaid | None:
         """What the master says next, None when it has left."""
-        with peers_disk(self._address), breaking(self._address):
+        with self._peers_disk, self._breaking:
             frame = await self._call.read()
         return wire.master_event_from_pb(frame) if isinstance(frame, pb.ReplicateResponse) else None  # grpc.aio.EOF
 
     async def write(self, message: SlaveSays) -> None:
         """Say it."""
         try:
-            with peers_disk(self._address), breaking(self._address):
+            with self._peers_disk, self._breaking:
                 await self._call.write(wire.slave_frame(message))
         except asyncio.InvalidStateError as error:
             raise OutOfReach(self._address, "the stream has ended") from error

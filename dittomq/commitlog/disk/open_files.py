@@ -1,22 +1,33 @@
 """A bounded number of open files, shared by threads: one is closed only when nobody uses it."""
 
-import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from itertools import islice
+from types import TracebackType
 
 from dittomq.commitlog.disk.storage import File, Storage
 
 
-@dataclass(slots=True)
 class _Open:
-    """`forgotten`: closed by its last user."""
+    """A file and its users, each of which leaves it once. `forgotten`: closed by its last user."""
 
-    file: File
-    users: int = 0
-    forgotten: bool = False
+    __slots__ = ("_lock", "file", "forgotten", "users")
+
+    def __init__(self, file: File, lock: threading.Lock) -> None:
+        self.file = file
+        self.users = 0
+        self.forgotten = False
+        self._lock = lock
+
+    def __enter__(self) -> File:
+        return self.file
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            self.users -= 1
+            if self.forgotten and self.users == 0:
+                self.file.close()
 
 
 class OpenFiles:
@@ -29,24 +40,19 @@ class OpenFiles:
         self._files: OrderedDict[str, _Open] = OrderedDict()
         self._lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def borrow(self, path: str, *, create: bool = False) -> Iterator[File]:
-        """The open file, not to be kept; FileNotFoundError when it does not exist and is not to be made."""
+    def borrow(self, path: str, *, create: bool = False) -> AbstractContextManager[File]:
+        """The open file, for the `with` in which this is called; FileNotFoundError when it does not exist and is not to be made."""
         with self._lock:
             entry = self._files.get(path)
             if entry is None:
-                entry = self._files[path] = _Open(self._storage.open(path, create=create, readonly=self._readonly), users=1)
+                entry = _Open(self._storage.open(path, create=create, readonly=self._readonly), self._lock)
+                self._files[path] = entry
+                entry.users = 1
                 self._shrink()
             else:
                 self._files.move_to_end(path)
                 entry.users += 1
-        try:
-            yield entry.file
-        finally:
-            with self._lock:
-                entry.users -= 1
-                if entry.forgotten and entry.users == 0:
-                    entry.file.close()
+        return entry
 
     def forget(self, prefix: str) -> None:
         """Close all files whose paths begin so, those in use as soon as they are free."""

@@ -1,5 +1,6 @@
 """Segment files of the log: names, sizes, and what may not stand beside them. Pure."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from dittomq.errors import UnreadableStore
@@ -13,6 +14,7 @@ def name_of(start: int) -> str:
     return f"{start:0{NAME_DIGITS}d}"
 
 
+@functools.lru_cache(maxsize=1024)
 def path_of(start: int) -> str:
     """The segment that begins at byte `start`, in the data directory."""
     return f"{FOLDER}/{name_of(start)}"

@@ -2,8 +2,9 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import TracebackType
 
 from dittomq.errors import StoreFailed
 
@@ -25,24 +26,50 @@ class UnderWay:
         self.timed: Timed = _untimed
         self._calls: dict[int, tuple[str, str]] = {}  # by thread
 
-    @contextlib.contextmanager
-    def call(self, operation: str, path: str) -> Iterator[None]:
+    def call(self, operation: str, path: str) -> AbstractContextManager[None]:
         """The call is under way while the block runs; its OSError becomes StoreFailed."""
-        thread = threading.get_ident()
-        self._calls[thread] = (operation, path)
-        try:
-            yield
-        except OSError as error:
-            raise StoreFailed(operation, path, str(error)) from error
-        finally:
-            del self._calls[thread]
+        return _Call(self._calls, (operation, path))
 
-    @contextlib.contextmanager
-    def sync(self, operation: str, path: str) -> Iterator[None]:
+    def sync(self, operation: str, path: str) -> AbstractContextManager[None]:
         """The same of a call that waits for the disk; it is timed."""
-        with self.timed(path), self.call(operation, path):
-            yield
+        return _Sync(self._calls, (operation, path), self.timed(path))
 
     def now(self) -> list[tuple[str, str]]:
         """Operation and path of each; the same call is the same object as long as it is under way."""
         return list(self._calls.values())
+
+
+class _Call:
+    """One of them: what it is called stands under its thread while it runs."""
+
+    __slots__ = ("_calls", "_what")
+
+    def __init__(self, calls: dict[int, tuple[str, str]], what: tuple[str, str]) -> None:
+        self._calls = calls
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._calls[threading.get_ident()] = self._what
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        del self._calls[threading.get_ident()]
+        if isinstance(raised, OSError):
+            raise StoreFailed(*self._what, str(raised)) from raised
+
+
+class _Sync(_Call):
+    """One that is timed."""
+
+    __slots__ = ("_timed",)
+
+    def __init__(self, calls: dict[int, tuple[str, str]], what: tuple[str, str], timed: AbstractContextManager[None]) -> None:
+        super().__init__(calls, what)
+        self._timed = timed
+
+    def __enter__(self) -> None:
+        self._timed.__enter__()
+        super().__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        self._timed.__exit__(kind, raised, trace)
+        super().__exit__(kind, raised, trace)

@@ -7,7 +7,7 @@ from dittomq.broker.acks import Acks
 from dittomq.message import PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.reads import Readable
-from dittomq.replication.confirm import Confirm
+from dittomq.replication.confirm import HEARD, Confirm
 from dittomq.replication.leadership import Leadership
 from services.master import node, opening
 from services.master.appends import Appends
@@ -21,7 +21,7 @@ def count_a_connection_twice(patches: Patches, _: Cluster) -> None:
     def make(_: Any) -> Any:
         def held_by(confirm: Confirm, copies: int, *, flushed: bool) -> PhysicalOffset:
             own = confirm._flushed if flushed else confirm._written
-            heard = [slave.flushed if flushed else slave.received for slave in confirm._slaves.values() if slave.heard]
+            heard = [slave.flushed if flushed else slave.received for slave in confirm._slaves.values() if slave.member in HEARD]
             ends = sorted(heard * 2, reverse=True)
             if copies <= 1:
                 return own
@@ -38,7 +38,7 @@ def what_the_master_holds_taken_for_a_copy(patches: Patches, _: Cluster) -> None
     def make(_: Any) -> Any:
         def held_by(confirm: Confirm, copies: int, *, flushed: bool) -> PhysicalOffset:
             own = confirm._flushed if flushed else confirm._written
-            there = sum(slave.heard for slave in confirm._slaves.values())
+            there = sum(slave.member in HEARD for slave in confirm._slaves.values())
             return own if there >= copies - 1 else PhysicalOffset(0)
 
         return held_by
