@@ -6,11 +6,20 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Protocol
+from typing import Any, Protocol
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.client import AsyncClient, NotStored, OutcomeUnknown, Page, Producer, Reader
-from dittomq.errors import CorruptRecord, DittoError, OffsetOutOfRange, OutcomeHandle, ProducerExpired, QueueNotFound, SequenceGap
+from dittomq.client import AsyncClient, GroupResult, NotStored, OutcomeUnknown, Page, Producer, Reader
+from dittomq.errors import (
+    CorruptRecord,
+    DittoError,
+    OffsetOutOfRange,
+    OutcomeHandle,
+    ProducerExpired,
+    QueueNotFound,
+    SequenceGap,
+    TopicExists,
+)
 from dittomq.message import Ack, Message, Receipt
 from tests.simulation.history import History, Publish, Read
 from tests.simulation.shapes import Shape, name_of
@@ -89,10 +98,8 @@ class Publisher:
             created = False
             while not created:
                 self._history.topics[topic] = self._phases.now()
-                try:
-                    created = all(result.error is None for result in await mq.admin.create_topic(topic, QUEUES))
-                except DittoError:
-                    created = False
+                with contextlib.suppress(DittoError):
+                    created = await _make_topic(mq, topic)
                 if not created:
                     await asyncio.sleep(self._chance.uniform(0.05, 1.0))
 
@@ -244,8 +251,16 @@ async def make_topics(mq: AsyncClient) -> bool:
     are_made = []
     for topic in TOPICS:
         with contextlib.suppress(DittoError):
-            are_made += [result.error is None for result in await mq.admin.create_topic(topic, QUEUES)]
+            are_made.append(await _make_topic(mq, topic))
     return len(are_made) == len(TOPICS) and all(are_made)
+
+
+async def _make_topic(mq: AsyncClient, topic: str) -> bool:
+    """Whether it is there. One that has come back from the log alone has the queues that hold something, and is given the others."""
+    made: Sequence[GroupResult[Any]] = await mq.admin.create_topic(topic, QUEUES)
+    if any(isinstance(result.error, TopicExists) for result in made):
+        made = await mq.admin.update_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
+    return bool(made) and all(result.error is None for result in made)
 
 
 async def read_everything(mq: AsyncClient, node: str, *, missing_queues: bool = False) -> list[Read]:
