@@ -47,23 +47,13 @@ from dittomq.lineage import NO_RANK, common_end, newest_epoch, newest_opener, ra
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, may_lack
 from dittomq.replication.group_of_start import LeadershipRules, Others
-from dittomq.replication.leadership_decisions import Announce, Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
+from dittomq.replication.leadership_decisions import STANDING, Announce, Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.replication.own_log import OwnLog, Ranges, Stopped
 from dittomq.routes import NO_OPENING, Claim, Opening
 
 _PRECEDENCE_S: Final = 2.0
 _WAY_ON: Final = ": --accept-loss"  # the end of what is waited for where no time helps; no part of what is given up then
-
-_STANDING = {
-    Wait: Standing.WAITING,
-    TakeOver: Standing.TAKING_OVER,
-    Announce: Standing.ANNOUNCING,
-    Lead: Standing.LEADING,
-    Refuse: Standing.REFUSING,
-    GiveUp: Standing.GIVING_UP,
-    Follow: Standing.FOLLOWING,
-}
 
 
 class Leadership:
@@ -87,6 +77,7 @@ class Leadership:
         self._accepts_loss = False
         self._taken_over = False
         self._given_up = own.accepted_loss if own.is_freshly_granted else ""
+        self._epoch_given_up = own.newest.epoch if own.gave_up_epoch else None
         self._announcing = self._announced = Epoch(0)  # the epoch that others are told of, and the one that they were told of
         self._ready_at: float | None = None  # since when nothing was missing but that another one comes first
         self._passed_over = ""  # what was still to be heard when the operator accepted the loss
@@ -164,7 +155,7 @@ class Leadership:
     def gave_up(self, own: OwnLog) -> None:
         """A GiveUp was carried out, durably: the log is `own`, a part of what slaves hold."""
         self._move(Found.GAVE_UP, Standing.WAITING)
-        self._own = own
+        self._own, self._epoch_given_up = own, own.newest.epoch
 
     def took_a_part(self, own: OwnLog) -> None:
         """A TakeOver came to a stop before its end: the log is `own`, durably, and decides nothing yet."""
@@ -173,7 +164,7 @@ class Leadership:
     def decide(self, now: float) -> Decision:
         """What to do now; ask again after every event and every tick, until it is Lead or Follow."""
         found, decision = self._find(now)
-        self._move(found, _STANDING[type(decision)])
+        self._move(found, STANDING[type(decision)])
         self._announced = Epoch(0)  # what is not opened at once is announced again
         return decision
 
@@ -182,7 +173,8 @@ class Leadership:
         if elsewhere is not None and elsewhere.opener_id is not None:
             if self._own.gave_up_epoch and not self._others_asked:
                 return Found.MORE_TO_HEAR, Wait("the replicas that nameservers list: who opened a newer epoch may lead no more")
-            return Found.NEWER_ELSEWHERE, Follow(elsewhere.epoch, elsewhere.opener_id)
+            if self._is_to_be_followed(elsewhere):
+                return Found.NEWER_ELSEWHERE, Follow(elsewhere.epoch, elsewhere.opener_id)
         goes_on = self._taken_over or self.must_hear_slaves or self._is_stronger()
         if self._id_taken and not goes_on:  # an epoch opened now would be a step towards taking it away
             return Found.MORE_TO_HEAR, Wait(f"its id: {self._id_taken}")
@@ -243,6 +235,14 @@ class Leadership:
         leading = (each for each in self._who.leading if each.opener_id != own.node_id and each.epoch >= own.newest.epoch)
         stronger = [each.opening for each in self._rivals if each.rank > own.claim.rank]
         return next((each for each in leading if each in stronger or not own.stands_by_its_grant), None)
+
+    def _is_to_be_followed(self, elsewhere: Opening) -> bool:
+        """Whether its opener leads, as far as anybody knows; in an epoch of the number that was given up here it must say so itself.
+
+        It may have been granted that and never have opened it, and follow this node. What it confirmed, if it did, enough slaves know.
+        """
+        says = (*self._who.leading, *(rival.opening for rival in self._rivals))
+        return elsewhere.epoch != self._epoch_given_up or any(each.opener_id == elsewhere.opener_id for each in says)
 
     def _is_stronger(self) -> bool:
         """Whether all who keep nameservers from taking this node in lead in the epoch that it was granted, by a lower claim.

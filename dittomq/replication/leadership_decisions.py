@@ -1,9 +1,11 @@
 """What a start of a master is to do next. Values only; `leadership` decides, a driver obeys."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.leadership_states import Standing
 from dittomq.routes import Opening
 
 
@@ -67,3 +69,14 @@ class Follow:
 
 
 Decision = Wait | TakeOver | Announce | Lead | Refuse | GiveUp | Follow
+
+STANDING: Final = {
+    Wait: Standing.WAITING,
+    TakeOver: Standing.TAKING_OVER,
+    Announce: Standing.ANNOUNCING,
+    Lead: Standing.LEADING,
+    Refuse: Standing.REFUSING,
+    GiveUp: Standing.GIVING_UP,
+    Follow: Standing.FOLLOWING,
+}
+"""Where a start stands that was told so."""

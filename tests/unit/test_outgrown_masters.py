@@ -12,7 +12,7 @@ from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.parted import Parted
-from dittomq.routes import NO_OPENING, Opening
+from dittomq.routes import NO_OPENING, Claim, Opening
 from tests.support.starts import ONE, RULES, asked, decided, hello, own
 
 THEIRS: Lineage = (*ONE, LineageEntry(Epoch(3), 1, 33, PhysicalOffset(900)))
@@ -33,15 +33,36 @@ def test_who_gave_its_epoch_up_takes_the_longest_of_enough_slaves_and_opens_one_
     assert decided(leadership, 0.0) == Lead(Epoch(5), "")
 
 
-def test_who_gave_its_epoch_up_follows_another_node_that_opened_one_of_that_number() -> None:
-    for opening in (Opening(Epoch(4), 1), Opening(Epoch(5), 1)):
+def test_who_gave_its_epoch_up_follows_another_node_that_opened_a_newer_one_or_leads_in_one_of_that_number() -> None:
+    for opening, who in ((Opening(Epoch(5), 1), Others()), (Opening(Epoch(4), 1), Others(leading=(Opening(Epoch(4), 1),)))):
         leadership = asked(RULES, GAVE_UP, 0.0)
         leadership.slave_heard(replace(hello(2, 1_200, lineage=THEIRS), heard=Epoch(4), heard_opener=0))
         assert isinstance(leadership.decide(0.0), Wait)
 
-        leadership.others_say([opening])
+        leadership.others_say([opening], who=who)
 
         assert leadership.decide(0.0) == Follow(opening.epoch, 1)
+
+
+def test_who_gave_its_epoch_up_follows_one_that_a_nameserver_refuses_for_it_and_that_leads_in_one_of_that_number() -> None:
+    leadership = asked(RULES, GAVE_UP, 0.0)
+    leadership.nameservers_say(Opening(Epoch(4), 1), settled=True, id_taken="", rivals=(Claim(Opening(Epoch(4), 1), None),))
+
+    assert leadership.decide(0.0) == Follow(Epoch(4), 1)
+
+
+def test_who_gave_its_epoch_up_leads_where_who_was_granted_one_of_that_number_is_silent_and_enough_slaves_are_heard() -> None:
+    """That one may follow this node, which each would do for ever."""
+    leadership = asked(RULES, GAVE_UP, 0.0)
+    leadership.others_say([Opening(Epoch(4), 1)])
+    leadership.slave_heard(hello(2, 1_200, lineage=THEIRS))
+    assert "1 more of 2 slaves" in str(leadership.decide(0.0))
+
+    leadership.slave_heard(hello(1, 1_000, lineage=THEIRS))
+
+    assert leadership.decide(0.0) == TakeOver("a/2", "a-2:10912", PhysicalOffset(900), PhysicalOffset(1_200), THEIRS)
+    leadership.took_over(replace(GAVE_UP, end=PhysicalOffset(1_200), lineage=THEIRS))
+    assert decided(leadership, 0.0) == Lead(Epoch(5), "")
 
 
 def test_who_took_over_an_epoch_of_the_number_that_it_gave_up_has_it_and_goes_on() -> None:
