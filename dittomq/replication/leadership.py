@@ -326,14 +326,15 @@ class Leadership:
         return f"{count} more of {self._rules.replicas_expected} slaves: {why}"
 
     def _best(self) -> Hello | None:
-        """The slave to take the tail from; None when the own log is the best."""
+        """The slave to take the tail from, of equals the one whose log begins first; None when the own log is the best."""
         if self._own.stopped is Stopped.WHOLE:
             return None
         best, best_rank = None, NO_RANK if self._own.gave_up_epoch else rank(self._own.lineage, self._own.end)
         for node in sorted(self._heard):
             hello = self._heard[node]
             hello_rank = rank(hello.lineage, hello.end)
-            if hello.end > hello.min_offset and hello_rank > best_rank and not self._would_lose_confirmed(hello):
+            begins_first = best is not None and hello_rank == best_rank and hello.min_offset < best.min_offset
+            if hello.end > hello.min_offset and (hello_rank > best_rank or begins_first) and not self._would_lose_confirmed(hello):
                 best, best_rank = hello, hello_rank
         return best
 

@@ -16,7 +16,7 @@ from dittomq.broker.fetching import LogSource
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, DiskFull, OutOfReach, Refused
+from dittomq.errors import CorruptRecord, DiskFull, OutOfReach, Refused, StreamDropped
 from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import PhysicalOffset
@@ -80,7 +80,8 @@ class Recovery:
         self._clock = parts.clock
         self._bell = asyncio.Event()
         self._word: asyncio.Future[str] | None = None  # the operator's, until it is known whether it goes past all that is missing
-        self._confirmed_of: dict[str, PhysicalOffset] = {}
+        self._hello_of: dict[str, Hello] = {}
+        self._outdated: dict[str, Hello] = {}  # what is asked for by those cannot be had, or could not for a moment
         self._is_over = False
         self.waiting_for = "its log to be read"
         self.confirmed = PhysicalOffset(0)  # of what was taken over
@@ -91,8 +92,10 @@ class Recovery:
         return self._leadership.must_hear_slaves
 
     def slave_heard(self, hello: Hello) -> None:
-        """A slave said hello."""
-        self._confirmed_of[hello.node] = hello.confirmed
+        """A slave said hello, or waits still since it did. Raises StreamDropped where it is to say it anew."""
+        if self._outdated.get(hello.node) is hello:
+            raise StreamDropped(self._own.node, "what it has according to its hello could not be fetched")
+        self._hello_of[hello.node] = hello
         self._leadership.slave_heard(hello)
         self._bell.set()
 
@@ -271,9 +274,10 @@ class Recovery:
             log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
             await self._hold_what_came()
             self._leadership.took_a_part(self._own)
+            self._outdated[plan.source] = self._hello_of[plan.source]
             self.slave_gone(plan.source)
             return
-        self.confirmed = max(self.confirmed, self._confirmed_of[plan.source])
+        self.confirmed = max(self.confirmed, self._hello_of[plan.source].confirmed)
         self._leadership.took_over(self._own)
 
     async def _say_incomplete(self, plan: TakeOver) -> None:

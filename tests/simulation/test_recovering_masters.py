@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
-from dittomq.client import Ack, AsyncClient
+from dittomq.broker.config import RetentionTable
+from dittomq.client import Ack, AsyncClient, Message
 from dittomq.errors import OutOfReach
 from dittomq.routes import Role
 from services.master.config import Mode, ReplicationTable
@@ -147,6 +150,36 @@ def test_a_copy_goes_on_when_the_slave_could_not_read_its_log_for_a_moment() -> 
         assert group.node("a0").lives == lives
 
     play(story, Shape(1, ONE_COPY, FlushMode.SYNC_FLUSH))
+
+
+def test_a_slave_whose_log_begins_later_since_its_hello_says_so_before_its_tail_is_asked_for_again() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        messages = [Message("orders", bytes(4_000), queue=0)] * 16
+        async with mq.producer(Ack.REPLICA_FLUSHED, on_weak="return") as producer:
+            await producer.publish_many(messages[:6])
+            await asyncio.sleep(1.0)
+            old = copy.deepcopy(group.node("a0").disk)
+            await group.kill("a2")
+            await producer.publish_many(messages)
+        await asyncio.sleep(6.0)  # slaves hear what is confirmed
+        await lose_power(group)
+        old.lose_power()
+        group.node("a0").disk = old
+        group.node("a0").start()
+        await asyncio.sleep(LONG_S)  # one slave waits for the other, which it takes both to tell what was confirmed
+        group.node("a2").start()
+        async with asyncio.timeout(LONG_S):
+            while "empty the data_dir of a/0" not in (await mq.admin.ha_status("a0:10911")).waiting_for:  # noqa: ASYNC110  # nodes tell nobody
+                await asyncio.sleep(0.1)
+
+        broken = [line for line in group.world.transcript.lines if "take_over_broke_off" in line]
+        assert len(broken) == 1, broken
+
+    late = replace(LATE_FLUSH, replicas_expected=2, hold_max_bytes=32_768)
+    dropping = RetentionTable(max_age_ms=12_000, check_period_ms=1_000)
+    play(story, replace(Shape(2, late, FlushMode.ASYNC_FLUSH), segment_bytes=16_384, retention=dropping))
 
 
 def test_slaves_that_hang_keep_a_master_whose_table_is_damaged_from_leading_for_ten_seconds_together_and_no_longer() -> None:

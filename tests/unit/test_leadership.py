@@ -114,6 +114,14 @@ def test_with_one_copy_asked_a_failed_fsync_takes_what_it_finds() -> None:
     assert isinstance(decided(asked(rules, own(Stopped.FAILED_SYNC), 0.0), 5.0), Lead)
 
 
+def test_of_slaves_that_hold_as_much_the_tail_of_the_one_is_taken_whose_log_begins_first() -> None:
+    leadership = asked(RULES, own(Stopped.POWER_LOSS, end=500), 0.0)
+    for broker_id, begin in ((1, 600), (2, 300)):
+        leadership.slave_heard(replace(hello(broker_id, 900), min_offset=PhysicalOffset(begin)))
+
+    assert leadership.decide(5.0) == TakeOver("a/2", "a-2:10912", PhysicalOffset(500), PhysicalOffset(900), ONE)
+
+
 def test_an_empty_master_among_full_slaves_copies_the_longest_first() -> None:
     leadership = asked(RULES, EMPTY, 0.0)
     leadership.slave_heard(hello(1, 700))
