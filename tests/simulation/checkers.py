@@ -112,7 +112,7 @@ def _wrong_publishes(history: History, log: ParsedLog) -> Iterator[Broken]:
             yield Broken(
                 Invariant.I2, f"{publish.name} is stored {len(records)} times, at {[record.physical_offset for record in records]}"
             )
-        if records and publish.outcome is Outcome.NOT_STORED:
+        if records and publish.outcome is Outcome.NOT_STORED and history.must_stay_away(publish):
             yield Broken(Invariant.I8, f"{publish.name} was reported as not stored and is at {records[0].physical_offset}")
         if publish.receipt is None:
             continue

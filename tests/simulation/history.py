@@ -221,6 +221,10 @@ class History:
             return False
         return copy.state is CopyState.FLUSHED or not self.harmed(copy.node, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)
 
+    def must_stay_away(self, publish: Publish) -> bool:
+        """Whether it holds that it is in no log: one copy alone may say so where only that is asked for, and its disk may be lost."""
+        return self.copies > 1 or not any(each.harm is Harm.DISK_LOST and each.at >= publish.at for each in self.incidents)
+
     def must_survive(self, publish: Publish) -> bool:
         """Whether what the receipt promises outlives all that happened since.
 

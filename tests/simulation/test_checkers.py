@@ -155,6 +155,10 @@ def test_a_message_that_was_reported_as_not_stored_is_found(case: Case) -> None:
     case.last.outcome, case.last.receipt = Outcome.NOT_STORED, None
 
     assert any("was reported as not stored" in problem for problem in case.found())
+    case.history.copies = 1
+    assert any("was reported as not stored" in problem for problem in case.found())
+    case.harm(Harm.DISK_LOST)
+    assert not any("was reported as not stored" in problem for problem in case.found())
 
 
 def test_a_message_of_unknown_outcome_may_be_there_or_not(case: Case) -> None:
