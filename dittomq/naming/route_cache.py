@@ -221,16 +221,12 @@ def _merged(routes: Sequence[Route]) -> Route:
 
 def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:
     """Each node as the list tells it that knows most of its group. Of two that lead one group the newer one comes first."""
-    groups: dict[str, list[list[Node]]] = {}
-    for nodes in lists:
-        for broker, group in groupby(nodes, key=attrgetter("broker")):
-            groups.setdefault(broker, []).append(list(group))
+    groups = [list(group) for nodes in lists for _, group in groupby(nodes, key=attrgetter("broker"))]
     known: list[Node] = []
-    for told in groups.values():
-        names: set[str] = set()
-        for members in sorted(told, key=_rank, reverse=True):
-            known += [node for node in members if node.name not in names]
-            names.update(node.name for node in members)
+    names: set[str] = set()
+    for group in sorted(groups, key=_rank, reverse=True):
+        known += [node for node in group if node.name not in names]
+        names.update(node.name for node in group)
     return sorted(known, key=lambda node: (node.broker, node.broker_id, -node.epoch))
 
 

@@ -75,11 +75,11 @@ class OwnLog:
 
         One that holds no bytes was perhaps opened by a node that died over it, so that nobody heard of it and another one was granted the
         same number. Then it gives way, unless it was granted too; but to none of those whom its promotion went past. One that gave its
-        epoch up gives way to whoever opened one of that number.
+        epoch up gives way to whoever leads in one of that number.
         """
         if self.gave_up_epoch:
             return Epoch(newest_epoch(self.lineage) - 1)
-        if self.is_freshly_granted or not self.lineage or self.lineage[-1].start < self.end or self.opened_its_grant:
+        if self.is_freshly_granted or not self.lineage or self._has_written or self.opened_its_grant:
             return self.known_epoch
         return max(newest_epoch(self.lineage[:-1]), self.granted or Epoch(0))
 
@@ -104,7 +104,12 @@ class OwnLog:
 
         Nobody had heard of an epoch that too few had noted and that holds no bytes: to give it up loses nothing.
         """
-        return self.opened_its_grant and (self.is_noted or self.lineage[-1].start < self.end)
+        return self.opened_its_grant and (self.is_noted or self._has_written)
+
+    @property
+    def _has_written(self) -> bool:
+        """Whether the newest epoch of its log, if there is one, holds a byte."""
+        return bool(self.lineage) and self.lineage[-1].start < self.end
 
     @property
     def may_give_up_epoch(self) -> bool:

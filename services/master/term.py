@@ -69,7 +69,6 @@ class Term:
         self.outgrown = asyncio.Event()  # set when a slave holds all that is confirmed here, and other bytes, confirmed, behind it
         self.outgrown_at = opened.start  # where those begin
         self.newer = NO_OPENING  # the newest epoch that was heard of, if it is newer than this one
-        self.is_over = False  # one was: nothing is acknowledged, confirmed or taken any more
         self.outdated = asyncio.Event()  # set whenever that has changed
         self.degraded = opened.degraded
         self.messages = MessageCount()
@@ -79,6 +78,11 @@ class Term:
         self._listeners: list[Callable[[], None]] = []
         self._must_record = asyncio.Event()
         self._logged_degraded = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a newer epoch was heard of: then nothing is acknowledged, confirmed or taken any more."""
+        return self.newer is not NO_OPENING
 
     def on_written(self, group: Group) -> None:
         """The writer has written a group."""
@@ -134,7 +138,7 @@ class Term:
         """Acknowledge nothing more: `newer` was opened, or may have been. Whoever waits gets EpochOver, readers see no more than now."""
         if newer.epoch < self.newer.epoch or (newer.epoch == self.newer.epoch and newer.opener_id is None):
             return
-        self.newer, self.is_over = newer, True
+        self.newer = newer
         self.stop_writes(why)
         self.acks.close(EpochOver(f"the master of epoch {self.opened.epoch}", why))
         self.outdated.set()

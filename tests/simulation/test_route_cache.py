@@ -1,12 +1,14 @@
 """Clients' route caches against real nameservers, over a faulty network in virtual time."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from dittomq.client.copies import CopyReader
 from dittomq.errors import InvalidField, NotReady, OutOfReach, TopicNotFound
+from dittomq.routes import Registration
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
@@ -182,14 +184,20 @@ def test_all_nodes_are_listed_over_many_pages(world: World) -> None:
     play(world, story)
 
 
+async def two_nameservers(town: Town, cut: Mapping[str, str], *registered: Registration) -> None:
+    """Both are up for long and heard of all these, but for what each machine in `cut` cannot tell its nameserver."""
+    town.nameserver()
+    town.nameserver()
+    for machine, nameserver in cut.items():
+        town.world.network.cut(machine, nameserver)
+    for registration in registered:
+        town.broker(registration)
+    await asyncio.sleep(60)
+
+
 def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(world: World) -> None:
     async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        world.network.cut("a-0", "n0")
-        town.broker(master())
-        town.broker(slave())
-        await asyncio.sleep(60)
+        await two_nameservers(town, {"a-0": "n0"}, master(), slave())
         routes = town.routes()
 
         route = await routes.route("orders")
@@ -203,14 +211,7 @@ def test_a_nameserver_that_lacks_a_groups_master_does_not_hide_it(world: World) 
 
 def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(world: World) -> None:
     async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        world.network.cut("a-1", "n1")
-        world.network.cut("a-2", "n0")
-        town.broker(master())
-        town.broker(slave())
-        town.broker(slave("c" * 32, host="a-2", broker_id=2))
-        await asyncio.sleep(60)
+        await two_nameservers(town, {"a-1": "n1", "a-2": "n0"}, master(), slave(), slave("c" * 32, host="a-2", broker_id=2))
 
         assert [node.name for node in await town.routes().brokers()] == ["a/0", "a/1", "a/2"]
         assert [node.name for node in await CopyReader(town.channels, 3.0).nodes(",".join(town.nameservers))] == ["a/0", "a/1", "a/2"]
@@ -220,13 +221,8 @@ def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(world: 
 
 def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(world: World) -> None:
     async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        world.network.cut("a-0", "n0")
-        world.network.cut("a-1", "n1")
-        town.broker(master())
-        town.broker(replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1))
-        await asyncio.sleep(60)
+        promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
+        await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
 
         assert [node.name for node in await town.routes().brokers()] == ["a/1", "a/0"]
 
@@ -235,14 +231,7 @@ def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_o
 
 def test_groups_that_different_nameservers_know_are_all_in_the_list_of_nodes_and_each_master_is_in_the_route(world: World) -> None:
     async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        world.network.cut("a-0", "n0")
-        world.network.cut("b-0", "n1")
-        town.broker(master())
-        town.broker(slave())
-        town.broker(master("c" * 32, host="b-0", broker="b"))
-        await asyncio.sleep(60)
+        await two_nameservers(town, {"a-0": "n0", "b-0": "n1"}, master(), slave(), master("c" * 32, host="b-0", broker="b"))
         routes = town.routes()
 
         assert [node.name for node in await routes.brokers()] == ["a/0", "a/1", "b/0"]
