@@ -214,14 +214,14 @@ class Admin:
 
     async def _on_masters(self, ask: Callable[[Node], Awaitable[T]], broker: str | None) -> list[GroupResult[T]]:
         groups = await self._groups(broker)
-        return [await _result(name, [node for node in nodes if node.role is not Role.SLAVE], ask) for name, nodes in groups.items()]
+        return await _results({name: [node for node in nodes if node.role is not Role.SLAVE] for name, nodes in groups.items()}, ask)
 
     async def _on_any(self, ask: Callable[[Node], Awaitable[T]], broker: str | None) -> list[GroupResult[T]]:
         def backs_off(node: Node) -> bool:
             return self._around.channels.backs_off(self._around.routing.address(node))
 
         groups = await self._groups(broker)
-        return [await _result(name, sorted(nodes, key=backs_off), ask) for name, nodes in groups.items()]
+        return await _results({name: sorted(nodes, key=backs_off) for name, nodes in groups.items()}, ask)
 
     async def _groups(self, broker: str | None) -> dict[str, list[Node]]:
         """Nodes by group, the master first; of several that say to be one the newest only."""
@@ -304,6 +304,13 @@ async def _next(stream: Any, who: str) -> Any:
                 return await stream.read()
     except TimeoutError as silence:
         raise OutOfReach(who, f"silent for {_SILENCE_S:g} s") from silence
+
+
+async def _results(groups: dict[str, list[Node]], ask: Callable[[Node], Awaitable[T]]) -> list[GroupResult[T]]:
+    """Of all groups at once: none waits for another one's silent nodes."""
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(_result(name, nodes, ask)) for name, nodes in groups.items()]
+    return [task.result() for task in asked]
 
 
 async def _result(broker: str, nodes: list[Node], ask: Callable[[Node], Awaitable[T]]) -> GroupResult[T]:

@@ -1,7 +1,7 @@
 """What nameservers tell, as a client keeps it: routes by topic, each asked for once at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
@@ -11,6 +11,7 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, OutOfReach, TopicNotFound, VersionChanged
+from dittomq.naming.asking import CALL_DEADLINE_S, Question, ask_in_turn
 from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
@@ -18,11 +19,11 @@ from dittomq.wire import naming as wire
 T = TypeVar("T")
 
 MAX_AGE_S: Final = 30.0
-_CALL_DEADLINE_S: Final = 3.0
-_SECOND_OPINION_S: Final = 1.0  # the deadline of whoever is asked besides one that has answered
 _MAX_TOPICS: Final = 10_000  # the oldest is forgotten
 _LIST_PAGE: Final = 1_000
 _LIST_TRIES: Final = 5
+_REASONS: Final[dict[type[DittoError], int]] = {OutOfReach: 0, NotReady: 1, TopicNotFound: 2}
+"""Why one nameserver may have no answer, from what says least to what says most; anything else the others would say too."""
 
 
 @dataclass(slots=True)
@@ -137,7 +138,7 @@ class RouteCache:
                 request,
                 who=_who(nameserver),
                 deadline_s=deadline_s,
-                patient=deadline_s == _CALL_DEADLINE_S and self._channels.backs_off(nameserver),
+                patient=deadline_s == CALL_DEADLINE_S and self._channels.backs_off(nameserver),
             )
             page = wire.node_page(response)
             nodes += page.nodes
@@ -148,40 +149,33 @@ class RouteCache:
     def _stub(self, nameserver: str) -> Any:
         return self._channels.stub(NameServerServiceStub, nameserver)
 
-    async def _ask(
-        self, question: Callable[[str, float], Awaitable[T]], is_enough: Callable[[T], bool], cluster_of: Callable[[T], str | None]
-    ) -> list[T]:
-        """Answers up to one that is enough, at least one; each question comes with its deadline.
+    async def _ask(self, question: Question[T], is_enough: Callable[[T], bool], cluster_of: Callable[[T], str | None]) -> list[T]:
+        """Answers up to one that is enough, at least one.
 
         A nameserver that knows no such topic, or not enough of it, may not have heard yet: the others are asked too, with less patience.
         One that says that it cannot know yet is not believed against one that can.
         Those that cannot be reached now come last.
         """
         answers: dict[str, T] = {}
-        unknown: TopicNotFound | None = None
-        unheard: NotReady | None = None
-        silence: OutOfReach | None = None
-        for nameserver in sorted(self._nameservers, key=self._channels.backs_off):
-            try:
-                answer = await question(nameserver, _SECOND_OPINION_S if answers else _CALL_DEADLINE_S)
-                self._check_cluster(nameserver, cluster_of(answer))
-            except TopicNotFound as error:
-                unknown = error
-            except NotReady as error:
-                unheard = error
-            except OutOfReach as error:
-                silence = error
-            except DittoError:
-                if not answers:
-                    raise
-            else:
-                answers[nameserver] = answer
-                if is_enough(answer):
-                    self._prefer(nameserver)
-                    return list(answers.values())
+        problems: list[DittoError] = []
+
+        async def put(nameserver: str, deadline_s: float) -> T:
+            answer = await question(nameserver, deadline_s)
+            self._check_cluster(nameserver, cluster_of(answer))
+            return answer
+
+        def is_the_last(nameserver: str, outcome: T | DittoError) -> bool:
+            if isinstance(outcome, DittoError):
+                problems.append(outcome)
+                return not answers and type(outcome) not in _REASONS
+            answers[nameserver] = outcome
+            return is_enough(outcome)
+
+        await ask_in_turn(sorted(self._nameservers, key=self._channels.backs_off), put, is_the_last)
         if not answers:
-            raise unknown or unheard or silence or OutOfReach("any nameserver", "none is configured")
-        self._prefer(next(iter(answers)))
+            nobody = OutOfReach("any nameserver", "none is configured")
+            raise max(reversed(problems), key=lambda problem: _REASONS.get(type(problem), len(_REASONS)), default=nobody)
+        self._prefer(max(answers, key=lambda nameserver: is_enough(answers[nameserver])))
         return list(answers.values())
 
     def _check_cluster(self, nameserver: str, cluster: str | None) -> None:

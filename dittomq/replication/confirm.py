@@ -279,15 +279,15 @@ class Confirm:
         return tuple(sorted(node for node, slave in self._slaves.items() if slave.member in _COUNTED))
 
     def _why_leave(self, slave: _Slave, ran_s: float) -> str:
-        """Empty while it may stay; what was carried over and never heard leaves by missed deadlines only."""
+        """Empty while it may stay. How far behind one is that was carried over and never heard nobody knows."""
         gap = self._written - self._counted(slave)
         lag_s = ran_s - max(slave.caught_up_at, 0.0)  # one that was carried over was caught up when this began, as far as anybody knows
         if slave.missed >= _MISSED_DEADLINES_TO_LEAVE:
             return "missed two write deadlines"
         if slave.member in HEARD and gap >= self._rules.max_gap_bytes:
             return f"{gap:,} bytes behind"
-        if slave.member in HEARD and lag_s > self._rules.max_lag_s:
-            return f"not caught up for {lag_s:.0f} s"
+        if lag_s > self._rules.max_lag_s:
+            return f"not caught up for {lag_s:.0f} s" if slave.member in HEARD else f"not heard for {lag_s:.0f} s"
         return ""
 
     def _may_join(self, slave: _Slave, ran_s: float) -> bool:

@@ -8,7 +8,7 @@ class Member(Label):
 
     CARRIED = "in sync when the last run ended and not heard of since: counts as in sync"
     RETURNED = "was carried over, heard of since, and not caught up yet: counts as in sync, and is not called so"
-    LOST = "was carried over, and producers waited for it in vain"
+    LOST = "was carried over, and did not come in time"
     BEHIND = "heard of, not in sync"
     IN_SYNC = "heard of, in sync"
 
@@ -30,8 +30,8 @@ MEMBER_MOVES = Moves(
         Member.CARRIED: {
             Change.ACKED: (Member.RETURNED, Member.IN_SYNC, Member.BEHIND),
             Change.DEADLINE_MISSED: (Member.CARRIED, Member.LOST),
-            Change.MASTER_MOVED: (Member.CARRIED,),
-            Change.TICKED: (Member.CARRIED,),
+            Change.MASTER_MOVED: (Member.CARRIED, Member.LOST),
+            Change.TICKED: (Member.CARRIED, Member.LOST),
             Change.DISK_GONE: (Member.CARRIED,),
         },
         Member.RETURNED: {

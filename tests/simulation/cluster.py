@@ -19,7 +19,7 @@ from tests.simulation.copies import ANEW, LOG, Copy, Files
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.simulation.faults import Fault, FaultKind
 from tests.simulation.happened import SAVED_TAIL, Witness
-from tests.simulation.history import Absence, Harm, History, Incident, Publish, Read, Reign
+from tests.simulation.history import Absence, Apart, Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Broken, Invariant
 from tests.simulation.operating import Operator, is_a_doubt
 from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, machine_of, name_of
@@ -223,7 +223,8 @@ class Cluster:
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
-        self.history.told_nobody |= name == "nameservers_not_told"
+        if name == "nameservers_not_told":  # the old master may open the same epoch then, and lead in it until the two meet
+            self.history.aparts.append(Apart(self.history.master, self.world.loop.time(), replaced=True))
         if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
             if name == "epoch_opened" and self.history.was_split:  # who led on in its half comes back before the one that was chosen
                 self.replaced(self.leader, self.world.loop.time())

@@ -87,7 +87,7 @@ class Incident:
 
 @dataclass(slots=True)
 class Apart:
-    """A node that led is cut off from all who could tell it that another one leads. `replaced`: one does.
+    """A node that led is cut off from all who could tell it that another one leads, or none of them knows. `replaced`: one does.
 
     `life`: it was in when it could be reached again, None before. `end`: when it knew at the latest, None before.
     """
@@ -128,8 +128,7 @@ class History:
 
     `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
     node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, by node and offset; mended or not.
-    `topics`: when a client tried last to make each. `told_nobody`: no nameserver heard of a promotion; an old master may open the same
-    epoch then, and lead in it until the two meet.
+    `topics`: when a client tried last to make each.
     """
 
     reigns: list[Reign]
@@ -145,7 +144,6 @@ class History:
     healed_at: float = float("inf")
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
     topics: dict[str, float] = field(default_factory=dict)
-    told_nobody: bool = False
 
     @property
     def master(self) -> str:
@@ -207,7 +205,7 @@ class History:
     @property
     def was_split(self) -> bool:
         """Whether two nodes may have led beside each other: one of them was cut off, or could not hear of the other."""
-        return self.told_nobody or any(each.replaced for each in self.aparts)
+        return any(each.replaced for each in self.aparts)
 
     def _lasts(self, apart: Apart, since: float, until: float) -> bool:
         latest = self.healed_at + HEARS_S

@@ -8,7 +8,7 @@ import pytest
 from dittomq.message import Ack, Copy, CopyState, PutStatus, Receipt
 from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.simulation.checkers import check_crashed_copy, check_final, check_given_up
-from tests.simulation.history import Absence, Harm, History, Incident, Outcome, Publish, Read, Reign
+from tests.simulation.history import Absence, Apart, Harm, History, Incident, Outcome, Publish, Read, Reign
 from tests.simulation.log_bytes import log_of
 from tests.simulation.parser import ParsedRecord, parse_log, record_at
 
@@ -266,7 +266,7 @@ def test_where_no_nameserver_heard_of_a_promotion_two_masters_may_have_a_try_eac
     case.harm(Harm.REPLACED)
     assert any("the receipt says" in problem for problem in case.found())
 
-    case.history.told_nobody = True
+    case.history.aparts.append(Apart("a/0", 0.0, replaced=True))
 
     assert case.found() == []
 

@@ -258,6 +258,30 @@ def test_for_a_second_opinion_a_silent_nameserver_is_waited_for_no_longer_than_a
     play(world, story)
 
 
+def test_silent_nameservers_are_not_waited_for_one_after_the_other(world: World) -> None:
+    async def story(town: Town) -> None:
+        for _ in range(4):
+            town.nameserver()
+        town.broker(master())
+        await asyncio.sleep(60)
+        for silent in ("n0", "n1", "n2"):
+            world.network.silence("client", silent)
+        began = world.loop.time()
+
+        assert [node.name for node in (await town.routes().route("orders")).nodes] == ["a/0"]
+        assert world.loop.time() - began < 1.1
+        assert [node.name for node in await town.routes().brokers()] == ["a/0"]
+        assert world.loop.time() - began < 3.1
+
+        world.network.silence("client", "n3")
+        began = world.loop.time()
+        with pytest.raises(OutOfReach, match="does not answer"):
+            await town.routes().route("orders")
+        assert world.loop.time() - began < 4.1
+
+    play(world, story)
+
+
 def test_a_group_leaves_a_route_only_when_a_nameserver_that_has_been_up_for_its_expiry_leaves_it_out(world: World) -> None:
     async def story(town: Town) -> None:
         town.nameserver()
