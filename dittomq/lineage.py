@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 
 FOREIGN = -1
 """Opener of a stretch that no master of ours wrote."""
@@ -52,8 +52,8 @@ def newest_opener(lineage: Sequence[LineageEntry]) -> int | None:
 
 
 def grows(lineage: Lineage) -> bool:
-    """Whether starts and epochs are in order."""
-    return all(
+    """Whether starts and epochs are in order, and each is one that files hold."""
+    return newest_epoch(lineage) <= LAST_EPOCH and all(
         before.start < after.start and (before.epoch < after.epoch or (after.opener_id == FOREIGN and before.epoch == after.epoch))
         for before, after in pairwise(lineage)
     )

@@ -1,6 +1,6 @@
 """Positions in a log and in a queue. Every range is half-open: [start, end)."""
 
-from typing import NewType
+from typing import Final, NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
 """A byte of the commit log; counted from the first byte ever written, also after old segments are gone."""
@@ -13,3 +13,6 @@ Epoch = NewType("Epoch", int)
 
 NO_EPOCH = Epoch(0)
 """None was opened yet."""
+
+LAST_EPOCH: Final = Epoch((1 << 62) - 1)
+"""The largest that files of ours hold and nodes tell each other of."""

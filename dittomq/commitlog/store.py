@@ -40,7 +40,7 @@ from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
 from dittomq.errors import InvalidField, OffsetOutOfRange, UnreadableStore
 from dittomq.lineage import Lineage, grows
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import LAST_EPOCH, PhysicalOffset
 from dittomq.places import PlacedRun
 from dittomq.reads import ALL, Readable
 
@@ -211,7 +211,7 @@ class Store(Front, Mending):
         if lineage == self.lineage:
             return
         if not grows(lineage):
-            raise InvalidField("lineage", "epochs and starts must grow")
+            raise InvalidField("lineage", f"epochs and starts must grow, and no epoch follows {LAST_EPOCH:,}")
         if self.flushed < self.end:
             self.sync()
         with self._gate.writing("adopt_lineage"):

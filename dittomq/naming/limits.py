@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 
 from dittomq.errors import InvalidField
 from dittomq.metadata.topics import check_topic_name
+from dittomq.offsets import LAST_EPOCH
 from dittomq.routes import DEFAULT_NETWORK, Beat, Opening, Registration, TopicQueues
 from dittomq.wire.naming import MAX_TOPICS
 
 MAX_TOPIC_CHARACTERS = 127
 MAX_QUEUES = 1_024
 MAX_BROKER_ID = 2**31 - 1
-MAX_EPOCH = 2**62
 MAX_ADDRESS_CHARACTERS = 255
 MAX_PORT = 65_535
 ALL_PERMISSIONS = 7
@@ -29,7 +29,7 @@ def check_registration(registration: Registration) -> None:
     _between("broker_id", registration.broker_id, 0, MAX_BROKER_ID)
     _between("configured_id", registration.configured_id or 0, 0, MAX_BROKER_ID)
     _check_opening(registration.opening)
-    _between("granted_epoch", registration.granted_epoch or 0, 0, MAX_EPOCH)
+    _between("granted_epoch", registration.granted_epoch or 0, 0, LAST_EPOCH)
     _between("permission", registration.permission, 0, ALL_PERMISSIONS)
     _between("registration_period_ms", registration.registration_period_ms, 1, 3_600_000)
     _check_addresses("addresses", registration.addresses)
@@ -63,7 +63,7 @@ def check_network(network: str) -> None:
 
 
 def _check_opening(opening: Opening) -> None:
-    _between("epoch", opening.epoch, 0, MAX_EPOCH)
+    _between("epoch", opening.epoch, 0, LAST_EPOCH)
     _between("opener_id", opening.opener_id or 0, 0, MAX_BROKER_ID)
 
 

@@ -9,7 +9,7 @@ from dittomq.broker.outflow import Outflow
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, InvalidField, SessionEnded, WrongCluster, first_of
+from dittomq.errors import DittoError, InvalidField, NeedsOperator, SessionEnded, WrongCluster, first_of
 from dittomq.lineage import common_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, Verdict, VerdictAction
@@ -44,11 +44,13 @@ class Replication:
         self._term: Term | None = None
         self._topics: Callable[[], DataVersion] = DataVersion
         self._leads = asyncio.Event()
-        self._seats = Seats()
+        table = config.replication
+        slaves = table.replicas_expected if table.asked_copies > 1 else None
+        self._seats = Seats(config.name, store.replica_uuid, slaves)
         self._streams: dict[Seat, _Stream] = {}
         self.promises = Promises(config.name)
-        self._parted = Parted(config.replication.group_rules.witnesses_of_all)
-        self.outflow = Outflow(config.replication, clock)
+        self._parted = Parted(table.group_rules.witnesses_of_all)
+        self.outflow = Outflow(table, clock)
         self.records: dict[str, SlaveRecord] = {}
 
     def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
@@ -98,6 +100,9 @@ class Replication:
         return first
 
     def _take_seat(self, hello: Hello) -> "_Stream":
+        counted = self._term.confirm.in_sync if self._term is not None else ()
+        if why := self._seats.why_not(hello.node, hello.replica_uuid, counted):
+            raise NeedsOperator(self._config.name, why)
         seat, losers = self._seats.take(hello.node, hello.replica_uuid)
         for loser in losers:
             self._streams[loser].problem = "a newer stream took its place"

@@ -12,7 +12,7 @@ from services.slave.config import FlushMode
 from tests.simulation import splits
 from tests.simulation.group import Group, bodies
 from tests.simulation.group import play as play_group
-from tests.simulation.shapes import NAMESERVER, Shape
+from tests.simulation.shapes import NAMESERVER, Shape, machine_of
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import UUID_B, master
@@ -20,6 +20,28 @@ from tests.support.naming import UUID_B, master
 THREE_COPIES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH)
 
 TWO_OF_THREE = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
+
+
+def test_a_slave_beyond_those_that_are_expected_is_refused_until_another_one_is_out_of_sync() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        [taken] = [view.node for view in (await mq.admin.ha_status("a/0")).nodes if view.state == "in sync"]
+        [refused] = {"a/1", "a/2"} - {taken}
+        await asyncio.sleep(30)
+        assert f"as many slaves as replicas_expected says, 1: {taken}" in (await mq.admin.ha_status(refused)).waiting_for
+        async with mq.producer() as producer:
+            assert [copy.node for copy in (await producer.publish("orders", b"1", queue=0)).copies] == ["a/0", taken]
+
+            await group.kill(machine_of(taken))
+            await asyncio.sleep(30)
+            assert [copy.node for copy in (await producer.publish("orders", b"2", queue=0)).copies] == ["a/0", refused]
+
+            group.node(machine_of(taken)).start()
+            await asyncio.sleep(30)
+            assert [copy.node for copy in (await producer.publish("orders", b"3", queue=0)).copies] == ["a/0", refused]
+            assert f"1: {refused}" in (await mq.admin.ha_status(taken)).waiting_for
+
+    play_group(story, Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH))
 
 
 def test_a_replica_that_comes_second_ends_once_the_holder_was_heard_again(world: World) -> None:

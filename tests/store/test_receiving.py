@@ -6,7 +6,7 @@ import pytest
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord, InvalidField, OffsetOutOfRange
 from dittomq.lineage import LineageEntry
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
 
 
@@ -125,6 +125,19 @@ def test_a_lineage_never_outlives_the_bytes_before_its_newest_epoch(machine: Mac
 
     again = machine.open()
     assert (again.end, len(again.lineage)) == (end, 2)
+
+
+def test_no_epoch_is_written_down_that_could_not_be_read_again(machine: Machine, slave: Store, log: bytes) -> None:
+    slave.write_chunk(0, log[: SMALL.segment_bytes])
+    before = slave.lineage
+
+    with pytest.raises(InvalidField, match="no epoch follows 4,611,686,018,427,387,903"):
+        slave.adopt_lineage((*before, LineageEntry(Epoch(LAST_EPOCH + 1), 0, 7_002, slave.end)))
+
+    assert slave.lineage == before
+    slave.adopt_lineage((*before, LineageEntry(LAST_EPOCH, 0, 7_002, slave.end)))
+    slave.close(clean=True)
+    assert machine.open().lineage[-1].epoch == LAST_EPOCH
 
 
 def test_a_chunk_across_a_segments_end_is_refused(slave: Store, log: bytes) -> None:

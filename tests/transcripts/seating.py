@@ -1,6 +1,8 @@
-"""`seats` on the stage: streams that come and go at a master's door, by the numbers of their seats.
+"""`seats` on the stage: streams that come and go at a master's door, by the numbers of their seats. Opened with most, or without a bound.
 
-> Hello node=a/1 replica_uuid=u1
+The master is a/0 with the disk u0.
+
+> Hello node=a/1 replica_uuid=u1 counted=a/2        these count in sync, connected or not
 > Ack seat=1                                        the stream of that seat says something that would count
 > Ended seat=1
 """
@@ -8,6 +10,7 @@
 from typing import Any
 
 from dittomq.replication.seats import Seat, Seats
+from tests.transcripts.script import shown
 
 
 class Door:
@@ -16,13 +19,14 @@ class Door:
     ticks = False
 
     def __init__(self, given: dict[str, Any], now: float) -> None:
-        assert not given, "a door opens without anything"
-        self._seats = Seats()
+        self._seats = Seats("a/0", "u0", given.get("most"))
         self._known: dict[int, Seat] = {}
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
         """Who sits, who must leave, and what counts."""
         match event:
+            case "Hello" if why := self._seats.why_not(given["node"], given["replica_uuid"], given.get("counted", "").split()):
+                return [f"Refused why={shown(why)}"]
             case "Hello":
                 seat, losers = self._seats.take(given["node"], given["replica_uuid"])
                 self._known[seat.number] = seat
