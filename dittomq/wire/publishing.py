@@ -37,6 +37,11 @@ class PublishOrder:
     timeout_s: float | None
     sent_since: int | None
 
+    def resent(self) -> "ResentOrder":
+        """As a try of something that may be stored already."""
+        sequences = range(self.first_sequence, self.first_sequence + len(self.drafts))
+        return ResentOrder(self.producer_id, sequences, self.ack, self.timeout_s)
+
 
 @dataclass(frozen=True, slots=True)
 class ResentOrder:

@@ -42,20 +42,20 @@ class Appends:
         term = self._writable()
         frame = Frame(order.drafts, order.producer_id, order.first_sequence, order.sent_since)
         written = await term.writer.submit(frame, order.size, self._writable)  # copies may go, and terms end, while it waits
-        return Ticket(order.ack, order.timeout_s, term, written)
+        return Ticket(order.resent(), term, written)
 
     async def finish(self, ticket: "Ticket") -> StoredFrame:
         """Wait until the frame is written and its level reached. A Refused means that nothing of it is in the log.
 
         The ticket's own term answers, also while the node drains: what was written is never refused.
         """
-        return await self._answer(ticket.term, ticket, await ticket.written)
+        return await self._answer(ticket.term, ticket.order, await ticket.written)
 
     async def answer(self, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
         """Wait for the level of messages that an earlier try stored, and say what was reached."""
         return await self._answer(self._term(), order, placed)
 
-    async def _answer(self, term: Term, order: "Ticket | OutcomeOrder | ResentOrder", placed: Sequence[PlacedRun]) -> StoredFrame:
+    async def _answer(self, term: Term, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
         asked = order.ack or self._config.replication.default_ack
         timeout_s = self._config.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
         end = max(run.end for run in placed)
@@ -106,8 +106,7 @@ class Appends:
 class Ticket:
     """A frame that the writer has, without its messages: many wait for their level when a slave stands still."""
 
-    ack: Ack | None
-    timeout_s: float | None
+    order: ResentOrder
     term: Term
     written: "asyncio.Future[WrittenFrame]"
 

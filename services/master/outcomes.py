@@ -36,9 +36,13 @@ class Outcomes:
         return Outcome.STORED, await self._appends.answer(order, [found])
 
     async def stored_before(self, order: ResentOrder) -> StoredFrame | None:
-        """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers."""
+        """What an earlier try of a frame stored that cannot be stored now; None when it did not store all of it, or nobody remembers.
+
+        Raises what keeps this node from knowing.
+        """
         if not order.producer_id:
             return None
+        await self._appends.caught_up()  # the earlier try may still wait for its turn
         self._leading_term()
         try:
             placed = await self._lane.call(lambda: self._places(order))

@@ -14,7 +14,7 @@ from dittomq.broker.fetching import RangeServing
 from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
-from dittomq.errors import DittoError, EpochOver, StoreFailed
+from dittomq.errors import DittoError, NotMaster, NotReady, Refused
 from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.interceptors import takes_its_request
 from dittomq.rpc.status import facts
@@ -33,6 +33,7 @@ log = structlog.get_logger()
 
 FRAMES_IN_FLIGHT = 64
 _UNREAD_S = 10.0
+_NOT_LED = NotReady, NotMaster
 
 
 class MessagingServicer(PullServicer):
@@ -50,14 +51,25 @@ class MessagingServicer(PullServicer):
     async def Publish(self, requests: AsyncIterator[pb.PublishRequest], context: Context) -> pb.PublishResponse:  # type: ignore[override]
         async with self._room.request(context) as request:
             try:
-                ticket = await self._appends.begin(wire.publish_request(request, self._topics()))
+                order = wire.publish_request(request, self._topics())
             except MessageRefused as refused:
-                stored = await self._outcomes.stored_before(wire.resent_request(request))
-                if stored is None:
-                    raise refused.cause from refused
-                return wire.stored_message_to_pb(stored)
-        del request  # while its level is waited for
-        return wire.stored_message_to_pb(await self._appends.finish(ticket))
+                return await self._stored_before(wire.resent_request(request), refused.cause)
+            try:
+                ticket = await self._appends.begin(order)
+            except Refused as refused:
+                return await self._stored_before(order.resent(), refused)
+        del request, order  # while its level is waited for
+        try:
+            return wire.stored_message_to_pb(await self._appends.finish(ticket))
+        except Refused as refused:
+            return await self._stored_before(ticket.order, refused)
+
+    async def _stored_before(self, order: wire.ResentOrder, refused: Refused) -> pb.PublishResponse:
+        """The answer to a message that is refused now, if an earlier try of it was stored; else `refused` is raised."""
+        stored = None if isinstance(refused, _NOT_LED) else await self._outcomes.stored_before(order)
+        if stored is None:
+            raise refused
+        return wire.stored_message_to_pb(stored)
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
         self._appends.check_leads()
@@ -76,30 +88,37 @@ class MessagingServicer(PullServicer):
         async for request in frames:
             await answers.room.acquire()
             try:
-                ticket = await self._appends.begin(wire.publish_frame(request, self._topics()))
+                order = wire.publish_frame(request, self._topics())
             except MessageRefused as refused:
-                tasks.create_task(self._answer_refused(request, refused, answers))
+                tasks.create_task(self._answer_refused(request.frame_id, wire.resent_frame(request), refused, answers))
             except DittoError as refused:
                 await answers.give(_refused(request.frame_id, refused))
             else:
-                tasks.create_task(self._answer(request.frame_id, ticket, answers))
+                await self._begin(request.frame_id, order, answers, tasks)
 
-    async def _answer_refused(self, request: pb.PublishStreamRequest, refused: MessageRefused, answers: "_Answers") -> None:
-        """What cannot be stored now, because its topic is gone, may have been stored before: then that is the answer.
+    async def _begin(self, frame_id: int, order: wire.PublishOrder, answers: "_Answers", tasks: asyncio.TaskGroup) -> None:
+        try:
+            ticket = await self._appends.begin(order)
+        except Refused as refused:
+            tasks.create_task(self._answer_refused(frame_id, order.resent(), refused, answers))
+        else:
+            tasks.create_task(self._answer(frame_id, ticket, answers))
 
-        Whatever keeps us from knowing is no answer: the stream ends.
+    async def _answer_refused(self, frame_id: int, order: wire.ResentOrder, refused: Refused | MessageRefused, answers: "_Answers") -> None:
+        """What cannot be stored now, because its topic is gone or the disk is full, may have been stored before: then that is the answer.
+
+        Whatever keeps us from knowing is no answer: the stream ends. Where this node does not lead nobody looks.
         """
-        stored = await self._outcomes.stored_before(wire.resent_frame(request))
-        await answers.give(wire.stored_frame_to_pb(request.frame_id, stored) if stored else _refused(request.frame_id, refused))
+        stored = None if isinstance(refused, _NOT_LED) else await self._outcomes.stored_before(order)
+        await answers.give(wire.stored_frame_to_pb(frame_id, stored) if stored else _refused(frame_id, refused))
 
     async def _answer(self, frame_id: int, ticket: Ticket, answers: "_Answers") -> None:
         """Answer one frame. A StoreFailed or EpochOver is no answer: the stream ends, and what was in flight is unknown."""
         try:
             response = wire.stored_frame_to_pb(frame_id, await self._appends.finish(ticket))
-        except (StoreFailed, EpochOver):
-            raise
-        except DittoError as refused:
-            response = _refused(frame_id, refused)
+        except Refused as refused:
+            await self._answer_refused(frame_id, ticket.order, refused, answers)
+            return
         await answers.give(response)
 
     async def GetOutcome(self, request: pb.GetOutcomeRequest, context: Context) -> pb.GetOutcomeResponse:

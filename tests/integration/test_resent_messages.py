@@ -1,12 +1,15 @@
 """The same frame sent again under the same sequence, when much has changed since."""
 
+import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from tests.support.real_group import MASTER, RealGroup
+from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
+from tests.support.waiting import eventually
 
 PUBLISH = "ditto.messaging.v1.MessagingService/Publish"
 PUBLISH_STREAM = "ditto.messaging.v1.MessagingService/PublishStream"
@@ -22,8 +25,8 @@ def gone(group: RealGroup) -> Iterator[str]:
     group.mq.admin.delete_topic(GONE)
 
 
-def frame(first: int, count: int = 3, producer_id: str = "resender") -> pb.PublishStreamRequest:
-    messages = [pb.Message(topic=GONE, body=b"%d" % number, queue=number % 2) for number in range(first, first + count)]
+def frame(first: int, count: int = 3, producer_id: str = "resender", topic: str = GONE) -> pb.PublishStreamRequest:
+    messages = [pb.Message(topic=topic, body=b"%d" % number, queue=number % 2) for number in range(first, first + count)]
     return pb.PublishStreamRequest(frame_id=first, messages=messages, producer_id=producer_id, first_sequence=first)
 
 
@@ -61,3 +64,27 @@ def test_a_message_that_was_stored_before_its_topic_was_deleted_gets_its_first_r
 
     assert again.duplicate
     assert (again.queue, again.queue_offset, again.physical_offset) == (first.queue, first.queue_offset, first.physical_offset)
+
+
+def test_what_was_stored_before_is_not_refused_when_too_few_copies_are_left(tmp_path: Path) -> None:
+    with real_group(tmp_path, shape(1, master={"replication.min_in_sync_replicas": 2})) as group:
+        single = pb.PublishRequest(message=pb.Message(topic=TOPIC, body=b"once", queue=1), producer_id="single", sequence=0)
+        first = group.call(MASTER, PUBLISH, single, pb.PublishResponse).receipt
+        [stored] = group.stream(MASTER, PUBLISH_STREAM, [frame(0, topic=TOPIC)], pb.PublishStreamResponse)
+        group.cluster.kill("a/1")
+        numbers = itertools.count()
+
+        def refused() -> bool:
+            new = frame(0, producer_id=f"p{next(numbers)}", topic=TOPIC)
+            [answer] = group.stream(MASTER, PUBLISH_STREAM, [new], pb.PublishStreamResponse)
+            return bool(answer.refused.reason == "TOO_FEW_COPIES")
+
+        eventually(refused, "the slave is missed")
+        again, never = group.stream(MASTER, PUBLISH_STREAM, [frame(0, topic=TOPIC), frame(3, topic=TOPIC)], pb.PublishStreamResponse)
+        assert again.stored.duplicate
+        assert [run.first_physical_offset for run in again.stored.runs] == [run.first_physical_offset for run in stored.stored.runs]
+        assert never.refused.reason == "TOO_FEW_COPIES"
+        assert group.call(MASTER, PUBLISH, single, pb.PublishResponse).receipt.physical_offset == first.physical_offset
+        single.sequence = 1
+        with pytest.raises(grpc.RpcError, match="1 copies in sync"):
+            group.call(MASTER, PUBLISH, single, pb.PublishResponse)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dittomq.cli.ha_report import build_report
-from dittomq.client import AsyncClient, NotStored, PutStatus
+from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, PutStatus
 from dittomq.client.copies import NodeAddress
 from dittomq.errors import CorruptRecord
 from tests.simulation import forgetful
@@ -40,6 +40,28 @@ def test_a_master_that_starts_on_a_full_disk_serves_what_it_has_and_leads_when_t
         async with mq.producer() as producer:
             assert (await producer.publish("orders", b"after", queue=0)).status is PutStatus.PUT_OK
         assert [message.body for message in (await mq.reader("orders", queue=0).pull(0)).messages] == [b"before", b"after"]
+
+    play(story)
+
+
+def test_a_message_that_is_stored_gets_its_receipt_when_it_is_sent_again_to_a_master_whose_disk_is_full() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        disk = group.node("a0").disk
+        async with mq.producer(timeout_s=0.5, retry_s=1.0) as producer:
+            await producer.publish("orders", b"before", queue=0)
+            group.world.network.silence("a0", "client")
+            with pytest.raises(OutcomeUnknown) as lost:
+                await producer.publish("orders", b"paid", queue=0)
+            group.world.network.heal("a0", "client")
+            await asyncio.sleep(10.0)
+            disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
+
+            receipt = await producer.send_again(lost.value.handle, Message("orders", b"paid"))
+
+            assert (receipt.queue_offset, receipt.duplicate) == (1, True)
+            with pytest.raises(NotStored):
+                await producer.publish("orders", b"refused", queue=0)
 
     play(story)
 
