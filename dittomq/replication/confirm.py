@@ -10,6 +10,9 @@ earlier send:
     leaves  when its gap is too large, or it was not caught up for `max_lag_s`, or it missed two write deadlines, one after the other
 
 A member that was carried over counts as in sync until it leaves by the same rules, and is called so when it has joined by them.
+
+Of bytes that the master's own disk does not give any more slaves acknowledge what lies behind them: while that is not confirmed the group
+is degraded, be as many copies in sync as may be, and nobody who waits for copies of them is told that there are some.
 """
 
 from collections.abc import Iterable
@@ -101,6 +104,7 @@ class Confirm:
         self._in_sync = self._counted_in()
         self._degrade = DEGRADE_MOVES.first
         self._time = RunningTime(now)
+        self._hole = (confirmed, confirmed)  # from the first to the last of what no slave was sent, for it is damaged here
         self._short: _ShortWait | None = None  # the first of those whose write deadline is not over
 
     @property
@@ -155,9 +159,9 @@ class Confirm:
             case Ack.MASTER_FLUSHED:
                 return self._flushed
             case Ack.REPLICA_RECEIVED:
-                return self._held_by(self._rules.in_sync_replicas, flushed=False)
+                return self._held_whole(flushed=False)
             case Ack.REPLICA_FLUSHED:
-                return self._held_by(self._rules.in_sync_replicas, flushed=True)
+                return self._held_whole(flushed=True)
 
     def levels_reached(self, end: PhysicalOffset) -> tuple[Ack, ...]:
         """Levels that reach `end` now."""
@@ -223,6 +227,13 @@ class Confirm:
             self._review(Change.DEADLINE_MISSED, now)
         self._review(Change.TICKED, now)
 
+    def holed(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """Bytes of the master's in [start, end) are damaged, and a slave is told to leave them out."""
+        if end > self._confirmed:
+            low, high = self._hole
+            self._hole = (start, end) if self._confirmed >= high else (min(low, start), max(high, end))
+            self._advance()
+
     def range_recorded(self) -> None:
         """Where the degraded range begins is durable: while RECORDING, confirmed may now advance with the copies that are there."""
         self._move(Copies.RANGE_RECORDED, Degrade.NO if self._degrade is Degrade.NO else Degrade.YES)
@@ -249,6 +260,11 @@ class Confirm:
             return PhysicalOffset(0)
         ends.sort(reverse=True)
         return min(own, ends[copies - 2])
+
+    def _held_whole(self, *, flushed: bool) -> PhysicalOffset:
+        """Largest end that as many copies as asked hold, up to a hole that is not confirmed yet."""
+        held, (start, end) = self._held_by(self._rules.in_sync_replicas, flushed=flushed), self._hole
+        return held if self._confirmed >= end else min(held, start)
 
     def _review(self, change: Change, now: float) -> None:
         ran_s = self._time.at(now)
@@ -305,7 +321,7 @@ class Confirm:
             self._confirmed = max(self._confirmed, end)
             return
         copies = min(self._rules.in_sync_replicas, self.copies_in_sync)
-        if copies == self._rules.in_sync_replicas:
+        if copies == self._rules.in_sync_replicas and self._confirmed >= self._hole[1]:
             self._move(Copies.ENOUGH, Degrade.NO)
         elif copies < self._rules.min_in_sync_replicas:
             self._move(Copies.BELOW_MINIMUM, self._degrade)

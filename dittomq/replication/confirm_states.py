@@ -78,7 +78,7 @@ class Copies(Label):
     """What a group's degradation is judged by."""
 
     ENOUGH = "as many in sync as asked"
-    TOO_FEW = "fewer than asked, as many as the minimum"
+    TOO_FEW = "fewer than asked, as many as the minimum; or what is next to be confirmed is damaged here"
     BELOW_MINIMUM = "fewer than the minimum"
     RANGE_RECORDED = "where the degraded range begins is durable"
 

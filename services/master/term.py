@@ -112,6 +112,12 @@ class Term:
         if not self.is_over:
             self.confirm.ends_at(node, start)
 
+    def holed(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """A slave is told to leave these bytes out, which are damaged here."""
+        if not self.is_over:
+            self.confirm.holed(start, end)
+            self._moved()
+
     def disk_gone(self, node: str, why: str) -> None:
         """What the slave acknowledged is not on a disk of its own any more."""
         if self.is_over:

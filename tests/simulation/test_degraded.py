@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.degraded_file import PATH
-from dittomq.client import AsyncClient, CopyState, Producer, PutStatus, Receipt
+from dittomq.client import Ack, AsyncClient, CopyState, Producer, PutStatus, Receipt
 from dittomq.errors import OutcomeHandle
 from services.master.config import Mode, ReleaseLevel, ReplicationTable
 from services.slave.config import FlushMode
@@ -15,6 +15,8 @@ from tests.simulation.disk import Operation
 from tests.simulation.group import Group, play
 from tests.simulation.parser import parse_log
 from tests.simulation.shapes import Shape
+from tests.simulation.test_mending import flip
+from tests.simulation.test_promotions import leads, until
 from tests.simulation.world import Power
 
 ALL_THREE = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH)
@@ -231,3 +233,31 @@ def test_a_slave_that_is_away_when_its_master_starts_again_is_not_called_in_sync
         assert (status.writable, status.in_sync_now) == (True, 2)
 
     play(story, replace(ALL_THREE, replication=replace(ALL_THREE.replication, in_sync_replicas=2)))
+
+
+def test_what_rots_on_a_master_before_a_slave_has_got_it_is_no_whole_copy_and_recorded_as_degraded() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer(ack=Ack.MASTER_FLUSHED) as orders:
+            before = await orders.publish("orders", b"before", queue=0)
+            await asyncio.sleep(1)
+            await group.kill("a1")
+            rots = await orders.publish("orders", b"rots", queue=0)
+            after = await orders.publish("orders", b"after", queue=0)
+        await group.kill("a0")
+        group.node("a0").start()  # what it has for slaves it reads from its disk now
+        await until(leads(mq, "a0:10911"))
+        flip(group, "a0", rots.physical_offset + 100)
+
+        group.node("a1").start()
+        await group.in_sync(mq)
+        await asyncio.sleep(5)
+
+        status = await mq.admin.ha_status("a0:10911")
+        assert status.confirmed >= after.physical_offset + after.record_bytes
+        [(start, end)] = written_down(group, "a0")
+        assert before.physical_offset < start <= rots.physical_offset
+        assert rots.physical_offset + rots.record_bytes <= end
+        assert written_down(group, "a1") == [(start, end)]
+
+    play(story)

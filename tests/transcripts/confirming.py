@@ -4,6 +4,7 @@
     > SlaveAt node=a/1 received=900 flushed=900         an ack that counts
     > DeadlineMissed end=900 waited_s=3                 a producer waited in vain for so long
     > DiskGone node=a/1 why="..."                       the disk that acked serves another node, or the node has another disk
+    > Holed start=500 end=600                           a slave is told to leave out what is damaged at the master
     > RangeRecorded                                     the begin of the degraded range is durable
     > Tick
 
@@ -51,6 +52,8 @@ class Group:
                 self._confirm.deadline_missed(given["end"], since=now - given.get("waited_s", 0), now=now)
             case "DiskGone":
                 self._confirm.disk_gone(given["node"], given["why"], now=now)
+            case "Holed":
+                self._confirm.holed(given["start"], given["end"])
             case "RangeRecorded":
                 self._confirm.range_recorded()
             case "Tick":

@@ -260,3 +260,29 @@ def test_copies_name_each_slave_that_holds_the_end_and_how() -> None:
     group.slave_at("a/3", received=at(50), flushed=at(50), now=1.0)
 
     assert group.copies(at(100)) == (("a/1", False), ("a/2", True))
+
+
+def test_whoever_waits_for_copies_of_what_is_damaged_here_is_not_told_that_there_are_some() -> None:
+    group = confirm()
+    group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+
+    group.holed(at(100), at(200))
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+
+    assert group.confirmed == 0
+    assert group.level_end(Ack.REPLICA_FLUSHED) == group.level_end(Ack.REPLICA_RECEIVED) == 100
+    group.range_recorded()
+    assert (group.confirmed, group.degrade) == (300, Degrade.YES)
+    group.tick(2.0)
+    assert group.degrade is Degrade.NO
+    assert group.level_end(Ack.REPLICA_FLUSHED) == 300
+
+
+def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_nothing() -> None:
+    group = confirm(replace(RULES, sync_master=False))
+
+    group.holed(at(0), at(100))
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+
+    assert (group.confirmed, group.degrade) == (300, Degrade.NO)
