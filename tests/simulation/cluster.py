@@ -234,8 +234,10 @@ class Cluster:
             self.replaced(machine, self.world.loop.time())
         if machine in self._may_lose and name in ("loss_accepted", "promoted", "leads_anew") and fields["may_be_lost"]:
             self._may_lose.discard(machine)
-            self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
-            if not is_a_doubt(fields["may_be_lost"]):
+            names_more = not is_a_doubt(fields["may_be_lost"])
+            if name != "promoted" or not names_more:  # past a master that lives on more may be lost by now than was named before
+                self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
+            if names_more:
                 self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
         self.witness.logged(machine, name, fields)
 
