@@ -1,4 +1,8 @@
-"""Slaves that a master knows, and from where on each wants the log; kept over restarts in `dittomq/holds`."""
+"""Slaves that a master knows, and from where on each wants the log; kept over restarts in `dittomq/holds`.
+
+A slave that is away is waited for, up to a bound of bytes. While as many slaves as the group has are connected, no other one is of the
+group any more: who was taken out of it, or replaced under another name, holds nothing.
+"""
 
 import asyncio
 import json
@@ -24,7 +28,9 @@ log = structlog.get_logger()
 class SlaveHolds:
     """The log is kept for a slave from the segment on in which its flushed end lies."""
 
-    def __init__(self, storage: Storage, store: Store, lane: Lane, records: Callable[[], Mapping[str, SlaveRecord]]) -> None:
+    def __init__(self, storage: Storage, store: Store, lane: Lane, slaves: int, records: Callable[[], Mapping[str, SlaveRecord]]) -> None:
+        """Of a group of so many slaves; 0: nobody has said how many there are."""
+        self._slaves = slaves
         self._storage = storage
         self._store = store
         self._lane = lane
@@ -32,10 +38,8 @@ class SlaveHolds:
         self._kept: dict[str, int] = {}
 
     def holds(self, max_bytes: int) -> list[Hold]:
-        """One for each slave that was ever heard: what it says now, or what was last written down."""
-        live = {node: record.flushed for node, record in self._records().items() if record.flushed is not None}
-        kept = {node: PhysicalOffset(offset) for node, offset in self._kept.items()}
-        return [Hold(node, offset, max_bytes) for node, offset in {**kept, **live}.items()]
+        """One for each slave of the group that was ever heard: what it says now, or what was last written down."""
+        return [Hold(node, offset, max_bytes) for node, offset in self._wanted().items()]
 
     async def run(self, period_s: float) -> None:
         """Write down who wants what, until cancelled."""
@@ -49,14 +53,21 @@ class SlaveHolds:
 
     async def keep(self) -> None:
         """Write down what has changed; on a full disk a later call does."""
-        wanted = dict(self._kept)
-        for node, record in self._records().items():
-            if record.flushed is not None:
-                wanted[node], _ = self._store.segment_of(record.flushed)
+        wanted = {node: int(self._store.segment_of(offset)[0]) for node, offset in self._wanted().items()}
         if wanted != self._kept:
             payload = json.dumps(wanted, sort_keys=True).encode()
             if await self._lane.call(lambda: side_file.save_if_room(self._storage, _NAME, _KIND, payload)):
+                for node in self._kept.keys() - wanted.keys():
+                    log.info("hold_forgotten", slave=node, start=self._kept[node])
                 self._kept = wanted
+
+    def _wanted(self) -> dict[str, PhysicalOffset]:
+        heard = {node: record for node, record in self._records().items() if record.flushed is not None}
+        connected = {node for node, record in heard.items() if record.connected}
+        wanted = {node: PhysicalOffset(offset) for node, offset in self._kept.items()}
+        wanted |= {node: record.flushed for node, record in heard.items() if record.flushed is not None}
+        is_whole = 0 < self._slaves <= len(connected)
+        return {node: offset for node, offset in wanted.items() if node in connected or not is_whole}
 
     def _load(self) -> dict[str, int]:
         try:

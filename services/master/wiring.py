@@ -192,7 +192,8 @@ class Master:
         """Drop old segments while this master leads; what it wrote down of its slaves is known before."""
         doors, table = self._doors, self._config.retention
         period_s = table.check_period_ms / 1000
-        holds = SlaveHolds(doors.storage, store, lanes.files, lambda: replication.records)
+        slaves = self._config.replication.replicas_expected
+        holds = SlaveHolds(doors.storage, store, lanes.files, slaves, lambda: replication.records)
         parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock, pins)
         retaining = Retaining(parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
