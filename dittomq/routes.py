@@ -208,11 +208,45 @@ class BeatAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentGroup:
+    """A broker group of which no node is registered, and the newest epoch of it that nameservers were ever told of.
+
+    `unsettled`: they are newly up and have not heard of it since: its nodes may not have registered yet.
+    """
+
+    cluster: str
+    broker: str
+    newest: Opening
+    unsettled: bool = False
+
+    @property
+    def opener(self) -> str | None:
+        """The node that opened that epoch; None when that is unknown."""
+        return None if self.newest.opener_id is None else f"{self.broker}/{self.newest.opener_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class NodePage:
-    """Some nodes in the order of broker name and id; an empty token means that no more follow."""
+    """Some nodes in the order of broker name and id, behind the last of them silent groups; an empty token means that no more follow."""
 
     nodes: tuple[Node, ...]
     next_page_token: str
+    silent: tuple[SilentGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterListing:
+    """All that nameservers know of a cluster: its nodes, in the order of broker name and id, and the groups of which none is registered."""
+
+    nodes: tuple[Node, ...]
+    silent: tuple[SilentGroup, ...] = ()
+
+    @property
+    def cluster(self) -> str | None:
+        """Its name; None of one that is empty."""
+        if self.nodes:
+            return self.nodes[0].cluster
+        return self.silent[0].cluster if self.silent else None
 
 
 def _named_id(broker_id: int, configured_id: int | None) -> int:

@@ -20,7 +20,7 @@ from dittomq.errors import DittoError, InvalidField, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
-from dittomq.routes import Node, Role
+from dittomq.routes import ClusterListing, Node, Role
 from dittomq.rpc.channel import breaking, call
 from dittomq.wire import admin as wire
 from dittomq.wire.admin import BrokerDescription, RoleChange, RoleOrder
@@ -154,7 +154,11 @@ class Admin:
 
     async def list_brokers(self) -> list[Node]:
         """All nodes that a nameserver knows now, in the order of broker name and id."""
-        return await self._around.routing.nodes()
+        return list((await self.list_cluster()).nodes)
+
+    async def list_cluster(self) -> ClusterListing:
+        """The same, and the broker groups that nameservers remember and of which no node is registered now."""
+        return await self._around.routing.listing()
 
     async def ha_status(self, node: str) -> HaStatus:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""

@@ -9,7 +9,7 @@ from dittomq.client.admin import Admin
 from dittomq.client.routing import Surroundings, backoff_s
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
-from dittomq.routes import Node
+from dittomq.routes import Node, SilentGroup
 from dittomq.rpc.channel import CLIENT_LEFT
 
 _NODES_S: Final = 5.0
@@ -21,12 +21,14 @@ _LONGEST_PAUSE_S: Final = 2.0
 class ClusterView:
     """Nodes as nameservers list them, and by node name what each said last, or why it says nothing.
 
-    `problem` says why no nameserver answers, None while one does: then nodes are those that were listed last.
+    `problem` says why no nameserver answers, None while one does: then nodes are those that were listed last, and so are the
+    groups in `silent`, of which no node is registered.
     """
 
     nodes: tuple[Node, ...]
     answers: Mapping[str, HaStatus | DittoError]
     problem: DittoError | None
+    silent: tuple[SilentGroup, ...]
 
 
 class ClusterWatch:
@@ -37,6 +39,7 @@ class ClusterWatch:
         self._around = around
         self._period_s = period_s
         self._nodes: dict[str, Node] | None = None
+        self._silent: tuple[SilentGroup, ...] = ()
         self._answers: dict[str, HaStatus | DittoError] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -68,14 +71,14 @@ class ClusterWatch:
             self._changed.clear()
             nodes = self._nodes
             if nodes is not None and nodes.keys() <= self._answers.keys():
-                if enough(ClusterView(tuple(nodes.values()), dict(self._answers), self._problem)):
+                if enough(ClusterView(tuple(nodes.values()), dict(self._answers), self._problem, self._silent)):
                     return True
                 await asyncio.sleep(self._period_s)
 
     async def _find_nodes(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             try:
-                found = {node.name: node for node in await self._admin.list_brokers()}
+                listing = await self._admin.list_cluster()
             except DittoError as silent:
                 if self._problem is None or self._around.channels.closed:
                     self._problem = silent
@@ -83,10 +86,11 @@ class ClusterWatch:
                 await asyncio.sleep(_NODES_RETRY_S)
                 continue
             self._problem = None
+            found = {node.name: node for node in listing.nodes}
             for name in self._following.keys() - found.keys():
                 self._following.pop(name).cancel()
                 self._answers.pop(name, None)
-            self._nodes = found
+            self._nodes, self._silent = found, listing.silent
             for name in found.keys() - self._following.keys():
                 self._following[name] = tasks.create_task(self._follow(name))
             self._changed.set()

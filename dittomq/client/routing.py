@@ -8,7 +8,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import NotReady, OutOfReach, TopicNotFound
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.route_cache import MAX_AGE_S, RouteCache
-from dittomq.routes import Node, Route
+from dittomq.routes import ClusterListing, Node, Route
 from dittomq.rpc.channel import Channels
 
 _SILENCE_S = 10.0
@@ -67,9 +67,9 @@ class Routing:
         """The last route known, without asking."""
         return self._known.get(topic)
 
-    async def nodes(self) -> list[Node]:
-        """All nodes that a nameserver knows now."""
-        return await self._cache.brokers()
+    async def listing(self) -> ClusterListing:
+        """All nodes that a nameserver knows now, and the groups that one remembers and of which nobody is registered."""
+        return await self._cache.listing()
 
     async def nodes_named(self, name: str) -> list[Node]:
         """That node as each nameserver lists it that knows it: a topic's route is one nameserver's, and another one may know more."""

@@ -17,7 +17,7 @@ from dittomq.ha_status import HaStatus
 from dittomq.message import MAX_FRAME_MESSAGES, Ack, Message, Receipt, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
-from dittomq.routes import DEFAULT_NETWORK, Node, Route
+from dittomq.routes import DEFAULT_NETWORK, ClusterListing, Node, Route
 from dittomq.wire.admin import BrokerDescription, RoleChange
 
 
@@ -229,6 +229,10 @@ class SyncAdmin:
     def list_brokers(self) -> list[Node]:
         """All nodes that a nameserver knows now."""
         return self._thread.run(self._admin.list_brokers())
+
+    def list_cluster(self) -> ClusterListing:
+        """The same, and the broker groups of which no node is registered now."""
+        return self._thread.run(self._admin.list_cluster())
 
     def ha_status(self, node: str) -> HaStatus:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""

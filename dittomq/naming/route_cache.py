@@ -12,7 +12,7 @@ from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, OutOfReach, TopicNotFound, VersionChanged
 from dittomq.naming.asking import CALL_DEADLINE_S, Question, ask_in_turn
-from dittomq.routes import DEFAULT_NETWORK, Node, QueueRange, Route
+from dittomq.routes import DEFAULT_NETWORK, ClusterListing, Node, QueueRange, Route, SilentGroup
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -85,19 +85,27 @@ class RouteCache:
 
     async def brokers(self) -> list[Node]:
         """All nodes that any nameserver knows, in the order of broker name and id; of two that lead one group the newer one first."""
-        return _merged_lists(await self._lists())
+        return list((await self.listing()).nodes)
+
+    async def listing(self) -> ClusterListing:
+        """The same nodes, and the groups that nameservers remember and of which none of them lists a node."""
+        listings = await self._lists()
+        nodes = _merged_lists(listing.nodes for listing in listings)
+        living = {node.broker for node in nodes}
+        silent = [group for listing in listings for group in listing.silent if group.broker not in living]
+        return ClusterListing(tuple(nodes), _merged_silent(silent))
 
     async def nodes_of(self, broker: str) -> list[Node]:
         """The nodes of one group as each nameserver lists them: where one knows half of it, another one may know the other half."""
-        return [node for nodes in await self._lists() for node in nodes if node.broker == broker]
+        return [node for listing in await self._lists() for node in listing.nodes if node.broker == broker]
 
-    async def _lists(self) -> list[list[Node]]:
+    async def _lists(self) -> list[ClusterListing]:
         """What each nameserver that answers lists."""
         tries = _LIST_TRIES
         while True:
             tries -= 1
             try:
-                return await self._ask(self._all_pages, lambda _: False, lambda nodes: nodes[0].cluster if nodes else None)
+                return await self._ask(self._all_pages, lambda _: False, attrgetter("cluster"))
             except VersionChanged:
                 if not tries:
                     raise
@@ -127,9 +135,10 @@ class RouteCache:
             routes.append(known)
         return _merged(routes)
 
-    async def _all_pages(self, nameserver: str, deadline_s: float) -> list[Node]:
+    async def _all_pages(self, nameserver: str, deadline_s: float) -> ClusterListing:
         """A nameserver that was away is waited for: unlike a route, the list has no older answer to live with meanwhile."""
         nodes: list[Node] = []
+        silent: list[SilentGroup] = []
         token = ""
         while True:
             request = pb.ListBrokersRequest(page_size=_LIST_PAGE, page_token=token, network=self._network)
@@ -142,9 +151,10 @@ class RouteCache:
             )
             page = wire.node_page(response)
             nodes += page.nodes
+            silent += page.silent
             token = page.next_page_token
             if not token:
-                return nodes
+                return ClusterListing(tuple(nodes), tuple(silent))
 
     def _stub(self, nameserver: str) -> Any:
         return self._channels.stub(NameServerServiceStub, nameserver)
@@ -222,6 +232,15 @@ def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:
         known += [node for node in group if node.name not in names]
         names.update(node.name for node in group)
     return sorted(known, key=lambda node: (node.broker, node.broker_id, -node.epoch))
+
+
+def _merged_silent(groups: Iterable[SilentGroup]) -> tuple[SilentGroup, ...]:
+    """Each group once, by name, with the newest epoch of it; `unsettled` where all who told of it are."""
+    told: dict[str, list[SilentGroup]] = {}
+    for group in groups:
+        told.setdefault(group.broker, []).append(group)
+    newest = [max(told[broker], key=lambda group: (group.newest.epoch, group.newest.opener_id is not None)) for broker in sorted(told)]
+    return tuple(replace(group, unsettled=all(each.unsettled for each in told[group.broker])) for group in newest)
 
 
 def _rank(group: list[Node]) -> tuple[int, int]:

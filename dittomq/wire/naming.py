@@ -20,6 +20,7 @@ from dittomq.routes import (
     Registration,
     Role,
     Route,
+    SilentGroup,
     TopicQueues,
 )
 from dittomq.wire.epochs import epoch_from_pb
@@ -165,11 +166,25 @@ def route_response(value: Route) -> pb.GetRouteResponse:
 
 
 def node_page(response: pb.ListBrokersResponse) -> NodePage:
-    return NodePage(tuple(map(_node, response.nodes)), response.next_page_token)
+    return NodePage(tuple(map(_node, response.nodes)), response.next_page_token, tuple(map(_silent_group, response.silent_groups)))
 
 
 def node_page_response(value: NodePage) -> pb.ListBrokersResponse:
-    return pb.ListBrokersResponse(nodes=map(_pb_node, value.nodes), next_page_token=value.next_page_token)
+    return pb.ListBrokersResponse(
+        nodes=map(_pb_node, value.nodes), next_page_token=value.next_page_token, silent_groups=map(_pb_silent_group, value.silent)
+    )
+
+
+def _silent_group(group: pb.SilentGroup) -> SilentGroup:
+    newest = Opening(Epoch(group.epoch), group.opener_id if group.HasField("opener_id") else None)
+    return SilentGroup(group.cluster, group.broker, newest, group.unsettled)
+
+
+def _pb_silent_group(group: SilentGroup) -> pb.SilentGroup:
+    newest = group.newest
+    return pb.SilentGroup(
+        cluster=group.cluster, broker=group.broker, epoch=newest.epoch, opener_id=newest.opener_id, unsettled=group.unsettled
+    )
 
 
 def _node(node: pb.Node) -> Node:

@@ -73,9 +73,9 @@ class Names:
         return replace(route, unsettled=not self._registry.is_settled(now))
 
     def page(self, size: int, token: str, network: str) -> NodePage:
-        """A page of nodes."""
+        """A page of nodes, and of groups without one."""
         check_network(network or DEFAULT_NETWORK)
-        return self._registry.page(size, token, network or DEFAULT_NETWORK)
+        return self._registry.page(size, token, network or DEFAULT_NETWORK, self._now())
 
     def expire(self) -> None:
         """Forget silent nodes. Time in which this process stood still, with the others' words unread, is no silence of theirs."""

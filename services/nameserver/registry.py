@@ -34,6 +34,7 @@ from dittomq.routes import (
     QueueRange,
     Registration,
     Route,
+    SilentGroup,
     TopicQueues,
 )
 from services.nameserver.openings import MAX_GROUPS, Openings
@@ -206,15 +207,20 @@ class Registry:
             raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
         return Route(topic, self._cluster, queues, nodes)
 
-    def page(self, size: int, token: str, network: str) -> NodePage:
-        """Nodes in the order of broker name and id; raises VersionChanged when they changed since the token was given."""
+    def page(self, size: int, token: str, network: str, now: Now) -> NodePage:
+        """Nodes in the order of broker name and id, then silent groups; raises VersionChanged when they changed since the token."""
         if not 0 <= size <= MAX_PAGE:
             raise InvalidField("page_size", f"{size} is outside [0, {MAX_PAGE:,}]")
         start = self._page_start(token)
         keys = sorted(self._members)
         end = start + (size or DEFAULT_PAGE)
-        more = f"{self._version}:{end}" if end < len(keys) else ""
-        return NodePage(tuple(self._node(key, network) for key in keys[start:end]), more)
+        nodes = tuple(self._node(key, network) for key in keys[start:end])
+        names = sorted(group for group in self._openings.groups if group not in self._groups)
+        more = f"{self._version}:{end}" if end < len(keys) + len(names) else ""
+        unsettled = () if self.is_settled(now) else self._unheard
+        shown = names[max(0, start - len(keys)) : max(0, end - len(keys))]
+        silent = tuple(SilentGroup(self._cluster, group, self._openings.newest(group), group in unsettled) for group in shown)
+        return NodePage(nodes, more, silent)
 
     @property
     def nodes(self) -> int:

@@ -83,7 +83,7 @@ class TestWhoMayTakeANodeId:
 
         registry.register(master(UUID_B, host="a-1", epoch=8), "s2", at(1))
 
-        assert [node.name for node in registry.page(0, "", "default").nodes] == ["a/0"]
+        assert [node.name for node in registry.page(0, "", "default", at(0)).nodes] == ["a/0"]
 
 
 class TestAStoreThatWasCopied:
@@ -178,7 +178,7 @@ class TestComingAndGoing:
 
         registry.heartbeat(beat("s1", epoch=8), at(1))
 
-        [node] = registry.page(0, "", "default").nodes
+        [node] = registry.page(0, "", "default", at(0)).nodes
         assert (node.epoch, node.state) == (8, NodeState.SERVING)
 
 
@@ -291,8 +291,8 @@ class TestPages:
         for number in range(5):
             registry.register(slave(f"{number:032x}", host=f"h{number}", broker_id=number + 1), f"s{number}", at(0))
 
-        first = registry.page(3, "", "default")
-        second = registry.page(3, first.next_page_token, "default")
+        first = registry.page(3, "", "default", at(0))
+        second = registry.page(3, first.next_page_token, "default", at(0))
 
         assert [node.broker_id for node in first.nodes + second.nodes] == [1, 2, 3, 4, 5]
         assert second.next_page_token == ""
@@ -300,20 +300,20 @@ class TestPages:
     def test_a_token_of_an_older_list_is_refused(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
         registry.register(slave(), "s2", at(0))
-        token = registry.page(1, "", "default").next_page_token
+        token = registry.page(1, "", "default", at(0)).next_page_token
         registry.unregister("s2")
 
         with pytest.raises(VersionChanged):
-            registry.page(1, token, "default")
+            registry.page(1, token, "default", at(0))
 
     def test_a_token_outlives_heartbeats_and_repeated_registrations(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
         registry.register(slave(), "s2", at(0))
-        token = registry.page(1, "", "default").next_page_token
+        token = registry.page(1, "", "default", at(0)).next_page_token
         registry.heartbeat(beat("s1"), at(1))
         registry.register(slave(), "s3", at(1))
 
-        assert [node.name for node in registry.page(1, token, "default").nodes] == ["a/1"]
+        assert [node.name for node in registry.page(1, token, "default", at(0)).nodes] == ["a/1"]
 
 
 def test_a_slave_whose_id_a_role_change_gave_to_another_node_is_not_superseded_by_it(registry: Registry) -> None:

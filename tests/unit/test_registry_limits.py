@@ -67,13 +67,13 @@ def test_a_full_table_refuses_a_new_node_and_keeps_the_old_ones(registry: Regist
 @pytest.mark.parametrize("token", ["x", "1", "1:", "-1:2", "²:1", "9" * 5_000 + ":1", "1:" + "9" * 5_000])
 def test_an_invented_token_is_refused(registry: Registry, token: str) -> None:
     with pytest.raises(InvalidField, match="page_token"):
-        registry.page(1, token, "default")
+        registry.page(1, token, "default", at(0))
 
 
 @pytest.mark.parametrize("size", [-1, 1_001])
 def test_a_page_size_beyond_its_limits_is_refused(registry: Registry, size: int) -> None:
     with pytest.raises(InvalidField, match="page_size"):
-        registry.page(size, "", "default")
+        registry.page(size, "", "default", at(0))
 
 
 @pytest.mark.parametrize("opener_id", [-1, 2**31])

@@ -1,0 +1,108 @@
+"""Groups of which no node is registered any more: nameservers remember them, and list them."""
+
+import asyncio
+from dataclasses import replace
+
+from dittomq.offsets import Epoch
+from dittomq.routes import Opening, SilentGroup
+from services.nameserver.config import NameserverConfig, NodeConfig
+from tests.simulation.town import Town, play
+from tests.simulation.world import Power, World
+from tests.support.naming import master
+
+B = replace(master("c" * 32, host="b-0", broker="b", epoch=3), opener_id=0)
+SILENT_B = SilentGroup("dittomq", "b", Opening(Epoch(3), 0))
+EXPIRED_S = 35
+
+
+def test_a_group_all_nodes_of_which_were_killed_is_listed_as_silent_when_they_have_expired_and_no_more_when_one_is_back(
+    world: World,
+) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.broker(master())
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        routes = town.routes()
+        assert (await routes.listing()).silent == ()
+        b.node.crash(Power.KILL)
+        await asyncio.sleep(EXPIRED_S)
+
+        listing = await routes.listing()
+
+        assert ([node.name for node in listing.nodes], listing.silent) == (["a/0"], (SILENT_B,))
+        b.node.start()
+        await asyncio.sleep(3)
+        assert (await routes.listing()).silent == ()
+
+    play(world, story)
+
+
+def test_a_group_that_stopped_cleanly_is_listed_as_silent_at_once(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        b = town.broker(B)
+        await asyncio.sleep(60)
+
+        await b.node.stop()
+
+        assert (await town.routes().listing()).silent == (SILENT_B,)
+
+    play(world, story)
+
+
+def test_a_group_is_silent_only_where_no_nameserver_lists_a_node_of_it(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        town.broker(master())
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        world.network.cut("b-0", "n0")
+        await asyncio.sleep(EXPIRED_S)
+
+        assert (await town.routes(["n0:9876"]).listing()).silent == (SILENT_B,)
+        assert (await town.routes().listing()).silent == ()
+        b.registration = replace(B, epoch=Epoch(4))  # of which n1 alone hears
+        b.registrar.changed()
+        await asyncio.sleep(1)
+        b.node.crash(Power.KILL)
+        await asyncio.sleep(EXPIRED_S)
+        assert (await town.routes().listing()).silent == (replace(SILENT_B, newest=Opening(Epoch(4), 0)),)
+
+    play(world, story)
+
+
+def test_after_the_restart_of_a_nameserver_a_silent_group_is_said_to_be_maybe_not_registered_yet(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        b.node.crash(Power.KILL)
+        await asyncio.sleep(EXPIRED_S)
+        world.nodes["n0"].crash(Power.KILL)
+        await asyncio.sleep(1)
+        world.nodes["n0"].start()
+        await asyncio.sleep(1)
+
+        assert (await town.routes(["n0:9876"]).listing()).silent == (replace(SILENT_B, unsettled=True),)
+        assert (await town.routes().listing()).silent == (SILENT_B,), "another nameserver has been up for long enough to know"
+
+    play(world, story)
+
+
+def test_silent_groups_of_another_cluster_are_none_of_this_one(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver(NameserverConfig(node=NodeConfig(cluster="other")))
+        town.broker(master())
+        b = town.broker(replace(B, cluster="other"))
+        await asyncio.sleep(5)
+        await b.node.stop()
+
+        listing = await town.routes().listing()
+
+        assert ([node.name for node in listing.nodes], listing.silent) == (["a/0"], ())
+
+    play(world, story)
