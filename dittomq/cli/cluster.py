@@ -8,6 +8,7 @@ import typer
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
+from dittomq.cli.ha_report import silent_document
 from dittomq.cli.output import hint, human_age, printable, say, say_json, table
 from dittomq.routes import Node, Role
 
@@ -18,32 +19,38 @@ def add_to(app: typer.Typer) -> None:
 
 
 def cluster(json: JsonFlag = False, nameserver: Nameserver = None) -> int:
-    """List the broker nodes that are registered now."""
+    """List the broker nodes that are registered now, and the groups that a nameserver remembers and of which none is."""
     from dittomq.client import Client
 
     with Client(nameserver_address(nameserver)) as mq:
-        nodes = mq.admin.list_brokers()
+        listing = mq.admin.list_cluster()
+    nodes, silent = listing.nodes, listing.silent
     if json:
-        say_json({"nodes": [node_document(node) for node in nodes]})
+        say_json({"nodes": [node_document(node) for node in nodes], "silent_groups": [silent_document(group) for group in silent]})
         return Exit.DONE
     now_ms = time.time_ns() // 1_000_000
     rows = [
         (
-            printable(node.cluster),
-            printable(node.name),
-            node.role,
-            node.state,
+            node.cluster,
+            node.name,
+            str(node.role),
+            str(node.state),
             f"{node.epoch}",
-            printable(node.address),
+            node.address,
             f"{human_age(max(0, now_ms - node.seen_ms) / 1000)} ago",
         )
         for node in nodes
     ]
+    rows += [
+        (group.cluster, group.broker, "unknown", "nobody registered", f"{group.newest.epoch}", "unknown", "unknown") for group in silent
+    ]
     for line in table([("CLUSTER", "NODE", "ROLE", "STATE", "EPOCH", "ADDRESS", "HEARD"), *rows]):
-        say(line)
+        say(printable(line))
     if not nodes:
         hint("no broker is registered")
     name_groups_without_master(nodes)
+    for group in silent:
+        hint(f"nobody answers for {printable(group.broker)}, which nameservers remember. See dittomq ha-status")
     return Exit.DONE
 
 

@@ -7,7 +7,7 @@ from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus, NodeView
-from dittomq.routes import Node, Role
+from dittomq.routes import ClusterListing, Node, Role, SilentGroup
 
 Answers = Mapping[str, HaStatus | DittoError]
 
@@ -41,11 +41,15 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One broker group. `leader` is the answer of the master with the highest epoch, None when no master answers."""
+    """One broker group. `leader` is the answer of the master with the highest epoch, None when no master answers.
+
+    `silent` is what nameservers remember of a group of which no node is registered, None of any other.
+    """
 
     broker: str
     leader: HaStatus | None
     nodes: tuple[NodeReport, ...]
+    silent: SilentGroup | None = None
 
     @property
     def needs_attention(self) -> bool:
@@ -73,6 +77,8 @@ class GroupReport:
     def missing(self) -> str:
         """What keeps the group from being in sync, as a clause; empty when nothing does."""
         leader = self.leader
+        if self.silent is not None:
+            return f"no node of {self.broker} is registered"
         if leader is None:
             return f"no master of {self.broker} answers"
         if not leader.writable:
@@ -109,11 +115,13 @@ class ClusterReport:
         return "; ".join(group.missing for group in self.groups if group.missing)
 
 
-def build_report(nodes: Sequence[Node], answers: Answers) -> ClusterReport:
-    """Put together what the nodes that nameservers know answered, by node name."""
+def build_report(nodes: Sequence[Node], answers: Answers, silent: Sequence[SilentGroup] = ()) -> ClusterReport:
+    """Put together what the nodes that nameservers know answered, by node name, and which groups nobody answers for."""
     brokers = sorted({node.broker for node in nodes})
-    cluster = nodes[0].cluster if nodes else ""
-    return ClusterReport(cluster, tuple(_group(broker, [node for node in nodes if node.broker == broker], answers) for broker in brokers))
+    cluster = ClusterListing(tuple(nodes), tuple(silent)).cluster or ""
+    groups = [_group(broker, [node for node in nodes if node.broker == broker], answers) for broker in brokers]
+    groups += [GroupReport(each.broker, None, (), each) for each in silent]
+    return ClusterReport(cluster, tuple(sorted(groups, key=lambda group: group.broker)))
 
 
 def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
@@ -128,6 +136,9 @@ def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
     count = len(report.groups)
     lines = [" · ".join([report.cluster, f"{count} broker {'group' if count == 1 else 'groups'}", verdict, *audited])]
     for group in report.groups:
+        if group.silent is not None:
+            lines.append(_silence(group.silent))
+            continue
         lines += [_headline(group, now_ms), *_rows(group, now_ms)]
         if group.missing and not any(node.needs_attention for node in group.nodes):  # who is missing may be in no list
             lines.append(f"   {group.missing}")
@@ -146,6 +157,7 @@ def report_document(report: ClusterReport) -> dict[str, object]:
             {
                 "broker": group.broker,
                 "needs_attention": group.needs_attention,
+                "silent": silent_document(group.silent) if group.silent else None,
                 "leader": _leader_document(group.leader),
                 "nodes": [
                     {"node": node.node, "problem": node.problem or None, "complaint": node.complaint or None, "seen_ms": node.seen_ms}
@@ -155,6 +167,17 @@ def report_document(report: ClusterReport) -> dict[str, object]:
             }
             for group in report.groups
         ],
+    }
+
+
+def silent_document(group: SilentGroup) -> dict[str, object]:
+    """A group of which no node is registered, for programs; null means unknown."""
+    return {
+        "cluster": group.cluster,
+        "broker": group.broker,
+        "epoch": group.newest.epoch,
+        "opener": group.opener,
+        "unsettled": group.unsettled,
     }
 
 
@@ -218,6 +241,12 @@ def _lateness(node: NodeReport) -> str:
         return f"{node.node} does not answer"
     behind = f" and {human_bytes(view.received_lag_bytes)} behind" if view.received_lag_bytes else ""
     return f"{node.node} is {view.state}{behind}"
+
+
+def _silence(group: SilentGroup) -> str:
+    by = f", opened by {group.opener}" if group.opener else ""
+    yet = " yet: the nameserver has just been started" if group.unsettled else ""
+    return printable(f"{group.broker}  NOBODY ANSWERS  newest epoch {group.newest.epoch}{by}, no node is registered{yet}")
 
 
 def _headline(group: GroupReport, now_ms: int) -> str:

@@ -48,7 +48,8 @@ def ha_status(
 ) -> int:
     """Show replication as every node sees it.
 
-    Exit code 3 when something needs attention; lags and positions that nobody knows are shown as unknown.
+    Exit code 3 when something needs attention, also a group of which no node is registered any more; lags and positions that nobody knows
+    are shown as unknown.
     """
     if wait not in (None, "in-sync"):
         raise typer.BadParameter(f'"{wait}" is not a condition; in-sync is', param_hint="--wait")
@@ -66,7 +67,7 @@ def ha_status(
 
 async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
     """What every node that the nameserver knows says now; a node that does not answer is part of the report."""
-    nodes = await mq.admin.list_brokers()
+    listing = await mq.admin.list_cluster()
 
     async def ask(address: str) -> HaStatus | DittoError:
         try:
@@ -75,8 +76,9 @@ async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
             return error
 
     async with asyncio.TaskGroup() as tasks:
-        asked = {node.name: tasks.create_task(ask(node.address)) for node in nodes}
-    return _with_audit(build_report(nodes, {name: task.result() for name, task in asked.items()}))
+        asked = {node.name: tasks.create_task(ask(node.address)) for node in listing.nodes}
+    answers = {name: task.result() for name, task in asked.items()}
+    return _with_audit(build_report(listing.nodes, answers, listing.silent))
 
 
 async def _ask(nameserver: str) -> ClusterReport:
@@ -135,7 +137,7 @@ async def _follow(nameserver: str, period_s: float, enough: Callable[[ClusterRep
 
     async with AsyncClient(nameserver) as mq:
         watch = mq.watch_cluster(period_s=period_s)
-        await watch.until(lambda view: enough(_with_audit(build_report(view.nodes, view.answers)), view.problem))
+        await watch.until(lambda view: enough(_with_audit(build_report(view.nodes, view.answers, view.silent)), view.problem))
 
 
 def _with_audit(report: ClusterReport) -> ClusterReport:

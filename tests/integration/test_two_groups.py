@@ -216,3 +216,24 @@ def test_a_group_that_is_gone_altogether_does_not_keep_the_other_one_from_being_
     assert waited_for.startswith("b is waited for: ")
     assert following.returncode == 0
     assert sorted(json.loads(line)["text"] for line in out.splitlines()) == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_commands_name_a_group_of_which_no_node_is_registered(pair: Pair) -> None:
+    for name in ("b/1", "b/0"):
+        pair.cluster.stop_node(name)  # cleanly: its nameserver knows at once
+
+    status = pair.command.run("ha-status")
+    listed = pair.command.run("cluster")
+    document = json.loads(pair.command.run("cluster", "--json").out)
+    waited = pair.command.run("ha-status", "--wait", "in-sync", "--timeout", "2s")
+    pair.revive()
+
+    assert status.code == 3
+    assert "2 broker groups · 1 needs attention" in status.out
+    assert re.search(r"^b  NOBODY ANSWERS  newest epoch \d+, opened by b/0, no node is registered$", status.out, re.MULTILINE)
+    assert (listed.code, listed.one_sentence()[:22]) == (0, "nobody answers for b, ")
+    assert re.search(r" b +unknown +nobody registered +\d+ ", listed.out)
+    assert [(group["broker"], group["opener"], group["unsettled"]) for group in document["silent_groups"]] == [("b", "b/0", False)]
+    assert waited.code == 3
+    assert "no node of b is registered" in waited.err
+    assert pair.command.run("ha-status", "--wait", "in-sync").code == 0

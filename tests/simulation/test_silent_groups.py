@@ -1,11 +1,17 @@
-"""Groups of which no node is registered any more: nameservers remember them, and list them."""
+"""Groups of which no node is registered any more: nameservers remember them, and nobody calls such a cluster whole."""
 
 import asyncio
 from dataclasses import replace
 
+from dittomq.cli.ha_report import build_report, report_lines
+from dittomq.cli.ha_status import ask_every_node
+from dittomq.client import AsyncClient
+from dittomq.client.ha_watch import ClusterView
 from dittomq.offsets import Epoch
 from dittomq.routes import Opening, SilentGroup
 from services.nameserver.config import NameserverConfig, NodeConfig
+from tests.simulation import group as groups
+from tests.simulation.group import Group
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
 from tests.support.naming import master
@@ -106,3 +112,32 @@ def test_silent_groups_of_another_cluster_are_none_of_this_one(world: World) -> 
         assert ([node.name for node in listing.nodes], listing.silent) == (["a/0"], ())
 
     play(world, story)
+
+
+def test_a_cluster_of_which_a_group_is_gone_needs_attention_and_is_not_in_sync_until_it_is_back() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        shown: list[ClusterView] = []
+
+        def show(view: ClusterView) -> bool:
+            shown[:] = [view]
+            return False
+
+        watching = asyncio.create_task(mq.watch_cluster().until(show))
+        for name in ("a0", "a1"):
+            await group.kill(name)
+        await asyncio.sleep(EXPIRED_S + 5)
+
+        report = await ask_every_node(mq)
+        assert await mq.admin.list_brokers() == []
+        assert report_lines(report, 0)[1:] == ["a  NOBODY ANSWERS  newest epoch 1, opened by a/0, no node is registered"]
+        assert (report.needs_attention, report.missing) == (True, "no node of a is registered")
+        [view] = shown
+        assert build_report(view.nodes, view.answers, view.silent).missing == "no node of a is registered"
+
+        for name in ("a0", "a1"):
+            group.node(name).start()
+        async with asyncio.timeout(60):
+            await mq.watch_cluster().until(lambda view: build_report(view.nodes, view.answers, view.silent).in_sync)
+        watching.cancel()
+
+    groups.play(story)
