@@ -228,9 +228,10 @@ class Admin:
         return await _results({name: sorted(nodes, key=backs_off) for name, nodes in groups.items()}, ask)
 
     async def _groups(self, broker: str | None) -> dict[str, list[Node]]:
-        """Nodes by group, the master first; of several that say to be one the newest only."""
-        groups: dict[str, list[Node]] = {}
-        for node in await self.list_brokers():
+        """Nodes by group, the master first; of several that say to be one the newest only. Of a silent group there are none."""
+        listing = await self.list_cluster()
+        groups: dict[str, list[Node]] = {each.broker: [] for each in listing.silent if broker in (None, each.broker)}
+        for node in listing.nodes:
             if broker is None or node.broker == broker:
                 group = groups.setdefault(node.broker, [])
                 if not group or node.role is Role.SLAVE:
@@ -239,7 +240,7 @@ class Admin:
             raise InvalidField("broker", f'"{broker}" is not registered with any nameserver; list them: dittomq cluster')
         if not groups:
             raise OutOfReach("any broker", "none is registered with the nameserver")
-        return groups
+        return dict(sorted(groups.items()))
 
     async def _topics_of(self, node: Node) -> tuple[TopicConfig, ...]:
         topics: list[TopicConfig] = []

@@ -226,6 +226,7 @@ def test_commands_name_a_group_of_which_no_node_is_registered(pair: Pair) -> Non
     listed = pair.command.run("cluster")
     document = json.loads(pair.command.run("cluster", "--json").out)
     waited = pair.command.run("ha-status", "--wait", "in-sync", "--timeout", "2s")
+    made = pair.command.run("topic", "create", TOPIC, "--queues", str(QUEUES))
     pair.revive()
 
     assert status.code == 3
@@ -236,4 +237,5 @@ def test_commands_name_a_group_of_which_no_node_is_registered(pair: Pair) -> Non
     assert [(group["broker"], group["opener"], group["unsettled"]) for group in document["silent_groups"]] == [("b", "b/0", False)]
     assert waited.code == 3
     assert "no node of b is registered" in waited.err
+    assert (made.code, [line.split()[:2] for line in made.out.splitlines()]) == (3, [["a", "exists"], ["b", "FAILED"]])
     assert pair.command.run("ha-status", "--wait", "in-sync").code == 0
