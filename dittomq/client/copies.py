@@ -12,6 +12,7 @@ from dittomq.doors.clock import OsClock  # noqa: TID251  # a list of nodes has n
 from dittomq.errors import OutOfReach
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import PhysicalOffset
+from dittomq.routes import ClusterListing, SilentGroup
 from dittomq.rpc.channel import Channels, call, typed
 from dittomq.wire import audit as wire
 
@@ -43,11 +44,12 @@ class CopyReader:
 
         `nameservers`: "host:port", several separated by commas. Raises OutOfReach when none answers.
         """
-        if nameservers not in self._routes:
-            addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
-            self._routes[nameservers] = RouteCache(addresses, self._channels, OsClock())
-        nodes = await self._routes[nameservers].brokers()
+        nodes = (await self._listing(nameservers)).nodes
         return [NodeAddress(node.broker, node.named_id, node.cluster, node.address) for node in nodes]
+
+    async def silent_groups(self, nameservers: str) -> list[SilentGroup]:
+        """Broker groups that a nameserver of the cluster remembers, and of which none lists a node."""
+        return list((await self._listing(nameservers)).silent)
 
     async def slaves_expected(self, node: NodeAddress) -> int:
         """How many slaves the node's configuration says its group has."""
@@ -106,3 +108,9 @@ class CopyReader:
             raise typed(error, node.name) from error
         if at != end:
             raise OutOfReach(node.name, f"it sent {at - start:,} bytes of [{start:,}, {end:,})")
+
+    async def _listing(self, nameservers: str) -> ClusterListing:
+        if nameservers not in self._routes:
+            addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
+            self._routes[nameservers] = RouteCache(addresses, self._channels, OsClock())
+        return await self._routes[nameservers].listing()

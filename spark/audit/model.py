@@ -298,7 +298,9 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One audit. Times in milliseconds since 1970. `unseen` are groups that earlier audits saw and this one did not."""
+    """One audit. Times in milliseconds since 1970. `unseen` are groups that earlier audits saw and this one did not,
+    `remembered` those of which nameservers know and no node was registered.
+    """
 
     run: str
     cluster: str
@@ -309,6 +311,7 @@ class RunResult:
     groups: tuple[GroupResult, ...]
     problems: tuple[str, ...]
     unseen: tuple[str, ...] = ()
+    remembered: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> Exit:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from dittomq.cli.ha_report import build_report, report_lines
 from dittomq.cli.ha_status import ask_every_node
 from dittomq.client import AsyncClient
+from dittomq.client.copies import CopyReader
 from dittomq.client.ha_watch import ClusterView
 from dittomq.offsets import Epoch
 from dittomq.routes import Opening, SilentGroup
@@ -37,6 +38,7 @@ def test_a_group_all_nodes_of_which_were_killed_is_listed_as_silent_when_they_ha
         listing = await routes.listing()
 
         assert ([node.name for node in listing.nodes], listing.silent) == (["a/0"], (SILENT_B,))
+        assert await CopyReader(town.channels, 3.0).silent_groups("n0:9876") == [SILENT_B]
         b.node.start()
         await asyncio.sleep(3)
         assert (await routes.listing()).silent == ()

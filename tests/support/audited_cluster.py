@@ -111,6 +111,7 @@ class AuditedCluster:
         self.copies = copies
         self.slaves_expected = len(copies) - 1 if slaves_expected is None else slaves_expected
         self.nameserver = ""
+        self.silent: list[str] = []  # groups that the nameserver remembers
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[grpc.aio.Server] = []
@@ -142,7 +143,7 @@ class AuditedCluster:
             else:
                 await server.stop(None)
         names = grpc.aio.server()
-        naming_pb2_grpc.add_NameServerServiceServicer_to_server(_Names(self.copies), names)
+        naming_pb2_grpc.add_NameServerServiceServicer_to_server(_Names(self), names)
         self.nameserver = f"127.0.0.1:{names.add_insecure_port('127.0.0.1:0')}"
         await names.start()
         self._servers.append(names)
@@ -157,18 +158,19 @@ def _interceptor(node: str) -> CallInterceptor:
 
 
 class _Names(naming_pb2_grpc.NameServerServiceServicer):
-    def __init__(self, copies: list[ServedCopy]) -> None:
-        self._copies = copies
+    def __init__(self, cluster: AuditedCluster) -> None:
+        self._cluster = cluster
 
     async def ListBrokers(self, request: naming_pb2.ListBrokersRequest, context: Context) -> naming_pb2.ListBrokersResponse:
         nodes = []
-        for copy in self._copies:
+        for copy in self._cluster.copies:
             broker, _, number = copy.description.node.partition("/")
             role = naming_pb2.BROKER_ROLE_SLAVE if int(number) else naming_pb2.BROKER_ROLE_SYNC_MASTER
             node = naming_pb2.Node(cluster="test", broker=broker, broker_id=int(number), address=copy.address)
             node.role, node.state = role, naming_pb2.BROKER_STATE_SERVING
             nodes.append(node)
-        return naming_pb2.ListBrokersResponse(nodes=nodes)
+        silent = [naming_pb2.SilentGroup(cluster="test", broker=broker, epoch=3) for broker in self._cluster.silent]
+        return naming_pb2.ListBrokersResponse(nodes=nodes, silent_groups=silent)
 
 
 class _Admin(admin_pb2_grpc.BrokerServiceServicer):
