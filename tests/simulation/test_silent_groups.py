@@ -12,6 +12,7 @@ from dittomq.offsets import Epoch
 from dittomq.routes import Opening, SilentGroup
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation import group as groups
+from tests.simulation.disk import Deed, Operation
 from tests.simulation.group import Group
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
@@ -112,6 +113,32 @@ def test_silent_groups_of_another_cluster_are_none_of_this_one(world: World) -> 
         listing = await town.routes().listing()
 
         assert ([node.name for node in listing.nodes], listing.silent) == (["a/0"], ())
+
+    play(world, story)
+
+
+def test_a_group_is_let_go_by_deleting_what_a_nameserver_keeps_while_all_others_tell_it_anew(world: World) -> None:
+    async def story(town: Town) -> None:
+        name = town.nameserver()
+        a = town.broker(replace(master(), opener_id=0))
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        await b.node.stop()
+        nameserver = world.nodes[name]
+        await nameserver.stop()
+        kept = nameserver.disk.names.files["dittomq/openings"]
+        nameserver.disk.do(Operation(Deed.REMOVED, "dittomq/openings", kept))
+        nameserver.start()
+        await asyncio.sleep(60)
+
+        assert (await town.routes().listing()).silent == ()
+        nameserver.crash(Power.KILL)
+        a.node.crash(Power.KILL)
+        await asyncio.sleep(1)
+        nameserver.start()
+        await asyncio.sleep(1)
+        [known] = (await town.routes().listing()).silent
+        assert (known.broker, known.newest) == ("a", Opening(Epoch(7), 0)), "it was told anew, and keeps it"
 
     play(world, story)
 
