@@ -15,7 +15,7 @@ from dittomq.broker.registration import record_host
 from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
-from dittomq.errors import NotReady, OutOfReach, Refused, StoreFailed, Superseded, leaves
+from dittomq.errors import ChangeUnknown, NotReady, OutOfReach, Refused, StoreFailed, Superseded, leaves
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
 from dittomq.naming.registrar import NameserverNews, Registrar
@@ -156,22 +156,28 @@ class Changes:
 class Errand(Generic[Order, Answer]):
     """An order that is carried out by a duty of the node, one at a time: what fails there ends the node.
 
-    A caller that leaves does not stop it.
+    A caller that leaves does not stop it, and may give the same order again to hear what became of it.
     """
 
     def __init__(self, node: str, carry_out: Callable[[Order], Awaitable[Answer]]) -> None:
         self._node = node
         self._carry_out = carry_out
         self._orders: asyncio.Queue[tuple[Order, asyncio.Future[Answer]]] = asyncio.Queue(1)
-        self._is_under_way = False
+        self._under_way: tuple[Order, asyncio.Future[Answer]] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an order was given that has no answer yet."""
+        return self._under_way is not None
 
     async def ask(self, order: Order) -> Answer:
         """The answer, or the Refused that it ended with; NotReady while another one is under way."""
-        if self._is_under_way:
+        if self._under_way is None:
+            self._under_way = order, asyncio.get_running_loop().create_future()
+            self._orders.put_nowait(self._under_way)
+        given, answer = self._under_way
+        if order != given:
             raise NotReady(self._node, "another change of its role is under way; wait for its end")
-        self._is_under_way = True
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._orders.put_nowait((order, answer))
         return await asyncio.shield(answer)
 
     async def run(self) -> None:
@@ -180,13 +186,13 @@ class Errand(Generic[Order, Answer]):
             order, answer = await self._orders.get()
             try:
                 answer.set_result(await self._carry_out(order))
-            except (Refused, OutOfReach) as refused:
+            except (Refused, OutOfReach, ChangeUnknown) as refused:
                 answer.set_exception(refused)
             except StoreFailed as failed:
                 answer.set_exception(failed)
                 raise
             finally:
-                self._is_under_way = False
+                self._under_way = None
                 if answer.done():
                     answer.exception()  # looked at, though the caller may have left
                 else:

@@ -35,6 +35,11 @@ class Knowledge:
     witnessed: Epoch = NO_EPOCH
     known: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def openings(self) -> tuple[Opening, ...]:
+        """What is `known`."""
+        return tuple(Opening(Epoch(epoch), opener) for epoch, opener in self.known)
+
 
 def knowledge(witnessed: Epoch, known: Iterable[Opening] = ()) -> Knowledge:
     """The same of openings."""
@@ -103,8 +108,7 @@ def succession_of(grant: Grant | None) -> Succession:
     if grant is None:
         return AS_CONFIGURED
     _, _, other = grant.other.rpartition("/")
-    known = tuple(Opening(Epoch(epoch), opener) for epoch, opener in grant.known)
-    return Succession(grant.epoch, int(other) if other else None, grant.witnessed, known)
+    return Succession(grant.epoch, int(other) if other else None, grant.witnessed, grant.knowledge.openings)
 
 
 def check_room(storage: Storage, node: str, needed: int) -> None:

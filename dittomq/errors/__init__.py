@@ -7,6 +7,7 @@ DittoError
   Superseded      this process must not go on: another replica has its id
   OutOfReach      nobody answers at an address, or not in time
     EpochOver     a newer epoch was opened meanwhile: what was in flight is unknown; crosses the wire
+  ChangeUnknown   a master was asked for its place, and may have given it up; crosses the wire
   NotStored, LevelNotReached, OutcomeUnknown
                   what publishing raises; a caller has one question: may I send it again?
 """
@@ -37,11 +38,12 @@ from dittomq.errors.refused import (
     VersionChanged,
     WrongCluster,
 )
-from dittomq.errors.root import DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
+from dittomq.errors.root import ChangeUnknown, DittoError, EpochOver, OutOfReach, StoreFailed, first_of, leaves
 from dittomq.errors.starting import CannotListen, ConfigError, PortInUse, StartError, StoreLocked, Superseded, UnreadableStore, not_bound
 
 __all__ = [
     "CannotListen",
+    "ChangeUnknown",
     "ConfigError",
     "CorruptRecord",
     "DiskFull",

@@ -41,6 +41,9 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         granted_to=standing.granted_to,
         filling=standing.is_filling,
         seeks_place=bool(standing.seeks_place),  # a node knows of itself whether it does
+        hands_over=standing.hands_over,
+        witnessed_epoch=standing.witnessed,
+        known=openings_to_pb(standing.known),
     )
 
 
@@ -64,6 +67,9 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         granted_to=response.granted_to if response.HasField("granted_to") else None,
         is_filling=response.filling,
         seeks_place=response.seeks_place if response.HasField("seeks_place") else None,
+        hands_over=response.hands_over,
+        witnessed=epoch_from_pb("witnessed_epoch", response.witnessed_epoch),
+        known=openings_from_pb("known", response.known),
     )
 
 

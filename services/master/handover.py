@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -83,7 +83,8 @@ class Handover:
 
     def standing(self) -> Standing:
         """Where this replica stands, for whoever is to be promoted."""
-        return self._parts.node.standing()
+        node = self._parts.node
+        return replace(node.standing(), hands_over=self.step_down.is_under_way or node.hands_over_to != "")
 
     async def others(self) -> list[Standing]:
         """Where the other replicas of the group stand that nameservers list, and that answer within a second."""

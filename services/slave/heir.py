@@ -13,7 +13,7 @@ from dittomq.broker.others import Others
 from dittomq.broker.role import BrokerService, Grant, Knowledge, check_room, knowledge, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
-from dittomq.errors import InvalidField, NotPermitted, NotReady, OutOfReach
+from dittomq.errors import ChangeUnknown, InvalidField, NotPermitted, NotReady, OutOfReach
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.replication.promotion import AskToStepDown, Promote, PromotionDecision, PromotionOrder, RefusePromotion, decide_promotion
@@ -95,7 +95,7 @@ class Heir:
             await self._learn_degraded(heard[decision.node])
             decision = self._decide(heard, word)
         match decision:
-            case Promote() if made_room is not None:
+            case Promote(is_witnessed=False) if made_room is not None:
                 knows = knowledge(made_room.witnessed, made_room.known)
                 return await self._take_place(replace(decision, in_sync=made_room.in_sync), knows, None)
             case Promote():
@@ -146,28 +146,40 @@ class Heir:
         try:
             stepped = await parts.replicas.step_down(self._address_of[master], order)
         except OutOfReach:
-            return await self._look_for_step_down(master), SteppedDown(own.end, (master,))
+            found = await self._look_for_step_down(master, order)
+            if not isinstance(found, SteppedDown):
+                old = found[master]
+                return found, SteppedDown(own.end, (master,), old.degraded, old.witnessed, old.known)
+            stepped = found
         end, degraded = stepped.end, stepped.degraded
         gone = replace(
             heard[master], stance=Stance.FOLLOWING, end=end, confirmed=end, stepped_down_at=end, degraded=degraded, successor=own.node
         )
         return {**heard, master: gone}, replace(stepped, in_sync=(master, *(node for node in stepped.in_sync if node != own.node)))
 
-    async def _look_for_step_down(self, master: str) -> dict[str, Standing]:
+    async def _look_for_step_down(self, master: str, order: StepDownOrder) -> dict[str, Standing] | SteppedDown:
         try:
             async with asyncio.timeout(_LOOK_S):
-                return await self._hear_in_a_place(master)
+                return await self._hear_in_a_place(master, order)
         except TimeoutError:
             why = f"it asked {master} to step down and did not hear whether that one did; give the command again when {master} answers"
-            raise NotReady(self._parts.config.name, why) from None
+            raise ChangeUnknown(self._parts.config.name, why) from None
 
-    async def _hear_in_a_place(self, master: str) -> dict[str, Standing]:
-        """What is heard as soon as the old master answers and has decided what it is."""
+    async def _hear_in_a_place(self, master: str, order: StepDownOrder) -> dict[str, Standing] | SteppedDown:
+        """What is heard as soon as the old master answers and has decided what it is; its answer, where it was still making room.
+
+        Its disk may take long for that, and what it has begun is not called back. Raises Refused: it leads on.
+        """
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             heard = await self._hear_all()
-            if master in heard and heard[master].stance is not Stance.RECOVERING:
+            old = heard.get(master)
+            if old is None or old.stance is Stance.RECOVERING:
+                continue
+            if not old.hands_over:
                 return heard
+            with contextlib.suppress(OutOfReach):
+                return await self._parts.replicas.step_down(self._address_of[master], order)
 
     async def _learn_degraded(self, old: Standing) -> None:
         """What it told last, on the stream that ends with its term, may not have come."""

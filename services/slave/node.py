@@ -179,6 +179,8 @@ class SlaveNode:
             successor="" if grant is None else grant.other,
             is_filling=self._follower.filling.goes_on,
             seeks_place=self.seeks_place or self.takes_epoch > 0,
+            witnessed=self.knowledge.witnessed,
+            known=self.knowledge.openings,
         )
 
     async def announced(self, opening: Opening) -> KnownBefore:

@@ -7,7 +7,7 @@ import pytest
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant, save_grant
 from dittomq.client import AsyncClient, Producer, PutStatus
-from dittomq.errors import DittoError, NotPermitted, NotReady, OutOfReach
+from dittomq.errors import ChangeUnknown, DittoError, NotPermitted, NotReady, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.wire.admin import RoleChange
 from services.master.config import Mode, ReplicationTable
@@ -188,7 +188,7 @@ def test_a_master_that_hangs_when_it_is_asked_for_its_tables_keeps_nobody_waitin
 
         await asyncio.sleep(4.0)  # the slave has heard of them once
         group.world.network.tap = delivered
-        with pytest.raises(NotReady, match="did not hear whether that one did"):
+        with pytest.raises(ChangeUnknown, match="did not hear whether that one did"):
             await mq.admin.change_role("a/1")
 
     play(story)

@@ -190,3 +190,13 @@ def test_what_a_node_is_configured_to_agree_on_crosses_the_wire(rules: GroupRule
     heard = wire_standing.standing(pb.DescribeReplicaResponse.FromString(wire_standing.standing_to_pb(told).SerializeToString()))
 
     assert heard == told
+
+
+def test_what_a_master_says_that_makes_room_and_a_slave_that_has_crosses_the_wire() -> None:
+    rules, known = GroupRules("SYNC_MASTER", 3, 2), (Opening(Epoch(2), 1), Opening(Epoch(4), 2))
+    leads = Standing("a/0", 0, 0, "u0", Stance.LEADING, (), at(0), at(0), Epoch(0), None, rules, DataVersion(), hands_over=True)
+    has_led = replace(leads, stance=Stance.FOLLOWING, hands_over=False, stepped_down_at=at(9), witnessed=Epoch(3), known=known)
+
+    for told in (leads, has_led):
+        answer = pb.DescribeReplicaResponse.FromString(wire_standing.standing_to_pb(told).SerializeToString())
+        assert wire_standing.standing(answer) == told
