@@ -268,7 +268,9 @@ class _Promotion:
             return _Missing(what, "Make sure that nothing runs on the disk it had, then add --old-master-is-stopped", is_a_word=True)
         since = "may have led since" if made_room else "has not confirmed its demotion"
         what = f"{made_room or f'{old} '}{since} and may still be writing"
-        return _Missing(what, "Stop it, then add --old-master-is-stopped", is_a_word=True)
+        first = "Look at dittomq ha-status first: another change may be under way"  # who is just coming back as a master is silent, too
+        then = f"where {old} neither leads nor comes back, stop it, then add --old-master-is-stopped"
+        return _Missing(what, f"{first}; {then}", is_a_word=True)
 
     def _next_epoch(self) -> Epoch:
         """Above all that was granted, also what was granted to a silent one that the old master made room for."""

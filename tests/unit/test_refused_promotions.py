@@ -1,0 +1,40 @@
+"""What somebody reads whose promotion is refused, or costs something: what is missing, by name, and what to do about it."""
+
+from dataclasses import replace
+
+from dittomq.offsets import Epoch
+from dittomq.replication.promotion import Promote, PromotionOrder
+from dittomq.routes import Opening
+from tests.unit.test_promotion import STOPPED, decided, demoted, promoted, refused, standing
+
+
+def test_one_that_led_and_answers_with_a_new_disk_is_not_to_be_stopped() -> None:
+    new, advice = standing(1, end=0, lineage=()), "Make sure that nothing runs on the disk it had, then add --old-master-is-stopped"
+
+    made_room = refused(decided(demoted(for_node="a/1"), new))
+    assert f"a/0 made room for a/1, which may have led and answers without the log that it led with. {advice}" in made_room
+    by_a1 = Opening(Epoch(5), 1)
+    for target, other in ((standing(2), replace(new, is_filling=True)), (replace(new, is_filling=True), standing(2))):
+        why = refused(decided(target, other, known=by_a1))
+        assert f"a/1 may have led and answers without the log that it led with. {advice}" in why
+        assert "stop it" not in why
+
+
+def test_a_silent_master_is_not_replaced_before_the_operator_says_that_it_is_stopped() -> None:
+    silence, remedy, lacks = refused(decided(standing(1), standing(2))).split(". ")
+
+    assert silence == "a/0 has not confirmed its demotion and may still be writing"
+    assert remedy == (
+        "Look at dittomq ha-status first: another change may be under way; "
+        "where a/0 neither leads nor comes back, stop it, then add --old-master-is-stopped"
+    )
+    assert lacks == "a/1 lacks nothing confirmed"
+    assert promoted(decided(standing(1), standing(2), order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "", must_note=2)
+
+
+def test_fewer_slaves_than_hold_all_that_was_confirmed_are_not_enough() -> None:
+    why = refused(decided(standing(1), order=STOPPED))
+
+    assert why == "1 of the 2 slaves answer that together hold all that was confirmed. Start 1 more"
+    both = PromotionOrder(accept_loss=True, old_master_is_stopped=True)
+    assert promoted(decided(standing(1), order=both)).may_be_lost == "1 of the 2 slaves answer that together hold all that was confirmed"
