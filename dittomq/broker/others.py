@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dittomq.errors import DittoError
@@ -22,6 +22,8 @@ class Others:
     broker: str
     replicas: RemoteReplicas
     routes: RouteCache
+    names: set[str] = field(default_factory=set)
+    """Every node that nameservers have listed."""
 
     async def hear(self, own_uuid: str, known: Iterable[str] = ()) -> dict[str, Standing]:
         """Each that answers within a second, by the address of its replication port; at the `known` ones too. `own_uuid` is left out.
@@ -43,7 +45,9 @@ class Others:
     async def _addresses(self, known: Iterable[str]) -> set[str]:
         addresses = set(known)
         with contextlib.suppress(DittoError):
-            addresses |= {node.replication_address for node in await self.routes.nodes_of(self.broker)}
+            nodes = await self.routes.nodes_of(self.broker)
+            self.names.update(node.name for node in nodes)
+            addresses |= {node.replication_address for node in nodes}
         return addresses - {""}
 
     async def _each(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:

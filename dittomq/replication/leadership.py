@@ -49,11 +49,11 @@ from dittomq.replication.events import Hello, may_lack
 from dittomq.replication.group_of_start import LeadershipRules, Others
 from dittomq.replication.leadership_decisions import STANDING, Announce, Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
+from dittomq.replication.losses import IF_ANOTHER_LEADS, REST_OF_A_COPY, hidden_in, only_on_others
 from dittomq.replication.own_log import OwnLog, Ranges, Stopped
 from dittomq.routes import NO_OPENING, Claim, Opening
 
 _PRECEDENCE_S: Final = 2.0
-_WAY_ON: Final = ": --accept-loss"  # the end of what is waited for where no time helps; no part of what is given up then
 
 
 class Leadership:
@@ -80,7 +80,7 @@ class Leadership:
         self._epoch_given_up = own.newest.epoch if own.gave_up_epoch else None
         self._announcing = self._announced = Epoch(0)  # the epoch that others are told of, and the one that they were told of
         self._ready_at: float | None = None  # since when nothing was missing but that another one comes first
-        self._passed_over = ""  # what was still to be heard when the operator accepted the loss
+        self._passed_over = ""  # what only those hold who were still to be heard when the operator accepted the loss
         self._learn(own.told)
 
     @property
@@ -178,10 +178,10 @@ class Leadership:
         goes_on = self._taken_over or self.must_hear_slaves or self._is_stronger()
         if self._id_taken and not goes_on:  # an epoch opened now would be a step towards taking it away
             return Found.MORE_TO_HEAR, Wait(f"its id: {self._id_taken}")
-        waiting = "" if self._taken_over else self._waits_for(now) or self._asks()
-        if waiting and not self._accepts_loss:
-            return Found.MORE_TO_HEAR, Wait(waiting)
-        self._passed_over = waiting.removesuffix(_WAY_ON) or self._passed_over
+        waits, asks = ("", "") if self._taken_over else (self._waits_for(now), self._asks())
+        if (waits or asks) and not self._accepts_loss:
+            return Found.MORE_TO_HEAR, Wait(waits or asks)
+        self._passed_over = self._loss_without(waits, asks) or self._passed_over
         best = self._best()
         out_of_reach = "" if best is None else self._out_of_reach(best)
         if best is not None and not out_of_reach:
@@ -191,13 +191,14 @@ class Leadership:
             return Found.TAIL_OUT_OF_REACH, Refuse(f"{out_of_reach}; {remedy}")
         hidden = self._hidden_numbers()
         if hidden and not self._accepts_loss:
-            return Found.NUMBERS_HIDDEN, Wait(hidden)
+            return Found.NUMBERS_HIDDEN, Wait(f"a replica that has its damaged bytes whole, {hidden}")
         conflict = self._missing_here()
         if conflict and not (self._accepts_loss or self._given_up):
             if self._is_outgrown():
                 return Found.OUTGROWN, GiveUp(self._own.newest, conflict)
             return Found.CONFIRMED_MISSING, Refuse(conflict)
-        loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, hidden, conflict) if part)
+        damaged = f"its damaged bytes, {hidden}" if hidden else ""
+        loss = "; ".join(part for part in (self._given_up, self._passed_over, out_of_reach, damaged, conflict) if part)
         epoch = Epoch(self._known_epoch + 1)
         if self._announced != epoch and self._rules.replicas_expected > 0:
             if first := self._who_comes_first(now):
@@ -305,6 +306,17 @@ class Leadership:
             return self._hear(needed, f"confirmed data may be missing here after a {stopped}") or self._others(now)
         return self._others(now)
 
+    def _loss_without(self, waits: str, asks: str) -> str:
+        """What is given up with what it waits for, and asks, when an operator says so."""
+        known = {hello.node for hello in self._ever_heard.values()} | self._who.known.keys()
+        unheard = only_on_others(self._rules.replicas_expected, self._heard, known, self._filling()) if waits else ""
+        rest = self._own.stopped is Stopped.INCOMPLETE and not any(hello.end > hello.min_offset for hello in self._heard.values())
+        return "; ".join(filter(None, (unheard, REST_OF_A_COPY if waits and rest else "", IF_ANOTHER_LEADS if asks else "")))
+
+    def _filling(self) -> list[str]:
+        """Who may lack what the disk before acknowledged; with one copy asked no slave need have anything."""
+        return [node for node, hello in sorted(self._heard.items()) if hello.is_filling and self._rules.in_sync_replicas >= 2]
+
     def _others(self, now: float, with_what: str = "a longer tail") -> str:
         left_s = self._started_at + self._rules.recover_wait_s - now
         if len(self._heard) >= self._rules.replicas_expected or left_s <= 0:
@@ -313,13 +325,12 @@ class Leadership:
 
     def _hear(self, needed: int, why: str) -> str:
         """Together so many know all that was confirmed. One that is being filled may lack what the disk before it acknowledged."""
-        promised = self._rules.in_sync_replicas >= 2  # otherwise no slave need have anything
-        filling = [node for node, hello in sorted(self._heard.items()) if hello.is_filling and promised]
+        filling = self._filling()
         missing = needed - (len(self._heard) - len(filling))
         if missing <= 0:
             return ""
         if filling:
-            why += f"; {may_lack(filling)}, and it cannot catch up before somebody leads{_WAY_ON}"
+            why += f"; {may_lack(filling)}, and it cannot catch up before somebody leads: --accept-loss"
         return self._more(missing, why)
 
     def _more(self, count: int, why: str) -> str:
@@ -360,14 +371,9 @@ class Leadership:
         return common_end(ours=self._own.lineage, our_end=self._own.end, theirs=other.lineage, their_end=other.end)
 
     def _hidden_numbers(self) -> str:
-        """Which damaged bytes another replica may still give back; empty when there are none, or nobody to ask."""
-        unread = self._own.unread
-        if not unread or self._rules.replicas_expected == 0 or self._own.is_freshly_granted:
-            return ""
-        size = sum(end - start for start, end in unread)
-        return (
-            f"a replica that has its damaged bytes whole, which may hold the newest messages of queues: {size:,} from {unread[0][0]:,} on"
-        )
+        """What may lie in damaged bytes that another replica may still give back; empty when there are none, or nobody to ask."""
+        own, has_slaves = self._own, self._rules.replicas_expected > 0
+        return hidden_in(own.unread) if own.unread and has_slaves and not own.is_freshly_granted else ""
 
     def _missing_here(self) -> str:
         """Who knows, or knew when it left, confirmed data that this log lacks."""

@@ -19,13 +19,14 @@ A second node that leads, or an old master that is there and says it is none of 
 second slave that is told to lead: each says so before it asks the others, so that of two at least one hears of the other.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from dittomq.lineage import FOREIGN, common_end
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import may_lack
+from dittomq.replication.losses import only_on_others
 from dittomq.replication.standings import Stance, Standing
 from dittomq.routes import Opening
 
@@ -75,24 +76,36 @@ class RefusePromotion:
 PromotionDecision = AskToStepDown | Promote | RefusePromotion
 
 
-def decide_promotion(target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder) -> PromotionDecision:
-    """What to do now. `heard` are the other replicas that answered, by name; `known` is the newest epoch nameservers know of."""
-    return _Promotion(target, heard, known, order).decide()
+def decide_promotion(
+    target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder, names: Collection[str] = ()
+) -> PromotionDecision:
+    """What to do now. `heard` are the other replicas that answered, by name; `known` is the newest epoch nameservers know of.
+
+    `names` are nodes of the group that are known to be there or to have been there: whoever is missing is named where that can be.
+    """
+    return _Promotion(target, heard, known, order, names).decide()
 
 
 class _Missing(NamedTuple):
-    """What keeps a promotion from being safe, and what to do about it. `is_a_word`: only the operator's word is missing."""
+    """What keeps a promotion from being safe, and what to do about it. `is_a_word`: only the operator's word is missing.
+
+    `lost`, or else `what`, is what may be lost where an operator accepts it.
+    """
 
     what: str
     remedy: str
     is_a_word: bool = False
+    lost: str = ""
 
 
 class _Promotion:
     """One decision."""
 
-    def __init__(self, target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder) -> None:
+    def __init__(
+        self, target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder, names: Collection[str]
+    ) -> None:
         self._target = target
+        self._names = names
         self._others = [heard[node] for node in sorted(heard) if node != target.node]
         self._order = order
         self._known = known
@@ -115,7 +128,7 @@ class _Promotion:
             return RefusePromotion(self._words(missing))
         not_heard = "" if demoted is not None else self._not_heard()
         must_note = self._target.rules.witnesses if demoted is None and _is_only_a_word(missing) else 0
-        lost = "; ".join(each.what for each in missing)
+        lost = "; ".join(each.lost or each.what for each in missing)
         return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), lost, not_heard, must_note, demoted is None)
 
     def _words(self, missing: Sequence["_Missing"]) -> str:
@@ -221,17 +234,28 @@ class _Promotion:
             yield _Missing(newer, self._where_newest_is())
         answer = [each for each in (target, *self._others) if nobody_writes or each.node != old]  # that one may answer, with another disk
         new = [each.node for each in answer if each.is_filling] if any(each.lineage for each in answer) else []
-        slaves = len(answer) - len(new)
-        needed = rules.witnesses
-        if needed > rules.replicas_expected and not nobody_writes:
+        if rules.witnesses > rules.replicas_expected and not nobody_writes:
             asked = "with one copy asked for" if rules.in_sync_replicas == 1 else "under ASYNC_MASTER"
             alone = f"{asked}, what was confirmed is surely on the disk of {old or 'the master'} only"
             yield _Missing(alone, "Start that one again")
-        elif slaves < needed:
-            few = f"{slaves} of the {needed} slaves answer that together hold all that was confirmed"
-            on_new = f"; {may_lack(new)}" if new else ""
-            yield _Missing(few + on_new, f"Start {needed - slaves} more")
+        elif len(answer) - len(new) < rules.witnesses:
+            yield self._too_few(answer, new, old)
         yield from filter(None, map(self._outranked_by, self._others))
+
+    def _too_few(self, answer: Sequence[Standing], new: Sequence[str], old: str) -> _Missing:
+        """Too few of those answer that together hold all; the `new` ones among them count for nothing."""
+        rules, nodes = self._target.rules, {each.node for each in answer}
+        all_slaves = rules.replicas_expected + (old in nodes)
+        count, known = rules.witnesses - len(nodes) + len(new), {*self._names, *nodes} - ({old} - nodes)
+        few = f"{len(nodes) - len(new)} of the {rules.witnesses} slaves answer that together hold all that was confirmed"
+        silent = sorted(known - nodes)
+        if len(nodes) >= all_slaves:
+            whom = f"{old or 'the master'} again"
+        else:
+            whom = " and ".join(silent) if 0 < len(silent) <= count else f"{count} more" + (f" of {', '.join(silent)}" if silent else "")
+        on_new = f"; {may_lack(new)}" if new else ""
+        remedy = f"Start {whom}, or add --accept-loss: what only those hold that do not answer may be lost then"
+        return _Missing(few + on_new, remedy, lost=only_on_others(all_slaves, nodes, known, new))
 
     def _not_heard(self) -> str:
         """What only a silent master can know; empty where it had to refuse what fewer copies would have confirmed."""

@@ -119,7 +119,8 @@ class Heir:
         check_room(self._parts.storage, self._parts.config.name, self._parts.config.store.reserve_bytes)
 
     def _decide(self, heard: dict[str, Standing], word: PromotionOrder) -> PromotionDecision:
-        return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word)
+        names = {*self._others.names, *self._address_of}
+        return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word, names)
 
     async def _hear_all(self) -> dict[str, Standing]:
         """Every other replica of the group that answers within a second, by node."""

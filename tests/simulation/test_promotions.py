@@ -98,6 +98,23 @@ def test_an_old_demotion_lets_nobody_lead_while_the_one_that_led_since_is_away()
     play(story, TWO_SLAVES)
 
 
+def test_a_slave_that_too_few_others_answer_names_whom_to_start_and_what_is_lost_without_that_one() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await topic(mq)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+        for name in ("a0", "a2"):
+            await group.kill(name)
+
+        with pytest.raises(NotPermitted, match="Start a/2, or add --accept-loss: what only those hold that do not answer may be lost"):
+            await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+        change = await mq.admin.change_role("a1:10911", accept_loss=True, old_master_is_stopped=True)
+
+        assert change.may_be_lost.startswith("what only slaves hold that are not heard: a/2")
+
+    play(story, TWO_SLAVES)
+
+
 def test_a_slave_with_an_empty_disk_does_not_lead_while_the_one_that_may_hold_all_is_away() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await topic(mq)

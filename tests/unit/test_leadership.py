@@ -151,7 +151,7 @@ def test_a_loss_that_was_accepted_is_named_also_after_a_tail_was_taken_over() ->
 
     decision = decided(leadership, 0.2)
     assert isinstance(decision, Lead)
-    assert decision.accepted_loss == "1 more of 2 slaves: this store is empty and a slave has data"
+    assert decision.accepted_loss == "what only slaves hold that are not heard: 1 of 2"
 
 
 def test_an_empty_master_that_heard_one_empty_slave_is_not_a_new_group_yet() -> None:
@@ -210,7 +210,7 @@ def test_accepted_loss_says_what_was_not_waited_for() -> None:
 
     decision = decided(leadership, 0.0)
     assert isinstance(decision, Lead)
-    assert "2 more of 2 slaves" in decision.accepted_loss
+    assert decision.accepted_loss == "what only slaves hold that are not heard: 2 of 2"
 
 
 def test_an_empty_master_begins_where_the_slave_does_and_an_older_one_never_leaves_a_gap() -> None:
@@ -255,7 +255,7 @@ def test_an_operator_who_accepts_the_loss_ends_the_waiting_for_a_denial() -> Non
     decision = decided(leadership, 0.0)
 
     assert isinstance(decision, Lead)
-    assert "whether another node leads" in decision.accepted_loss
+    assert "what another node confirms, if one leads" in decision.accepted_loss
 
 
 def test_an_epoch_of_another_node_that_is_newer_makes_this_one_its_slave_whoever_tells_of_it() -> None:

@@ -45,9 +45,11 @@ def demoted(*, for_node: str, **more: object) -> Standing:
     return standing(0, stepped_down_at=PhysicalOffset(900), successor=for_node, **more)  # type: ignore[arg-type]
 
 
-def decided(target: Standing, *others: Standing, order: PromotionOrder = SAID, known: Opening = NO_OPENING) -> PromotionDecision:
+def decided(
+    target: Standing, *others: Standing, order: PromotionOrder = SAID, known: Opening = NO_OPENING, names: tuple[str, ...] = ()
+) -> PromotionDecision:
     heard: Mapping[str, Standing] = {other.node: other for other in others}
-    return decide_promotion(target, heard, known, order)
+    return decide_promotion(target, heard, known, order, names)
 
 
 def refused(decision: PromotionDecision) -> str:

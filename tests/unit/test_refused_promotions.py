@@ -32,9 +32,26 @@ def test_a_silent_master_is_not_replaced_before_the_operator_says_that_it_is_sto
     assert promoted(decided(standing(1), standing(2), order=STOPPED)) == Promote(Epoch(2), "a/0", ("a/2",), "", must_note=2)
 
 
-def test_fewer_slaves_than_hold_all_that_was_confirmed_are_not_enough() -> None:
-    why = refused(decided(standing(1), order=STOPPED))
+GIVE_UP = "or add --accept-loss: what only those hold that do not answer may be lost then"
+ALL_ACCEPTED = PromotionOrder(accept_loss=True, old_master_is_stopped=True)
 
-    assert why == "1 of the 2 slaves answer that together hold all that was confirmed. Start 1 more"
-    both = PromotionOrder(accept_loss=True, old_master_is_stopped=True)
-    assert promoted(decided(standing(1), order=both)).may_be_lost == "1 of the 2 slaves answer that together hold all that was confirmed"
+
+def test_fewer_slaves_than_hold_all_that_was_confirmed_are_not_enough_and_who_is_missing_is_named_where_that_is_known() -> None:
+    few = "1 of the 2 slaves answer that together hold all that was confirmed"
+
+    for names, whom, lost in (
+        ((), "1 more", "1 of 2"),
+        (("a/0", "a/1", "a/2"), "a/2", "a/2"),
+        (("a/2", "a/3"), "1 more of a/2, a/3", "1 of 2"),
+    ):
+        assert refused(decided(standing(1), order=STOPPED, names=names)) == f"{few}. Start {whom}, {GIVE_UP}"
+        accepted = promoted(decided(standing(1), order=ALL_ACCEPTED, names=names))
+        assert accepted.may_be_lost == f"what only slaves hold that are not heard: {lost}"
+
+
+def test_where_every_slave_answers_and_the_disk_of_one_is_new_the_old_master_is_to_be_started() -> None:
+    new = standing(2, end=0, lineage=(), is_filling=True)
+
+    assert refused(decided(standing(1), new, order=STOPPED, names=("a/0",))).endswith(f". Start a/0 again, {GIVE_UP}")
+    lost = "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy"
+    assert promoted(decided(standing(1), new, order=ALL_ACCEPTED)).may_be_lost == lost

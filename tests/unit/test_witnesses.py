@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+from dittomq.offsets import Epoch
+from dittomq.replication.group_of_start import Others
 from dittomq.replication.leadership_decisions import Lead, TakeOver, Wait
 from dittomq.replication.own_log import Stopped
+from dittomq.routes import Opening
 from tests.support.starts import EMPTY, RULES, asked, decided, hello, own
 
 
@@ -36,7 +39,7 @@ def test_what_an_operator_gave_up_is_named_without_the_advice_to_give_it_up() ->
 
     led = decided(leadership, 1e6)
     assert isinstance(led, Lead)
-    assert led.accepted_loss.endswith("and it cannot catch up before somebody leads")
+    assert led.accepted_loss == "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy"
 
 
 def test_slaves_of_a_new_group_that_are_all_empty_are_heard_though_none_was_ever_filled() -> None:
@@ -53,3 +56,24 @@ def test_where_one_copy_is_enough_a_slave_that_is_being_filled_is_heard_like_any
     leadership.slave_heard(replace(hello(2, 400), is_filling=True))
 
     assert isinstance(leadership.decide(1e6), TakeOver)
+
+
+def test_a_slave_that_was_heard_of_and_is_not_there_is_named_among_what_may_be_lost() -> None:
+    """Its stream has ended, or it was asked who leads and says no hello."""
+    gone, was_asked, one_of_two = (asked(replace(RULES, replicas_expected=slaves), EMPTY, 0.0) for slaves in (2, 2, 3))
+    for leadership in (gone, one_of_two):
+        leadership.slave_heard(hello(2, 900))
+        leadership.slave_gone("a/2")
+    was_asked.others_say([], who=Others(known={"a/2": Opening(Epoch(1), 0)}))
+    lost = []
+    for leadership in (gone, was_asked, one_of_two):
+        leadership.slave_heard(hello(1, 0, lineage=()))
+        leadership.accept_loss()
+        led = decided(leadership, 0.1)
+        assert isinstance(led, Lead)
+        lost.append(led.accepted_loss)
+
+    assert lost == [
+        *["what only slaves hold that are not heard: a/2"] * 2,
+        "what only slaves hold that are not heard: 2 of 3, a/2 among them",
+    ]
