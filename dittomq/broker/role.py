@@ -146,5 +146,8 @@ def own_grant(storage: Storage, service: BrokerService, configured_id: int) -> G
     if grant is None and service is BrokerService.MASTER and configured_id != 0:
         raise ConfigError("node.broker_id", f"is {configured_id}, and the master of a new group has 0; start this node as a slave")
     if grant is None and service is BrokerService.SLAVE and configured_id == 0:
-        raise ConfigError("node.broker_id", "is 0, the master's; give this slave a number of its own, 1 or more")
+        remedy = (
+            "start an old master as one, with `dittomq serve master`: it becomes a slave by itself; give any other slave a number above 0"
+        )
+        raise ConfigError("node.broker_id", f"is 0, the first master's; {remedy}")
     return grant

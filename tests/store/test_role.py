@@ -47,6 +47,11 @@ def test_a_node_without_a_role_change_is_not_started_as_what_it_is_not(
         own_grant(storage, service, configured_id)
 
 
+def test_an_old_master_that_is_started_as_a_slave_is_told_how_it_becomes_one_and_not_to_change_its_name(storage: OsStorage) -> None:
+    with pytest.raises(ConfigError, match="start an old master as one, with `dittomq serve master`: it becomes a slave by itself"):
+        own_grant(storage, BrokerService.SLAVE, 0)
+
+
 @pytest.mark.parametrize(("grant", "started"), [(PROMOTED, BrokerService.SLAVE), (DEMOTED, BrokerService.MASTER)])
 def test_a_role_change_wins_over_what_the_node_is_started_as(storage: OsStorage, grant: Grant, started: BrokerService) -> None:
     save_grant(storage, grant)
