@@ -1,6 +1,9 @@
 """What GetHaStatus tells: replication of one group as one node sees it. None means unknown, never zero."""
 
 from dataclasses import dataclass
+from typing import Final
+
+COPYING_ANEW: Final = "copying anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +19,11 @@ class PinView:
 class NodeView:
     """One node as the answering node sees it. Offsets and lags in bytes, times in seconds or milliseconds since 1970.
 
-    `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown. Received and flushed lag behind the master's
-    end, applied lags behind what is confirmed, since no more can be applied. `transfer_bytes_per_s` were sent to it,
-    `received_bytes_per_s` it acknowledged as received: less, while what was sent fills the line. `pins` and `damaged_bytes`, what it does
-    not hold whole of its log, are told by the node itself only.
+    `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown; of a slave that is `copying anew`, as it tells
+    itself, how far that is follows behind a comma. Received and flushed lag behind the master's end, applied lags behind what is
+    confirmed, since no more can be applied. `transfer_bytes_per_s` were sent to it, `received_bytes_per_s` it acknowledged as received:
+    less, while what was sent fills the line. `pins` and `damaged_bytes`, what it does not hold whole of its log, are told by the node
+    itself only.
     """
 
     node: str
@@ -42,6 +46,11 @@ class NodeView:
     last_drop_ms: int | None = None
     pins: tuple[PinView, ...] = ()
     damaged_bytes: int | None = None
+
+    @property
+    def phase(self) -> str:
+        """The state without how far it is."""
+        return self.state.partition(",")[0]
 
 
 @dataclass(frozen=True, slots=True)

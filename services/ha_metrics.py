@@ -101,7 +101,7 @@ class HaCollector(Collector):
         drop = GaugeMetricFamily("dittomq_replica_last_drop_timestamp_seconds", "Its last drop, and why.", labels=["node", "reason"])
         for view in status.nodes:
             if view.since_ms is not None:
-                since.add_metric([view.node, _label(view.state)], view.since_ms / 1000)
+                since.add_metric([view.node, _label(view.phase)], view.since_ms / 1000)
             if view.last_drop_ms is not None:
                 drop.add_metric([view.node, _label(view.last_drop_reason)], view.last_drop_ms / 1000)
             if view.role == "slave" and view.node != status.node:

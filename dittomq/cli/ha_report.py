@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import COPYING_ANEW, HaStatus, NodeView
 from dittomq.routes import ClusterListing, Node, Role, SilentGroup
 
 Answers = Mapping[str, HaStatus | DittoError]
 
 _WORKING = {"leading", "in sync"}
 _FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
+_FILLING = {"catching up", COPYING_ANEW}
 _ABSENT = {"gone", "waiting", "unknown"}
 _DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "PROVEN EQUAL UP TO")
@@ -213,6 +214,8 @@ def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: H
         view = replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
         if seen.applied is None and own.applied is not None:
             view = _applied_as_told_by_itself(view, own, leader.confirmed)
+        if own.phase == COPYING_ANEW:  # its master hears of a slave as any other
+            view = replace(view, state=own.state)
         if own.state == "waiting" and own.last_drop_reason != seen.last_drop_reason:
             complaint = own.last_drop_reason
     return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms, complaint)
@@ -322,7 +325,7 @@ def _notes(node: NodeReport, now_ms: int) -> list[str]:
     if view is None:
         return []
     notes = [node.problem] if node.problem and not _is_silent(node) else []
-    if view.state == "catching up" and view.received_bytes_per_s > 0:
+    if view.phase in _FILLING and view.received_bytes_per_s > 0:
         left = "" if view.received_lag_bytes is None else f", about {human_age(view.received_lag_bytes / view.received_bytes_per_s)} to go"
         notes.append(f"{human_bytes(view.received_bytes_per_s)}/s{left}")
     if view.state not in _FOLLOWING and view.last_drop_reason:

@@ -24,6 +24,7 @@ from dittomq.broker.preparing import prepare_segments
 from dittomq.commitlog import swap
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.errors import DiskFull, DittoError, UnreadableStore
+from dittomq.ha_status import COPYING_ANEW
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import CopyAnew, NoteCompared
 from dittomq.routes import DataVersion
@@ -138,7 +139,7 @@ class Resync:
             return ""
         begin = self.replica.store.min_offset
         done, total = self.replica.copy.received - begin, max(self._master_end, self.replica.copy.received) - begin
-        return f"copying anew, {_of(done, total)}"
+        return f"{COPYING_ANEW}, {_of(done, total)}"
 
     async def __aenter__(self) -> Self:
         return self

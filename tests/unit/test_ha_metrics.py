@@ -84,6 +84,18 @@ def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unkno
     assert not [line for line in lines if line.startswith(("dittomq_replica_lag", "dittomq_replica_proven")) and "a/2" in line]
 
 
+def test_the_state_of_a_slave_that_copies_its_log_anew_is_one_label_however_far_it_is() -> None:
+    async def node() -> list[str]:
+        registry = CollectorRegistry()
+        copying = NodeView("a/1", "slave", "copying anew, 3.1 of 9.0 GiB", since_ms=7_000)
+        registry.register(HaCollector(lambda: replace(STATUS, node="a/1", nodes=(copying,)), asyncio.get_running_loop()))
+        return await asyncio.to_thread(scraped, registry)
+
+    lines = asyncio.run(node())
+
+    assert 'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="copying anew"} 7.0' in lines
+
+
 def test_a_loop_that_does_not_answer_leaves_the_other_metrics() -> None:
     loop = asyncio.new_event_loop()  # it never runs
     registry = CollectorRegistry()

@@ -275,6 +275,19 @@ def test_what_was_longer_ago_than_a_day_is_told_with_its_date() -> None:
     assert f"dropped {clock_date(before)} {clock_time(before)}: " in line
 
 
+@pytest.mark.parametrize("state", ["catching up", "in sync", "gone"])
+def test_a_slave_that_copies_its_log_anew_says_how_far_it_is_whatever_its_master_knows(state: str) -> None:
+    view = replace(SLAVE_VIEW, state=state, received_lag_bytes=150 * 2**20, received_bytes_per_s=10 * 2**20)
+    own = replace(SLAVE_VIEW, state="copying anew, 3.1 of 9.0 GiB")
+
+    report = build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": replace(FOLLOWER, nodes=(own,))})
+
+    line = report_lines(report, NOW_MS)[-1]
+    assert "  copying anew, 3.1 of 9.0 GiB  150.0 MiB" in line
+    assert "10.0 MiB/s, about 15 s to go" in line
+    assert not report.in_sync
+
+
 def test_a_configured_slave_that_nobody_has_seen_is_missed() -> None:
     report = build_report(BOTH, {"a/0": replace(LEADER, replicas_expected=2), "a/1": FOLLOWER})
 
