@@ -21,9 +21,9 @@ class NodeView:
 
     `state`: leading, recovering, in sync, catching up, following, waiting, gone, unknown; of a slave that is `copying anew`, as it tells
     itself, how far that is follows behind a comma. Received and flushed lag behind the master's end, applied lags behind what is
-    confirmed, since no more can be applied. `transfer_bytes_per_s` were sent to it, `received_bytes_per_s` it acknowledged as received:
-    less, while what was sent fills the line. `pins` and `damaged_bytes`, what it does not hold whole of its log, are told by the node
-    itself only.
+    confirmed, since no more can be applied. How far one that is gone lags nobody knows, and its offsets are what it said last.
+    `transfer_bytes_per_s` were sent to it, `received_bytes_per_s` it acknowledged as received: less, while what was sent fills the line.
+    `pins` and `damaged_bytes`, what it does not hold whole of its log, are told by the node itself only.
     """
 
     node: str

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from dittomq.cli.ha_views import ABSENT, Ends, joined, without_lags
 from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
@@ -14,14 +15,13 @@ Answers = Mapping[str, HaStatus | DittoError]
 _WORKING = {"leading", "in sync"}
 _FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
 _FILLING = {"catching up", COPYING_ANEW}
-_ABSENT = {"gone", "waiting", "unknown"}
 _DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "PROVEN EQUAL UP TO")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node. `view` is its master's where that answers, otherwise its own, None when nobody knows; pins and damage are always its own.
+    """One node. `view` is its master's where that hears it, otherwise its own, None when nobody knows; pins and damage are always its own.
 
     `role` is the registered one while nobody knows better. `problem` says why the node did not answer, `seen_ms` when the
     nameserver heard of it last. `complaint`: why it follows nobody now, in its own words where the view is its master's; empty for none.
@@ -185,7 +185,15 @@ def silent_document(group: SilentGroup) -> dict[str, object]:
 def _leader_document(leader: HaStatus | None) -> dict[str, object] | None:
     if leader is None:
         return None
-    return {name: value for name, value in asdict(leader).items() if name != "nodes"}
+    unknown: dict[str, object] = {name: None for name in ("epoch", "in_sync_now") if not getattr(leader, name)}
+    if _knows_nothing_confirmed(leader):
+        unknown["confirmed"] = None
+    return {name: value for name, value in (asdict(leader) | unknown).items() if name != "nodes"}
+
+
+def _knows_nothing_confirmed(leader: HaStatus) -> bool:
+    """Whether it recovers, and what is confirmed is only on others, if there is anything."""
+    return not leader.epoch and not leader.confirmed
 
 
 def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
@@ -210,26 +218,17 @@ def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: H
             problem = "" if registered else "not registered with this nameserver"
     view = seen or own
     complaint = ""
-    if leader is not None and seen is not None and own is not None:
+    if seen is not None and own is not None and own.state == "waiting" and own.last_drop_reason != seen.last_drop_reason:
+        complaint = own.last_drop_reason
+    if own is not None and isinstance(answer, HaStatus) and own.role == "slave":
+        view = without_lags(own) if leader is None else joined(seen, own, Ends(leader, answer.epoch))
+    elif own is not None and seen is not None:
         view = replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
-        if seen.applied is None and own.applied is not None:
-            view = _applied_as_told_by_itself(view, own, leader.confirmed)
-        if own.phase == COPYING_ANEW:  # its master hears of a slave as any other
-            view = replace(view, state=own.state)
-        if own.state == "waiting" and own.last_drop_reason != seen.last_drop_reason:
-            complaint = own.last_drop_reason
     return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms, complaint)
 
 
 def _view_of(name: str, status: HaStatus | None) -> NodeView | None:
     return next((view for view in status.nodes if view.node == name), None) if status is not None else None
-
-
-def _applied_as_told_by_itself(view: NodeView, own: NodeView, confirmed: int) -> NodeView:
-    """Its master has not heard how far it has applied, and the node itself not how much is confirmed by now."""
-    behind = max(0, confirmed - (own.applied or 0))
-    seconds = own.applied_lag_s if behind == own.applied_lag_bytes else None
-    return replace(view, applied=own.applied, applied_lag_bytes=behind, applied_lag_s=seconds)
 
 
 def _role_of(registered: Node | None) -> str:
@@ -257,8 +256,9 @@ def _headline(group: GroupReport, now_ms: int) -> str:
     if leader is None:
         return f"{group.broker}  NO MASTER ANSWERS  no writes; slaves serve reads"
     level = f"{leader.release_level} " if leader.role == "SYNC_MASTER" and leader.release_level else ""
-    copies = f"asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now}"
-    line = f"{group.broker}  epoch {leader.epoch}  {leader.role}  {copies}  confirmed {leader.confirmed:,}"
+    copies = f"asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now or 'unknown'}"
+    confirmed = "unknown" if _knows_nothing_confirmed(leader) else f"{leader.confirmed:,}"
+    line = f"{group.broker}  epoch {leader.epoch or 'unknown'}  {leader.role}  {copies}  confirmed {confirmed}"
     if not leader.writable:
         return f"{line}  NO WRITES: {leader.why_not_writable}"
     return f"{line}  {_degraded(leader, now_ms) if leader.degraded else 'writes accepted'}"
@@ -294,7 +294,7 @@ def _state(node: NodeReport, now_ms: int) -> str:
 
 def _is_silent(node: NodeReport) -> bool:
     """Whether neither we nor its master hear it."""
-    return node.view is None or (bool(node.problem) and node.view.state in _ABSENT)
+    return node.view is None or (bool(node.problem) and node.view.state in ABSENT)
 
 
 def _figures(node: NodeReport) -> tuple[str, ...] | None:

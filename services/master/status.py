@@ -111,8 +111,9 @@ class StatusBoard:
         if record.state == FOLLOWING and view is not None:
             state, since_ms = _IN_SYNC if view.in_sync else "catching up", self._wall_ms((record.node, "since"), view.since)
         reason, dropped_ms = self._last_drop(record, view)
-        judged = record.state in {FOLLOWING, GONE}
-        received, flushed, applied = (record.received, record.flushed, record.applied) if judged else (None, None, None)
+        told = (record.received, record.flushed, record.applied)
+        received, flushed, applied = told if record.state in {FOLLOWING, GONE} else (None, None, None)
+        now_received, now_flushed, now_applied = told if record.state == FOLLOWING else (None, None, None)
         return NodeView(
             record.node,
             "slave",
@@ -120,12 +121,12 @@ class StatusBoard:
             received=received,
             flushed=flushed,
             applied=applied,
-            received_lag_bytes=_lag(end, received),
-            flushed_lag_bytes=_lag(end, flushed),
-            applied_lag_bytes=_lag(confirmed, applied),
-            received_lag_s=self._ends.lag_s(received, end, now),
-            flushed_lag_s=self._ends.lag_s(flushed, end, now),
-            applied_lag_s=self._confirmed_ends.lag_s(applied, confirmed, now),
+            received_lag_bytes=_lag(end, now_received),
+            flushed_lag_bytes=_lag(end, now_flushed),
+            applied_lag_bytes=_lag(confirmed, now_applied),
+            received_lag_s=self._ends.lag_s(now_received, end, now),
+            flushed_lag_s=self._ends.lag_s(now_flushed, end, now),
+            applied_lag_s=self._confirmed_ends.lag_s(now_applied, confirmed, now),
             proven_equal=self._store.damage.whole_end(record.proven_equal) or None,
             since_ms=since_ms,
             transfer_bytes_per_s=record.sent.bytes_per_s(now),

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -33,6 +33,8 @@ from services.slave.line import ReplicationLine
 from services.slave.replica import Replica
 from services.slave.resync import CopyComplete, Resync, ResyncParts
 from services.slave.stream import MasterStream, StreamParts, ToldToCopyAnew
+
+_HEARTBEATS: Final = 1.5
 
 log = structlog.get_logger()
 
@@ -122,6 +124,12 @@ class Follower:
 
     def _ends_at(self, master_end: PhysicalOffset) -> None:
         self.master_end = master_end
+
+    @property
+    def told_end(self) -> PhysicalOffset | None:
+        """Where the master's log ends now; None without a stream, and once the master is silent for longer than between heartbeats."""
+        silent_s = self._parts.clock.monotonic() - self._heard_at
+        return self.master_end if silent_s <= _HEARTBEATS * self._parts.config.replication.heartbeat_ms / 1000 else None
 
     @property
     def copy(self) -> CopyLog:
@@ -351,8 +359,8 @@ class Follower:
         """Time makes more readable when the master is gone; the store is looked after."""
         while True:
             await asyncio.sleep(0.5)
-            if self.master_end is not None:
-                self.master_ends.mark(self.master_end, self._parts.clock.monotonic())
+            if self.told_end is not None:
+                self.master_ends.mark(self.told_end, self._parts.clock.monotonic())
             self.readable_ends.mark(self.readable().end, self._parts.clock.monotonic())
             await self._own.look_after()
             await self.filling.look_after()

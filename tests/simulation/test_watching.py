@@ -193,6 +193,41 @@ def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_h
     play(story, Shape(1, table, FlushMode.SYNC_FLUSH, segment_bytes=2**20))
 
 
+def test_a_slave_whose_master_stands_still_says_after_a_missed_heartbeat_that_it_does_not_know_how_far_it_is_behind() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await publish(mq, 1, 1)
+        await asyncio.sleep(10)
+        group.world.network.silence("a0", "a1")
+        silent_at = group.now
+        views = [(group.now - silent_at, view) async for view in own_views(mq, group, "a/1", until=silent_at + 15)]
+
+        late = [view for at, view in views if at > 8]
+        assert {view.state for view in late} == {"following"}
+        assert {(view.received_lag_bytes, view.flushed_lag_s, view.applied_lag_bytes, view.applied_lag_s) for view in late} == {(None,) * 4}
+        early = [view for at, view in views if at < 2]
+        assert {view.received_lag_bytes for view in early} == {0}
+
+    play(story)
+
+
+def test_how_far_a_slave_is_behind_that_left_nobody_knows_and_what_it_held_last_is_told() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        await publish(mq, 1, 1)
+        await asyncio.sleep(1)
+        await group.kill("a1")
+        await asyncio.sleep(2)
+        status = await mq.admin.ha_status(NODE)
+
+        gone = status.nodes[1]
+        assert (gone.state, gone.received, gone.flushed) == ("gone", status.end, status.end)
+        assert (gone.received_lag_bytes, gone.flushed_lag_bytes, gone.applied_lag_bytes) == (None, None, None)
+        assert (gone.received_lag_s, gone.flushed_lag_s, gone.applied_lag_s) == (None, None, None)
+
+    play(story)
+
+
 async def own_views(mq: AsyncClient, group: Group, node: str, until: float) -> AsyncIterator[NodeView]:
     """What the node says of itself, ten times a second."""
     while group.now < until:

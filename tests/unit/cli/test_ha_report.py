@@ -132,6 +132,84 @@ def test_how_far_a_slave_is_behind_that_tells_its_master_nothing_is_measured_by_
     assert (slave.view.applied_lag_bytes, slave.view.applied_lag_s) == (600, None)
 
 
+def test_a_slave_that_its_master_does_not_hear_is_measured_by_what_it_says_itself() -> None:
+    """Its disk is a new one."""
+    gone = replace(SLAVE_VIEW, state="gone", received_lag_bytes=0, last_drop_reason="it left", last_drop_ms=NOW_MS)
+    own = NodeView("a/1", "slave", "waiting", received=0, flushed=0, applied=0, applied_lag_bytes=0, applied_lag_s=0.0)
+
+    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW, gone)), "a/1": replace(FOLLOWER, epoch=Epoch(0), nodes=(own,))}
+    line = report_lines(build_report(BOTH, answers), NOW_MS)[-1]
+
+    assert line.split()[2:] == [
+        "gone",
+        *["1000", "B"] * 3,
+        "not",
+        "yet",
+        "compared",
+        "·",
+        "dropped",
+        f"{clock_time(NOW_MS)}:",
+        "it",
+        "left",
+    ]
+
+
+def test_a_slave_that_its_master_never_heard_is_measured_by_its_masters_ends() -> None:
+    own = replace(SLAVE_VIEW, state="waiting", received=400, flushed=300, applied=200, received_lag_bytes=None, applied_lag_bytes=0)
+
+    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW,)), "a/1": replace(FOLLOWER, nodes=(own,))}
+    [_, slave] = build_report(BOTH, answers).groups[0].nodes
+
+    assert slave.view is not None
+    assert (slave.view.received_lag_bytes, slave.view.flushed_lag_bytes, slave.view.applied_lag_bytes) == (600, 700, 800)
+    assert (slave.view.state, slave.view.applied_lag_s) == ("waiting", None)
+
+
+def test_a_slave_of_an_older_epoch_that_has_as_much_as_its_master_may_have_other_bytes() -> None:
+    own = replace(SLAVE_VIEW, state="waiting", received=1000, flushed=1000, applied=900)
+
+    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW,)), "a/1": replace(FOLLOWER, epoch=Epoch(6), nodes=(own,))}
+    [_, slave] = build_report(BOTH, answers).groups[0].nodes
+
+    assert slave.view is not None
+    assert (slave.view.received_lag_bytes, slave.view.flushed_lag_bytes, slave.view.applied_lag_bytes) == (None, None, 100)
+
+
+def test_nobody_knows_how_far_a_slave_is_behind_a_master_that_does_not_answer() -> None:
+    line = report_lines(build_report(BOTH, {"a/0": OutOfReach("a/0", "x"), "a/1": FOLLOWER}), NOW_MS)[-1]
+
+    assert line.split() == ["a/1", "slave", "following", "unknown", "unknown", "unknown", "1,000"]
+
+
+RECOVERING = replace(
+    LEADER,
+    epoch=Epoch(0),
+    in_sync_now=0,
+    confirmed=0,
+    writable=False,
+    waiting_for="2 more of 2 slaves: this store is empty",
+    nodes=(replace(MASTER_VIEW, state="recovering", applied_lag_bytes=None),),
+)
+
+
+def test_a_master_that_recovers_knows_no_epoch_no_copies_and_on_an_empty_store_nothing_confirmed() -> None:
+    report = build_report(BOTH, {"a/0": RECOVERING, "a/1": FOLLOWER})
+
+    assert report_lines(report, NOW_MS)[1].startswith(
+        "a  epoch unknown  SYNC_MASTER  asks 2 flushed copies, has unknown  confirmed unknown  NO WRITES"
+    )
+    assert report_lines(report, NOW_MS)[-1].split()[3:6] == ["unknown"] * 3
+    groups = report_document(report)["groups"]
+    assert isinstance(groups, list)
+    assert [groups[0]["leader"][name] for name in ("epoch", "in_sync_now", "confirmed")] == [None] * 3
+
+
+def test_a_master_that_recovers_says_what_its_own_store_knows_to_be_confirmed() -> None:
+    report = build_report(BOTH, {"a/0": replace(RECOVERING, confirmed=900), "a/1": FOLLOWER})
+
+    assert "  confirmed 900  " in report_lines(report, NOW_MS)[1]
+
+
 def test_a_slave_that_follows_nobody_says_why_beside_what_its_master_knows() -> None:
     gone = replace(SLAVE_VIEW, state="gone", last_drop_reason="it hung up", last_drop_ms=NOW_MS)
     own = replace(SLAVE_VIEW, state="waiting", last_drop_reason="the disk of a/1 is full", last_drop_ms=NOW_MS)
@@ -283,8 +361,8 @@ def test_a_slave_that_copies_its_log_anew_says_how_far_it_is_whatever_its_master
     report = build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": replace(FOLLOWER, nodes=(own,))})
 
     line = report_lines(report, NOW_MS)[-1]
-    assert "  copying anew, 3.1 of 9.0 GiB  150.0 MiB" in line
-    assert "10.0 MiB/s, about 15 s to go" in line
+    assert "  copying anew, 3.1 of 9.0 GiB  " in line
+    assert ("  150.0 MiB" in line and "10.0 MiB/s, about 15 s to go" in line) == (state != "gone")
     assert not report.in_sync
 
 

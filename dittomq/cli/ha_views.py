@@ -1,0 +1,65 @@
+"""A slave as its master and it itself see it, put together. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dittomq.ha_status import COPYING_ANEW, HaStatus, NodeView
+
+ABSENT: Final = {"gone", "waiting", "unknown"}  # its master does not hear it
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of the master's log, for a slave whose log has come up to `epoch`."""
+
+    leader: HaStatus
+    epoch: int
+
+    def behind(self, end: int, position: int | None) -> int | None:
+        """None while the master has opened no epoch, and where the slave, of an older one, has as much: they may be other bytes."""
+        if position is None or not self.leader.epoch:
+            return None
+        behind = end - position
+        return max(0, behind) if behind > 0 or self.epoch == self.leader.epoch else None
+
+
+def joined(seen: NodeView | None, own: NodeView, ends: Ends) -> NodeView:
+    """A slave as its master sees it, and as it is told by itself where its master does not hear it."""
+    if seen is None or seen.phase in ABSENT:
+        view = _told_by_itself(seen or own, own, ends)
+    else:
+        view = replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
+        if seen.applied is None and own.applied is not None:  # its master has not heard that
+            view = _applied_as_told_by_itself(view, own, max(0, ends.leader.confirmed - own.applied))
+    if own.phase == COPYING_ANEW:  # its master hears of a slave as any other
+        view = replace(view, state=own.state)
+    return view
+
+
+def _told_by_itself(known: NodeView, own: NodeView, ends: Ends) -> NodeView:
+    """What the slave holds, behind the master's ends: its own may be from before it lost its master, or a disk."""
+    leader = ends.leader
+    view = replace(
+        own,
+        state=own.state if known.state == "unknown" else known.state,
+        since_ms=known.since_ms,
+        received_lag_bytes=ends.behind(leader.end, own.received),
+        flushed_lag_bytes=ends.behind(leader.end, own.flushed),
+        received_lag_s=None,
+        flushed_lag_s=None,
+        last_drop_reason=known.last_drop_reason,
+        last_drop_ms=known.last_drop_ms,
+    )
+    return _applied_as_told_by_itself(view, own, ends.behind(leader.confirmed, own.applied))
+
+
+def _applied_as_told_by_itself(view: NodeView, own: NodeView, behind: int | None) -> NodeView:
+    """`behind` what its master has confirmed by now, which the node itself has not heard."""
+    seconds = own.applied_lag_s if behind == own.applied_lag_bytes else None
+    return replace(view, applied=own.applied, applied_lag_bytes=behind, applied_lag_s=seconds)
+
+
+def without_lags(own: NodeView) -> NodeView:
+    """No master says where its log ends now."""
+    nothing = dict.fromkeys(("received_lag_bytes", "flushed_lag_bytes", "applied_lag_bytes"))
+    return replace(own, **nothing, received_lag_s=None, flushed_lag_s=None, applied_lag_s=None)
