@@ -72,6 +72,9 @@ class HaCollector(Collector):
             yield GaugeMetricFamily(name, help_, value=status.degraded_since_ms / 1000)
         if status.in_sync_now:  # only who leads knows, and counts itself
             yield GaugeMetricFamily("dittomq_copies_in_sync", "Copies in sync, the master counts.", value=status.in_sync_now)
+        if status.in_sync_replicas:  # who leads, or is to, is configured with them
+            yield GaugeMetricFamily("dittomq_copies_asked", "Copies asked for, the master counts.", value=status.in_sync_replicas)
+        yield GaugeMetricFamily("dittomq_replicas_expected", "Slaves configured.", value=status.replicas_expected)
         yield from self._lags(status)
         yield from self._slaves(status)
 

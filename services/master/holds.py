@@ -41,6 +41,11 @@ class SlaveHolds:
         """One for each slave of the group that was ever heard: what it says now, or what was last written down."""
         return [Hold(node, offset, max_bytes) for node, offset in self._wanted().items()]
 
+    @property
+    def slaves(self) -> frozenset[str]:
+        """Those that were written down."""
+        return frozenset(self._kept)
+
     async def run(self, period_s: float) -> None:
         """Write down who wants what, until cancelled."""
         while True:

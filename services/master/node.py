@@ -29,6 +29,7 @@ from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
 from services.master.opening import open_epoch
 from services.master.parts import NodeParts
+from services.master.slaves import with_absent
 from services.master.status import StatusBoard
 from services.master.term import Term
 
@@ -227,11 +228,17 @@ class MasterNode:
 
     def status(self) -> HaStatus:
         """Replication of the group."""
-        records = [self._parts.replication.records[node] for node in sorted(self._parts.replication.records)]
+        records = with_absent(self._parts.replication.records, self._known_slaves(), self._config.replication.replicas_expected)
         applied = self._parts.dispatcher.applied
         if self.term is None:
             return self._board.recovering(self._parts.recovery.waiting_for, applied, records)
         return self._board.leading(self.term, applied, records)
+
+    def _known_slaves(self) -> set[str]:
+        """Nodes of the group that were its slaves before this start, or change places with this one."""
+        grant = self._parts.grant
+        partner = {grant.other} if grant is not None and grant.other else set()
+        return {*self._parts.replication.held, *self._parts.store.in_sync_at_start, *partner} - {self.name}
 
     async def lead(self, *, accept_loss: bool) -> RoleChange:
         """Let this master lead without the copies it waits for; the answer comes when it leads or still cannot."""

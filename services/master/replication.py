@@ -52,6 +52,7 @@ class Replication:
         self._parted = Parted(table.group_rules.witnesses_of_all)
         self.outflow = Outflow(table, clock)
         self.records: dict[str, SlaveRecord] = {}
+        self.held: frozenset[str] = frozenset()  # slaves for which the log was kept before this start
 
     def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
         """The epoch is open: whoever waits is answered. `topics` tells the version of the topics; it may be asked often."""

@@ -1,5 +1,6 @@
 """What a master knows of its slaves: for status, and so that each replica has one stream."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,8 +21,8 @@ class SlaveRecord:
 
     node: str
     replica_uuid: str
-    state: str = "waiting"
-    since_ms: int = 0
+    state: str = "unknown"  # until its first hello
+    since_ms: int | None = None
     connected: bool = False
     replication_address: str = ""
     received: PhysicalOffset | None = None
@@ -53,3 +54,13 @@ class SlaveRecord:
     def dropped(self, reason: str, clock: Clock) -> None:
         """Its stream ended."""
         self.last_drop_reason, self.last_drop_ms = reason, clock.wall_ms()
+
+
+def with_absent(heard: Mapping[str, SlaveRecord], known: Iterable[str], expected: int) -> list[SlaveRecord]:
+    """The slaves that were heard, by name; while those are fewer than `expected`, also who is `known` otherwise, and may be missing.
+
+    Once all that are expected were heard, somebody else may have taken the place of one that is known and will never come.
+    """
+    absent = set(known) - heard.keys() if len(heard) < expected else set()
+    records = {**heard, **{node: SlaveRecord(node, "") for node in absent}}
+    return [records[node] for node in sorted(records)]

@@ -197,8 +197,9 @@ class Master:
         parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock, pins)
         retaining = Retaining(parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
-        await replication.wait_for_term()
         await holds.load()
+        replication.held = holds.slaves
+        await replication.wait_for_term()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(holds.run(period_s), name="holds")
             tasks.create_task(retaining.run(), name="retention")

@@ -73,6 +73,7 @@ def test_a_master_that_refuses_writes_for_want_of_room_says_so_until_there_is_ro
         disk = group.node("a0").disk
         async with mq.producer(retry_s=0.5) as producer:
             await producer.publish("orders", b"before", queue=0)
+            await asyncio.sleep(15.0)  # the master has written down for whom it keeps its log
             disk.capacity_bytes = disk.used_bytes() + RESERVE_BYTES // 2
             with pytest.raises(NotStored) as refused:
                 await producer.publish("orders", b"refused", queue=0)

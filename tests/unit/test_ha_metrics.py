@@ -34,6 +34,7 @@ STATUS = HaStatus(
         NodeView("a/0", "master", "leading", pins=(PinView("night", 0, 9_000),)),
         NodeView("a/1", "slave", "in sync", received_lag_bytes=100, applied_lag_s=0.5, since_ms=7_000, transfer_bytes_per_s=50),
         NodeView("a/2", "slave", "gone", since_ms=8_000, last_drop_reason="silent for 20 s", last_drop_ms=8_500),
+        NodeView("a/3", "slave", "unknown"),
     ),
 )
 
@@ -76,6 +77,8 @@ def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unkno
         'dittomq_replica_lag_seconds{node="a/1",state="applied"} 0.5',
         'dittomq_replica_in_sync{node="a/1"} 1.0',
         'dittomq_replica_in_sync{node="a/2"} 0.0',
+        'dittomq_replica_in_sync{node="a/3"} 0.0',
+        "dittomq_replicas_expected 1.0",
         'dittomq_replica_state_since_timestamp_seconds{node="a/1",state="in sync"} 7.0',
         'dittomq_replica_sent_bytes_per_second{node="a/1"} 50.0',
         'dittomq_replica_last_drop_timestamp_seconds{node="a/2",reason="silent for N s"} 8.5',
@@ -106,11 +109,11 @@ def test_a_loop_that_does_not_answer_leaves_the_other_metrics() -> None:
     loop.close()
 
 
-def test_how_many_copies_are_in_sync_is_said_by_who_leads_only() -> None:
+def test_how_many_copies_are_in_sync_and_asked_for_is_said_by_who_leads_only() -> None:
     async def node(status: HaStatus) -> list[str]:
         registry = CollectorRegistry()
         registry.register(HaCollector(lambda: status, asyncio.get_running_loop()))
-        return [line for line in await asyncio.to_thread(scraped, registry) if line.startswith("dittomq_copies_in_sync")]
+        return [line for line in await asyncio.to_thread(scraped, registry) if line.startswith("dittomq_copies")]
 
-    assert asyncio.run(node(STATUS)) == ["dittomq_copies_in_sync 2.0"]
+    assert asyncio.run(node(STATUS)) == ["dittomq_copies_in_sync 2.0", "dittomq_copies_asked 2.0"]
     assert asyncio.run(node(replace(STATUS, role=Role.SLAVE, in_sync_replicas=0, in_sync_now=0))) == []

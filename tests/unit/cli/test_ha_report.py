@@ -105,6 +105,25 @@ def test_a_slave_that_is_in_no_list_is_missed_all_the_same() -> None:
     assert lines[-1] == "   0 of 1 slaves of a are in sync"
 
 
+def test_a_slave_that_its_master_knows_by_name_only_is_named() -> None:
+    leader = replace(LEADER, replicas_expected=2, nodes=(MASTER_VIEW, SLAVE_VIEW, NodeView("a/2", "slave", "unknown")))
+
+    report = build_report(BOTH, {"a/0": leader, "a/1": FOLLOWER})
+
+    assert report_lines(report, NOW_MS)[-1] == "   a/2   slave   unknown      not registered with this nameserver"
+    assert report.missing == "1 of 2 slaves of a are in sync, a/2 does not answer"
+
+
+def test_a_slave_that_its_master_knows_by_name_only_says_itself_what_it_does() -> None:
+    unheard = replace(LEADER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "unknown")))
+    own = replace(SLAVE_VIEW, state="waiting", received=400, last_drop_reason="no master is known yet")
+
+    line = report_lines(build_report(BOTH, {"a/0": unheard, "a/1": replace(FOLLOWER, nodes=(own,))}), NOW_MS)[-1]
+
+    assert line.startswith("   a/1   slave   waiting  600 B ")
+    assert line.endswith(" · it says: no master is known yet")
+
+
 def test_what_nobody_knows_is_printed_as_unknown() -> None:
     silent = replace(LEADER, nodes=(MASTER_VIEW, NodeView("a/1", "slave", "catching up")))
 
