@@ -87,4 +87,7 @@ class HaStatus:
     @property
     def why_not_writable(self) -> str:
         """What keeps the node from taking writes; empty while it takes them."""
-        return "" if self.writable else self.waiting_for or "too few copies are in sync"
+        if self.writable:
+            return ""
+        recovers = any((view.node, view.state) == (self.node, "recovering") for view in self.nodes)
+        return f"it waits for {self.waiting_for}" if recovers else self.waiting_for or "too few copies are in sync"

@@ -128,9 +128,8 @@ class TooFewCopies(Refused):
     demanded: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.node} has {self.in_sync} copies in sync and min_in_sync_replicas demands {self.demanded}; bring slaves back or lower it"
-        )
+        copies = "1 copy" if self.in_sync == 1 else f"{self.in_sync} copies"
+        return f"{self.node} has {copies} in sync and min_in_sync_replicas demands {self.demanded}; bring slaves back or lower it"
 
 
 @dataclass(eq=False)

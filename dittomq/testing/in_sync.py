@@ -22,6 +22,6 @@ def missing_for_sync(nameserver: str, state: ClusterState) -> str:
 def _missing_in_group(mq: Client, master: str, slaves: int) -> str:
     status = mq.admin.ha_status(master)
     if not status.writable:
-        return f"{status.node} takes no writes: {status.waiting_for or 'not ready'}"
+        return f"{status.node} takes no writes: {status.why_not_writable}"
     in_sync = sum(view.role == "slave" and view.state == "in sync" for view in status.nodes)
     return "" if in_sync >= slaves else f"{in_sync} of {slaves} slaves of {status.broker} are in sync"

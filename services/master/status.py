@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dittomq.broker.pinning import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
+from dittomq.errors import TooFewCopies
 from dittomq.ha_status import HaStatus, NodeView
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import SlaveView
@@ -66,7 +67,7 @@ class StatusBoard:
             damaged_bytes=self._store.damage.total_bytes,
         )
         slaves = [self._slave(term, record) for record in records]
-        waiting_for = term.refuses_writes or str(term.writer.full or "")
+        waiting_for = term.refuses_writes or str(term.writer.full or self._too_few_copies(term) or "")
         return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=waiting_for, term=term)
 
     def _status(
@@ -88,7 +89,7 @@ class StatusBoard:
             flushed=own.flushed or 0,
             confirmed=confirmed,
             readable=confirmed,
-            writable=term is not None and not waiting_for and term.confirm.has_room_for_writes(),
+            writable=term is not None and not waiting_for,
             degraded=degraded,
             degraded_since_ms=term.degraded.since_ms if term is not None else None,
             degraded_bytes=term.degraded.total_bytes(confirmed) if term is not None else 0,
@@ -97,6 +98,11 @@ class StatusBoard:
             nodes=(own, *slaves),
             release_level=self._release_level,
         )
+
+    def _too_few_copies(self, term: Term) -> TooFewCopies | None:
+        if term.confirm.has_room_for_writes():
+            return None
+        return TooFewCopies(self._config.name, term.confirm.copies_in_sync, self._config.replication.min_in_sync_replicas)
 
     @property
     def _release_level(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dittomq.broker.degraded_file import PATH
-from dittomq.client import Ack, AsyncClient, CopyState, Producer, PutStatus, Receipt
+from dittomq.client import Ack, AsyncClient, CopyState, NotStored, Producer, PutStatus, Receipt
 from dittomq.errors import OutcomeHandle
 from services.master.config import Mode, ReleaseLevel, ReplicationTable
 from services.slave.config import FlushMode
@@ -261,3 +261,22 @@ def test_what_rots_on_a_master_before_a_slave_has_got_it_is_no_whole_copy_and_re
         assert written_down(group, "a1") == [(start, end)]
 
     play(story)
+
+
+def test_a_master_that_has_too_few_copies_for_a_write_says_how_many_and_of_which_setting() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        for name in ("a1", "a2"):
+            await group.kill(name)
+        await asyncio.sleep(20.0)
+        status = await mq.admin.ha_status("a/0")
+        async with mq.producer(retry_s=0.5) as orders:
+            with pytest.raises(NotStored) as refused:
+                await orders.publish("orders", b"refused", queue=0)
+
+        assert not status.writable
+        assert status.waiting_for == status.why_not_writable == str(refused.value.cause)
+        assert "has 1 copy in sync and min_in_sync_replicas demands 2" in status.waiting_for
+
+    play(story, replace(ALL_THREE, replication=replace(ALL_THREE.replication, in_sync_replicas=2, min_in_sync_replicas=2)))

@@ -223,6 +223,23 @@ def test_a_master_that_recovers_knows_no_epoch_no_copies_and_on_an_empty_store_n
     assert [groups[0]["leader"][name] for name in ("epoch", "in_sync_now", "confirmed")] == [None] * 3
 
 
+def test_a_master_that_recovers_waits_for_what_it_says() -> None:
+    report = build_report(BOTH, {"a/0": RECOVERING, "a/1": FOLLOWER})
+
+    assert report_lines(report, NOW_MS)[1].endswith("  NO WRITES: it waits for 2 more of 2 slaves: this store is empty")
+    assert report.missing == "a/0 takes no writes: it waits for 2 more of 2 slaves: this store is empty"
+
+
+def test_a_master_that_leads_and_refuses_writes_says_why_in_its_own_words() -> None:
+    few = replace(
+        LEADER, writable=False, waiting_for="a/0 has 1 copy in sync and min_in_sync_replicas demands 2; bring slaves back or lower it"
+    )
+
+    headline = report_lines(build_report(BOTH, {"a/0": few, "a/1": FOLLOWER}), NOW_MS)[1]
+
+    assert headline.endswith(f"  NO WRITES: {few.waiting_for}")
+
+
 def test_a_master_that_recovers_says_what_its_own_store_knows_to_be_confirmed() -> None:
     report = build_report(BOTH, {"a/0": replace(RECOVERING, confirmed=900), "a/1": FOLLOWER})
 
