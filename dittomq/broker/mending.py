@@ -10,7 +10,8 @@ bytes that were here.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -74,6 +75,7 @@ class Mender:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._told: dict[int, str] = {}
+        self._repairs: list[list[RangeOutcome]] = []  # for each that is under way: what was mended since it began, by whomever
         self._is_filed = True
         self._hindrance: tuple[type, int | None] | None = None  # why what is suspected could not be verified the last time
 
@@ -138,7 +140,7 @@ class Mender:
     async def repair(self, order: RepairOrder) -> RepairReport:
         """Verify 256 MiB at most of what the log has of the asked range, and try to mend what is damaged there.
 
-        Raises InvalidField, and OffsetOutOfRange when it has nothing of it.
+        What is mended in the background meanwhile is reported too. Raises InvalidField, and OffsetOutOfRange when it has nothing of it.
         """
         store = self._store
         if order.node != self._node:
@@ -151,21 +153,37 @@ class Mender:
             raise OffsetOutOfRange("byte", start, low, high)
         start = max(start, low)  # of a range that was asked for piece by piece retention may have dropped a part
         at, stop = start, min(end, high, start + REPAIR_BYTES)
-        while at < stop:
-            _, at = await self.verify(at, stop)
-            at, stop = max(at, store.min_offset), min(stop, store.flushed)  # retention may have gone by, or the end been cut
-        is_done = at >= min(end, high, store.flushed)
-        outcomes = await self.mend(store.damage.within(start, max(at, start + 1)))
-        return RepairReport(start, at, tuple(outcomes), is_done)
+        with self._listening() as mended:
+            while at < stop:
+                _, at = await self.verify(at, stop)
+                at, stop = max(at, store.min_offset), min(stop, store.flushed)  # retention may have gone by, or the end been cut
+            is_done = at >= min(end, high, store.flushed)
+            until = max(at, start + 1)
+            outcomes = await self.mend(store.damage.within(start, until))
+        left = [each for each in outcomes if not each.source and store.damage.touches(each.start, each.end)]
+        found = [each for each in mended if each.start < until and start < each.end]
+        return RepairReport(start, at, tuple(sorted([*found, *left], key=_start)), is_done)
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[list[RangeOutcome]]:
+        """What is mended until the block ends."""
+        mended: list[RangeOutcome] = []
+        self._repairs.append(mended)
+        try:
+            yield mended
+        finally:
+            self._repairs[:] = [each for each in self._repairs if each is not mended]
 
     async def mend(self, ranges: Sequence[DamagedRange]) -> list[RangeOutcome]:
-        """Try to mend each of these ranges of the register; what could be is durably off it when this returns, or when there is room."""
+        """Try to mend what the register still has of these; what could be is durably off it when this returns, or when there is room."""
         outcomes: list[RangeOutcome] = []
         async with self._turn:
             peers = list(await self._peers())
             unfiled = 0
-            for damaged in ranges:
+            for damaged in self._current(ranges):
                 outcome = await self._mend(damaged, peers)
+                if outcome is None:
+                    continue
                 outcomes.append(outcome)
                 self._tell(outcome)
                 unfiled += damaged.end - damaged.start
@@ -175,11 +193,21 @@ class Mender:
             await self._file()
         return outcomes
 
+    def _current(self, ranges: Sequence[DamagedRange]) -> Iterator[DamagedRange]:
+        """What the register has of these, each when its turn comes: who had the turn before may have mended it, or another one."""
+        seen: set[DamagedRange] = set()
+        for each in ranges:
+            for damaged in self._store.damage.within(*each):
+                if damaged not in seen:
+                    seen.add(damaged)
+                    yield damaged
+
     async def _file(self) -> None:
         """Take what is mended off the register, unless the disk is full: then that is done later."""
         self._is_filed = await self._parts.files.call(self._store.file_mended)
 
-    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> RangeOutcome:
+    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> RangeOutcome | None:
+        """What became of the range; None when it is not in the log any more."""
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
         try:
             await self._parts.reads.call(lambda: self._store.rescue(start))
@@ -187,23 +215,22 @@ class Mender:
                 return RangeOutcome(start, end, self._node)
         except Refused as refused:
             return RangeOutcome(start, end, "", str(refused))
-        sources: list[str] = []
+        gave: Counter[str] = Counter()
         problems: list[str] = []
         for peer in tuple(peers):
             left = self._left(start, end)
             if left is None:
                 break
             try:
-                problem = await self._fetch(peer, left, end)
+                problem = await self._fetch(peer, left, end, gave)
             except (TimeoutError, OutOfReach) as silence:
                 problem = str(silence) or f"silent for {_PIECE_S:.0f} s"
                 peers.remove(peer)  # nor is it asked for the other ranges now
-            if self._left(start, end) != left:
-                sources.append(peer.name)
             if problem:
                 problems.append(f"{peer.name}: {problem}")
         if self._left(start, end) is None:
-            return RangeOutcome(start, end, ", ".join(sources) or self._node)
+            sources = ", ".join(name for name, size in gave.items() if size)
+            return RangeOutcome(start, end, sources) if sources else None
         return RangeOutcome(start, end, "", "; ".join(problems) or "no other copy answers now")
 
     def _left(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset | None:
@@ -211,10 +238,10 @@ class Mender:
         left = self._store.damage.within(start, end)
         return PhysicalOffset(max(start, left[0].start)) if left else None
 
-    async def _fetch(self, peer: Peer, start: PhysicalOffset, end: PhysicalOffset) -> str:
-        """Mend from `start` on with the peer's bytes; why that came to no end, empty when it did. Raises OutOfReach, TimeoutError.
+    async def _fetch(self, peer: Peer, start: PhysicalOffset, end: PhysicalOffset, gave: Counter[str]) -> str:
+        """Mend from `start` on with the peer's bytes, and count them; why that came to no end, empty when it did.
 
-        What of a piece cannot be written by itself is kept and written with the next one.
+        What of a piece cannot be written by itself is kept and written with the next one. Raises OutOfReach, TimeoutError.
         """
         data = b""
         try:
@@ -223,6 +250,7 @@ class Mender:
                     self._check(piece, PhysicalOffset(start + len(data)))
                     data += piece.data
                     mended = await self._parts.store_lane.call(lambda at=start, data=data: self._store.mend(at, data))  # type: ignore[misc]
+                    gave[peer.name] += mended - start
                     start, data = mended, data[mended - start :]
         except Refused as refused:
             return str(refused)
@@ -240,6 +268,8 @@ class Mender:
         """One line for each range that was mended, and one for each reason why one was not."""
         if outcome.source:
             self._told.pop(outcome.start, None)
+            for mended in self._repairs:
+                mended.append(outcome)
             log.info("range_mended", node=self._node, start=outcome.start, end=outcome.end, source=outcome.source)
         elif self._told.get(outcome.start) != outcome.problem:
             self._told[outcome.start] = outcome.problem
@@ -256,3 +286,7 @@ class Mender:
 async def _next(pieces: AsyncGenerator[RangePiece, None]) -> RangePiece | None:
     async with asyncio.timeout(_PIECE_S):
         return await anext(pieces, None)
+
+
+def _start(outcome: RangeOutcome) -> int:
+    return outcome.start

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -22,6 +23,8 @@ from tests.support.failing_storage import CrashingFile, CrashingStorage
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
 from tests.support.stores import SMALL, Machine, filled, whole_log
+
+R = TypeVar("R")
 
 
 def store_of(machine: Machine) -> Store:
@@ -248,6 +251,91 @@ def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_as
     assert (everything.start, everything.end, everything.is_done) == (0, len(log), True)
     assert whole_log(store) == log
     assert repair(store, RepairOrder("a/1")).ranges == ()
+
+
+class MeanwhileLane(InlineLane):
+    """Lets something else happen behind so many calls."""
+
+    calls_before = 0
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def call(self, work: Callable[[], R]) -> R:
+        result = await super().call(work)
+        self.calls_before -= 1
+        if self.meanwhile is not None and self.calls_before <= 0:
+            happens, self.meanwhile = self.meanwhile, None
+            await happens()
+        return result
+
+
+def rotten_cold(machine: Machine, store: Store, *numbers: int) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
+    """Records change on the disk, and nobody knows."""
+    log = whole_log(store)
+    found = [(PhysicalOffset(start), PhysicalOffset(end)) for start, end in (entries(log)[number] for number in numbers)]
+    for start, end in found:
+        rot(machine, whole_log(store), HARMS["body"], start, end)
+    return found
+
+
+@pytest.mark.parametrize("calls_before", [1, 2, 3])
+def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    log = whole_log(store)
+    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    rotten = rotten_cold(machine, store, 4, 20, 30)
+
+    async def found() -> Sequence[Peer]:
+        return peers
+
+    lane, reads = InlineLane(), MeanwhileLane()
+    mender = Mender(MenderParts("a/1", store, lane, lane, reads, random.Random(1)), found)
+    reads.calls_before, reads.meanwhile = calls_before, lambda: mender.mend(store.damaged)
+    report = asyncio.run(mender.repair(RepairOrder("a/1")))
+
+    assert report.ranges == tuple(RangeOutcome(*each, "a/2") for each in rotten)
+    assert whole_log(store) == log
+    assert store.damaged == []
+
+
+def test_what_another_one_has_mended_by_its_turn_is_nobodys_work() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    rotten = damage(store, machine, 4, 20)
+
+    async def found() -> Sequence[Peer]:
+        await asyncio.sleep(0)
+        return peers
+
+    async def story() -> Sequence[list[RangeOutcome]]:
+        lane = InlineLane()
+        mender = Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found)
+        return await asyncio.gather(mender.mend(store.damaged), mender.mend(store.damaged))
+
+    first, second = asyncio.run(story())
+    assert first == [RangeOutcome(*each, "a/2") for each in rotten]
+    assert second == []
+
+
+def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    store.persist_watermark(store.end, store.end, ())
+    second = copy_of(store, other)
+    damage(store, machine, 4)
+
+    class Dropping:
+        """A peer that takes so long that the range is gone."""
+
+        async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+            store.drop_before(SMALL.segment_bytes)
+            raise OutOfReach("a/2", "nobody is there")
+            yield
+
+    assert mend(store, [Peer("a/2", Dropping()), Peer("a/3", serving(second))]) == []
+    assert store.damaged == []
 
 
 def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPatch) -> None:
