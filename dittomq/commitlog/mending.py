@@ -21,6 +21,7 @@ from dittomq.commitlog.receiving import Receiver
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.format import UNIT, Entry, Scan
 from dittomq.commitlog.records.seals import Seals
+from dittomq.commitlog.records.walk import HEADER_BYTES, View, span_at
 from dittomq.commitlog.removed import RemovedFiles
 from dittomq.commitlog.state import damaged
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
@@ -260,7 +261,11 @@ class Mending(RemovedFiles):
         """What is not whole of the records from `at` on that begin below `stop`; and where they end. Raises OffsetOutOfRange."""
         found: list[tuple[int, int]] = []
         while at < stop:
-            scan = self._scan(source, at, flushed)
+            scan = self._scan(source, at, stop)
+            if scan.end == at and not scan.problem:  # the last one, which `stop` cuts off
+                view = View(source.read(at, HEADER_BYTES, flushed), at, source.segment_of(at)[1])
+                last = span_at(view, at)
+                scan = self._scan(source, at, flushed if last is None else min(last.end, flushed))
             if scan.problem or scan.end == at:
                 again = skip_damage(source, self._seals, scan.end, flushed)
                 found.append((scan.end, again))

@@ -253,6 +253,38 @@ def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_as
     assert repair(store, RepairOrder("a/1")).ranges == ()
 
 
+def test_a_repair_of_a_range_looks_at_no_record_behind_it() -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    log = whole_log(store)
+    places = entries(log)
+    (start, _), (_, end), behind = places[16], places[19], places[20]
+    rotten_cold(machine, store, 20)
+
+    exactly = repair(store, RepairOrder("a/1", PhysicalOffset(start), PhysicalOffset(end)))
+    cutting = repair(store, RepairOrder("a/1", PhysicalOffset(start + 5), PhysicalOffset(end - 5)))
+
+    assert (exactly.start, exactly.end, exactly.ranges, exactly.is_done) == (start, end, (), True)
+    assert (cutting.start, cutting.end, cutting.ranges, cutting.is_done) == (start + 5, end, (), True)
+    assert store.damaged == []
+    touching = repair(store, RepairOrder("a/1", PhysicalOffset(start), PhysicalOffset(end + 1)))
+    assert [(each.start, each.end) for each in touching.ranges] == [behind]
+    assert touching.end == behind[1]
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_whatever_is_wrong_with_the_record_that_an_asked_range_cuts_it_is_damaged_to_its_end(name: str) -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    log = whole_log(store)
+    start, end = entries(log)[20]
+    rot(machine, log, HARMS[name], start, end)
+
+    for stop in (start + 1, start + 8, start + 40, end - 1):
+        report = repair(store, RepairOrder("a/1", PhysicalOffset(start - 1), PhysicalOffset(stop)))
+        assert (report.end, [(each.start, each.end) for each in report.ranges]) == (end, [(start, end)])
+
+
 class MeanwhileLane(InlineLane):
     """Lets something else happen behind so many calls."""
 
