@@ -118,6 +118,11 @@ class GroupLink:
                     await self._work.wait()
                     await self._serve_one_stream()
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Settle everything, also what is offered from now on: nothing is sent any more."""
+        if not self._closed:
             self._closed = True
             self._feed(Abandoned())
             if self._timer is not None:

@@ -113,9 +113,11 @@ class Producer:
         self._untold: NotStored | OutcomeUnknown | None = None  # the first failure that nobody waited for
         self._tasks = asyncio.TaskGroup()
         self._running: list[asyncio.Task[None]] = []
+        self._is_open = False
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
+        self._is_open = True
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -123,9 +125,12 @@ class Producer:
             if error is None:
                 await self._flush()
         finally:
+            self._is_open = False
             for task in self._running:
                 task.cancel()
             await self._tasks.__aexit__(None, None, None)  # the caller's error stays as it is
+            for link in self._links.values():
+                link.close()  # a task that is cancelled before its first step closes nothing
         if error is None and self._untold is not None:
             raise self._untold
 
@@ -245,10 +250,13 @@ class Producer:
     async def submit(
         self, target: Target, messages: Sequence[Message], queues: Sequence[int], size: int, *, plain: bool
     ) -> asyncio.Future[Outcome]:
-        """Hand a batch to its group, waiting for room; the future is settled by the batch's deadline."""
+        """Hand a batch to its group, waiting for room; the future is settled by the batch's deadline. NotReady outside of the block."""
         if self._options.on_full == "raise" and not self._waiting.has_room(size):
             raise QueueFull("the producer's waiting bytes", self._options.max_waiting_bytes)
         await self._waiting.take(size)
+        if not self._is_open:
+            self._waiting.give(size)
+            raise NotReady("the producer", "it publishes inside its block only, and that has ended or was not entered; nothing was sent")
         now = self._around.clock.monotonic()
         deadline = now + self._options.timeout_s + self._options.retry_s
         batch = Batch(messages, queues, size, bound=target.bound, plain=plain, offered=now, deadline=deadline)
@@ -287,7 +295,10 @@ class Producer:
             )
             owner = LinkOwner(options.ack, options.timeout_s, self._settle, self._hand_back, self.chooser.avoid)
             link = self._links[broker] = GroupLink(broker, outbox, self._around, owner)
-            self._running.append(self._tasks.create_task(link.run()))
+            if self._is_open:
+                self._running.append(self._tasks.create_task(link.run()))
+            else:
+                link.close()
         return link
 
     def _settle(self, settled: Settled, broker: str) -> None:

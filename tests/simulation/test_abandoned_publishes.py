@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from dittomq.client import AsyncClient, Message, NotStored, Producer
+from dittomq.client import AsyncClient, Message, NotStored, OutcomeUnknown, Producer
 from dittomq.client.outcomes import Stored
 from dittomq.errors import DiskFull, InvalidField
 from dittomq.message import MAX_FRAME_MESSAGES
@@ -138,5 +138,62 @@ def test_of_cancelled_publishes_that_were_stored_nothing_is_kept() -> None:
             assert len(town.log.placed) == 50
             gc.collect()
             assert sum(isinstance(each, Stored) for each in gc.get_objects()) <= 1
+
+    ClientTown().play(story)
+
+
+class BlockLeft(Exception):
+    """The caller's own error, with which a block is left."""
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_publish_whose_block_is_left_with_an_error_says_what_became_of_it(turns: int) -> None:
+    async def story(_: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as first:
+            await first.publish("orders", b"so that the route is known")
+        with contextlib.suppress(BlockLeft):
+            async with mq.producer() as orders:
+                publishing = asyncio.ensure_future(orders.publish("orders", b"x"))
+                for _turn in range(turns):
+                    await asyncio.sleep(0)
+                raise BlockLeft
+        async with asyncio.timeout(60):
+            with pytest.raises((NotStored, OutcomeUnknown)):
+                await publishing
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_publish_outside_of_its_block_is_not_stored_and_says_why(many: bool) -> None:
+    async def publish(orders: Producer) -> None:
+        await (orders.publish_many([Message("orders", b"x")]) if many else orders.publish("orders", b"x"))
+
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        orders = mq.producer()
+        with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
+            await publish(orders)
+        async with orders:
+            await orders.publish("orders", b"stored")
+        with pytest.raises(NotStored, match=r"inside its block only.* nothing was sent"):
+            await publish(orders)
+        assert len(town.log.placed) == 1
+
+    ClientTown().play(story)
+
+
+def test_a_publish_that_waits_for_room_when_its_block_is_left_is_not_stored() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        town.master.gate = asyncio.Event()
+        with contextlib.suppress(BlockLeft):
+            async with mq.producer(max_waiting_bytes=1) as orders:
+                first, second = (asyncio.ensure_future(orders.publish("orders", body)) for body in (b"first", b"second"))
+                await asyncio.sleep(1)
+                raise BlockLeft
+        async with asyncio.timeout(60):
+            with pytest.raises(OutcomeUnknown):
+                await first
+            with pytest.raises(NotStored, match="nothing was sent"):
+                await second
 
     ClientTown().play(story)
