@@ -61,5 +61,5 @@ def _applied_as_told_by_itself(view: NodeView, own: NodeView, behind: int | None
 
 def without_lags(own: NodeView) -> NodeView:
     """No master says where its log ends now."""
-    nothing = dict.fromkeys(("received_lag_bytes", "flushed_lag_bytes", "applied_lag_bytes"))
-    return replace(own, **nothing, received_lag_s=None, flushed_lag_s=None, applied_lag_s=None)
+    none_of_time = replace(own, received_lag_s=None, flushed_lag_s=None, applied_lag_s=None)
+    return replace(none_of_time, received_lag_bytes=None, flushed_lag_bytes=None, applied_lag_bytes=None)

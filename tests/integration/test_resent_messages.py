@@ -86,5 +86,5 @@ def test_what_was_stored_before_is_not_refused_when_too_few_copies_are_left(tmp_
         assert never.refused.reason == "TOO_FEW_COPIES"
         assert group.call(MASTER, PUBLISH, single, pb.PublishResponse).receipt.physical_offset == first.physical_offset
         single.sequence = 1
-        with pytest.raises(grpc.RpcError, match="1 copies in sync"):
+        with pytest.raises(grpc.RpcError, match="1 copy in sync"):
             group.call(MASTER, PUBLISH, single, pb.PublishResponse)

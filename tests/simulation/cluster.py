@@ -234,10 +234,9 @@ class Cluster:
             self.replaced(machine, self.world.loop.time())
         if machine in self._may_lose and name in ("loss_accepted", "promoted", "leads_anew") and fields["may_be_lost"]:
             self._may_lose.discard(machine)
-            names_more = not is_a_doubt(fields["may_be_lost"])
-            if name != "promoted" or not names_more:  # past a master that lives on more may be lost by now than was named before
+            if name != "promoted" or is_a_doubt(fields["may_be_lost"]):  # past one that lives on more may be lost by now than before
                 self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
-            if names_more:
+            if not is_a_doubt(fields["may_be_lost"]):
                 self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
         self.witness.logged(machine, name, fields)
 
