@@ -57,6 +57,12 @@ class MasterAddresses:
         self._heard_replication = self._named = ""
         self.clients = ""
         self.newest = NO_OPENING  # the newest epoch of the group that nameservers told of
+        self._refusal = ""
+
+    @property
+    def why_unknown(self) -> str:
+        """Why nameservers, who all refuse this node, name it no master; empty where one is known, or they do not say."""
+        return "" if self.replication else self._refusal
 
     @property
     def replication(self) -> str:
@@ -68,7 +74,7 @@ class MasterAddresses:
 
         Whether that is a reason to dial at once: a master is named that was not named before.
         """
-        self.newest = news.newest
+        self.newest, self._refusal = news.newest, "" if news.answers else news.refusal
         before, self._named = self._named, news.master.master_replication if news.master is not None else ""
         if news.master is not None:
             self.clients, self._heard_replication = news.master.master, news.master.master_replication
@@ -217,8 +223,17 @@ class SlaveNode:
             degraded_since_ms=None if going_on is None else going_on.since_ms,
             degraded_bytes=total_bytes(ranges, confirmed),
             degraded_messages=None,
-            waiting_for="" if follower.state == "following" else f"the master: {follower.problem}",
+            waiting_for="" if follower.state == "following" else f"the master: {self._problem()}",
             nodes=(self._own_view(),),
+        )
+
+    def _problem(self) -> str:
+        """Why it follows nobody, or did not when it last followed nobody."""
+        refusal = self._addresses.why_unknown
+        return (
+            f"{self._follower.problem}: nameservers refuse this node, until they forget another one: {refusal}"
+            if refusal
+            else self._follower.problem
         )
 
     def _own_view(self) -> NodeView:
@@ -242,7 +257,7 @@ class SlaveNode:
             applied_lag_s=follower.readable_ends.lag_s(newest.applied, readable, now) if is_own and end is not None else None,
             proven_equal=newest.verified or None,
             since_ms=follower.since_ms,
-            last_drop_reason=follower.problem,
+            last_drop_reason=self._problem(),
             last_drop_ms=follower.problem_ms,
             pins=self._parts.pins.views(),
             damaged_bytes=self._parts.store.damage.total_bytes,

@@ -177,6 +177,24 @@ def test_a_node_that_led_and_has_another_disk_comes_back_under_an_id_that_nobody
     play_group(story, TWO_OF_THREE)
 
 
+def test_a_slave_whose_disk_was_emptied_says_that_nameservers_still_take_it_for_another_one() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await group.replace_disk("a2")
+        await asyncio.sleep(5.0)
+
+        status = await mq.admin.ha_status("a2:10911")
+        [own] = status.nodes
+        for said in (status.waiting_for, own.last_drop_reason):
+            assert "no master is known yet: nameservers refuse this node" in said
+            assert "a/2 is held by the replica at a2:10911" in said
+        await group.in_sync(mq)
+        assert not (await mq.admin.ha_status("a2:10911")).waiting_for
+        [own] = (await mq.admin.ha_status("a2:10911")).nodes
+        assert "no master is known yet: nameservers" not in own.last_drop_reason
+
+    play_group(story, TWO_OF_THREE)
+
+
 def test_slaves_of_one_id_whom_nameservers_take_in_by_turns_are_soon_known_to_all_of_these() -> None:
     """The old master was away while its place changed hands twice: it takes the id of the last one, which its predecessor has by then."""
 
