@@ -37,10 +37,9 @@ class Others:
         heard = await self._each(addresses, self.replicas.standing)
         return {address: standing for address, standing in heard.items() if standing.replica_uuid != own_uuid}
 
-    async def announce(self, opening: Opening, known: Iterable[str]) -> list[KnownBefore]:
-        """Let all know that this epoch is opened, who are found as by `hear`: what each that answers knew before."""
-        told = await self._each(await self._addresses(known), lambda address: self.replicas.announce(address, opening))
-        return list(told.values())
+    async def announce(self, opening: Opening, known: Iterable[str]) -> dict[str, KnownBefore]:
+        """Let all know that this epoch is opened, who are found as by `hear`: what each that answers knew before, by its address."""
+        return await self._each(await self._addresses(known), lambda address: self.replicas.announce(address, opening))
 
     async def _addresses(self, known: Iterable[str]) -> set[str]:
         addresses = set(known)

@@ -76,14 +76,26 @@ class RefusePromotion:
 PromotionDecision = AskToStepDown | Promote | RefusePromotion
 
 
-def decide_promotion(
-    target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder, names: Collection[str] = ()
-) -> PromotionDecision:
-    """What to do now. `heard` are the other replicas that answered, by name; `known` is the newest epoch nameservers know of.
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known beside what each replica says of itself.
 
-    `names` are nodes of the group that are known to be there or to have been there: whoever is missing is named where that can be.
+    `names` are nodes of the group that are or were there: whoever is missing is named where that can be. `noted`: which of those heard have
+    noted the epoch; nobody else but the target is a witness then. None: nobody was told of one yet.
     """
-    return _Promotion(target, heard, known, order, names).decide()
+
+    names: Collection[str] = ()
+    noted: Collection[str] | None = None
+
+
+NOTHING_MORE = Surroundings()
+
+
+def decide_promotion(
+    target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder, around: Surroundings = NOTHING_MORE
+) -> PromotionDecision:
+    """What to do now. `heard` are the other replicas that answered, by name; `known` is the newest epoch nameservers know of."""
+    return _Promotion(target, heard, known, order, around).decide()
 
 
 class _Missing(NamedTuple):
@@ -102,10 +114,10 @@ class _Promotion:
     """One decision."""
 
     def __init__(
-        self, target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder, names: Collection[str]
+        self, target: Standing, heard: Mapping[str, Standing], known: Opening, order: PromotionOrder, around: Surroundings
     ) -> None:
         self._target = target
-        self._names = names
+        self._around = around
         self._others = [heard[node] for node in sorted(heard) if node != target.node]
         self._order = order
         self._known = known
@@ -233,6 +245,7 @@ class _Promotion:
             newer = f"nameservers know of epoch {self._known.epoch}, opened{who}, and the newest of {target.node} is {target.newest.epoch}"
             yield _Missing(newer, self._where_newest_is())
         answer = [each for each in (target, *self._others) if nobody_writes or each.node != old]  # that one may answer, with another disk
+        answer = [each for each in answer if each is target or self._around.noted is None or each.node in self._around.noted]
         new = [each.node for each in answer if each.is_filling] if any(each.lineage for each in answer) else []
         if rules.witnesses > rules.replicas_expected and not nobody_writes:
             asked = "with one copy asked for" if rules.in_sync_replicas == 1 else "under ASYNC_MASTER"
@@ -246,15 +259,16 @@ class _Promotion:
         """Too few of those answer that together hold all; the `new` ones among them count for nothing."""
         rules, nodes = self._target.rules, {each.node for each in answer}
         all_slaves = rules.replicas_expected + (old in nodes)
-        count, known = rules.witnesses - len(nodes) + len(new), {*self._names, *nodes} - ({old} - nodes)
+        count, known = rules.witnesses - len(nodes) + len(new), {*self._around.names, *nodes} - ({old} - nodes)
         few = f"{len(nodes) - len(new)} of the {rules.witnesses} slaves answer that together hold all that was confirmed"
         silent = sorted(known - nodes)
-        if len(nodes) >= all_slaves:
-            whom = f"{old or 'the master'} again"
+        if self._around.noted is not None:
+            few, remedy = f"{few}, and have noted the epoch", "Give the command again when the others answer"
         else:
-            whom = " and ".join(silent) if 0 < len(silent) <= count else f"{count} more" + (f" of {', '.join(silent)}" if silent else "")
+            some = " and ".join(silent) if 0 < len(silent) <= count else f"{count} more" + (f" of {', '.join(silent)}" if silent else "")
+            whom = f"{old or 'the master'} again" if len(nodes) >= all_slaves else some
+            remedy = f"Start {whom}, or add --accept-loss: what only those hold that do not answer may be lost then"
         on_new = f"; {may_lack(new)}" if new else ""
-        remedy = f"Start {whom}, or add --accept-loss: what only those hold that do not answer may be lost then"
         return _Missing(few + on_new, remedy, lost=only_on_others(all_slaves, nodes, known, new))
 
     def _not_heard(self) -> str:

@@ -92,7 +92,7 @@ class Handover:
 
     async def announce(self, opening: Opening, known: list[str]) -> list[KnownBefore]:
         """Let the others know that this node opens an epoch."""
-        return await self._others.announce(opening, known)
+        return list((await self._others.announce(opening, known)).values())
 
     async def announced(self, opening: Opening) -> KnownBefore:
         """Another node opens an epoch: this one gives way, durably before this returns, unless its own is as new. Raises DiskFull.

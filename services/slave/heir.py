@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -16,7 +16,15 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import ChangeUnknown, InvalidField, NotPermitted, NotReady, OutOfReach
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
-from dittomq.replication.promotion import AskToStepDown, Promote, PromotionDecision, PromotionOrder, RefusePromotion, decide_promotion
+from dittomq.replication.promotion import (
+    AskToStepDown,
+    Promote,
+    PromotionDecision,
+    PromotionOrder,
+    RefusePromotion,
+    Surroundings,
+    decide_promotion,
+)
 from dittomq.replication.standings import Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
 from dittomq.rpc.replicas import RemoteReplicas
@@ -118,9 +126,9 @@ class Heir:
         """Raise DiskFull where a master would take no writes: nobody makes room for that."""
         check_room(self._parts.storage, self._parts.config.name, self._parts.config.store.reserve_bytes)
 
-    def _decide(self, heard: dict[str, Standing], word: PromotionOrder) -> PromotionDecision:
-        names = {*self._others.names, *self._address_of}
-        return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word, names)
+    def _decide(self, heard: dict[str, Standing], word: PromotionOrder, noted: Collection[str] | None = None) -> PromotionDecision:
+        around = Surroundings({*self._others.names, *self._address_of}, noted)
+        return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word, around)
 
     async def _hear_all(self) -> dict[str, Standing]:
         """Every other replica of the group that answers within a second, by node."""
@@ -197,9 +205,9 @@ class Heir:
         parts.node.takes_epoch = promotion.epoch  # nobody else is to be granted it while this is made durable
         if word is not None:
             try:
-                await self._let_note(promotion)
+                noted_at = await self._let_note(promotion)
                 if promotion.must_note:
-                    await self._hear_once_more(promotion, word)
+                    await self._hear_once_more(promotion, word, noted_at)
                 self._check_store()  # a copy may have begun meanwhile
             except (NotReady, NotPermitted):  # nothing has been written down: it takes no place
                 parts.node.takes_epoch = Epoch(0)
@@ -226,25 +234,28 @@ class Heir:
         tables = self._parts.tables.never_heard if self._parts.node.standing().lineage else ()
         return f"{self._parts.config.name} has not heard of its master's {', '.join(tables)} yet" if tables else ""
 
-    async def _let_note(self, promotion: Promote) -> None:
+    async def _let_note(self, promotion: Promote) -> set[str]:
         """Those who answered before the decision note the epoch, durably: an old master that starts again asks them, and gets none of them.
 
-        Raises NotReady where that are too few; the next command takes a newer epoch.
+        The addresses of those who did. Raises NotReady where that are too few; the next command takes a newer epoch.
         """
         opening = Opening(promotion.epoch, self._parts.config.node.broker_id)
         answers = await self._others.announce(opening, self._address_of.values())
-        noted = 1 + sum(answer.newest.epoch < opening.epoch for answer in answers)  # it may hear itself too, which knows of it
+        noted_at = {address for address, answer in answers.items() if answer.newest.epoch < opening.epoch}  # itself knows of it
+        noted = 1 + len(noted_at)
         if noted < promotion.must_note:
             few = f"of the {promotion.must_note} nodes that must note epoch {opening.epoch} before anybody opens it {noted} did"
             raise NotReady(self._parts.config.name, f"{few}, itself included; give the command again when the others answer")
+        return noted_at
 
-    async def _hear_once_more(self, promotion: Promote, word: PromotionOrder) -> None:
+    async def _hear_once_more(self, promotion: Promote, word: PromotionOrder, noted_at: set[str]) -> None:
         """Who has noted the epoch acknowledges nothing more to an old master that lives on; until then it may have, behind what was heard.
 
-        Raises NotPermitted, NotReady.
+        Who has not noted it is heard too, and is no witness: it may acknowledge more. Raises NotPermitted, NotReady.
         """
-        again = await self._others.hear_at(self._parts.node.standing().replica_uuid, self._address_of.values())
-        match self._decide({standing.node: standing for standing in again.values()}, word):
+        again = await self._others.hear_at(self._parts.node.standing().replica_uuid, noted_at | set(self._address_of.values()))
+        noted = {standing.node for address, standing in again.items() if address in noted_at}
+        match self._decide({standing.node: standing for standing in again.values()}, word, noted):
             case RefusePromotion(why):
                 raise NotPermitted(f"refused: {why}")
             case AskToStepDown(node):

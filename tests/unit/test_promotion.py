@@ -8,7 +8,15 @@ import pytest
 
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.promotion import AskToStepDown, Promote, PromotionDecision, PromotionOrder, RefusePromotion, decide_promotion
+from dittomq.replication.promotion import (
+    AskToStepDown,
+    Promote,
+    PromotionDecision,
+    PromotionOrder,
+    RefusePromotion,
+    Surroundings,
+    decide_promotion,
+)
 from dittomq.replication.standings import GroupRules, Stance, Standing
 from dittomq.routes import NO_OPENING, DataVersion, Opening
 
@@ -46,10 +54,10 @@ def demoted(*, for_node: str, **more: object) -> Standing:
 
 
 def decided(
-    target: Standing, *others: Standing, order: PromotionOrder = SAID, known: Opening = NO_OPENING, names: tuple[str, ...] = ()
+    target: Standing, *others: Standing, order: PromotionOrder = SAID, known: Opening = NO_OPENING, **more: Any
 ) -> PromotionDecision:
     heard: Mapping[str, Standing] = {other.node: other for other in others}
-    return decide_promotion(target, heard, known, order, names)
+    return decide_promotion(target, heard, known, order, Surroundings(**more))
 
 
 def refused(decision: PromotionDecision) -> str:

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from dittomq.offsets import Epoch
-from dittomq.replication.promotion import Promote, PromotionOrder
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.promotion import AskToStepDown, Promote, PromotionOrder
+from dittomq.replication.standings import Stance
 from dittomq.routes import Opening
-from tests.unit.test_promotion import STOPPED, decided, demoted, promoted, refused, standing
+from tests.unit.test_promotion import RULES, STOPPED, decided, demoted, promoted, refused, standing
 
 
 def test_one_that_led_and_answers_with_a_new_disk_is_not_to_be_stopped() -> None:
@@ -55,3 +56,19 @@ def test_where_every_slave_answers_and_the_disk_of_one_is_new_the_old_master_is_
     assert refused(decided(standing(1), new, order=STOPPED, names=("a/0",))).endswith(f". Start a/0 again, {GIVE_UP}")
     lost = "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy"
     assert promoted(decided(standing(1), new, order=ALL_ACCEPTED)).may_be_lost == lost
+
+
+def test_of_those_that_are_heard_once_more_only_who_has_noted_the_epoch_is_a_witness() -> None:
+    """Any other one may acknowledge more to a master that lives on; what it holds and does counts all the same."""
+    one, two, three = (standing(node, rules=replace(RULES, replicas_expected=3, in_sync_replicas=3)) for node in (1, 2, 3))
+
+    assert promoted(decided(one, two, three, order=STOPPED, noted=["a/3"])).must_note == 2
+    for order, noted in ((STOPPED, ["a/2"]), (STOPPED, [])):
+        assert refused(decided(one, three, order=order, noted=noted)) == (
+            "1 of the 2 slaves answer that together hold all that was confirmed, and have noted the epoch. "
+            "Give the command again when the others answer"
+        )
+    assert promoted(decided(one, three, order=ALL_ACCEPTED, noted=["a/2"])).may_be_lost.startswith("what only slaves hold")
+    longer = replace(two, end=PhysicalOffset(950))
+    assert "a/2 has 50 bytes that a/1 lacks" in refused(decided(one, longer, three, order=STOPPED, noted=["a/3"]))
+    assert isinstance(decided(one, replace(two, stance=Stance.LEADING), three, noted=["a/3"]), AskToStepDown)
