@@ -1,6 +1,7 @@
 """`dittomq ha-status`: asks every node and says what is not in order."""
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -16,14 +17,16 @@ from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.last_audit import last_audit
 from dittomq.cli.output import flush, hint, say, say_json
-from dittomq.errors import DittoError, OutOfReach
+from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient
+    from dittomq.client.ha_watch import ClusterView
 
 _WATCH_S = 0.5
 _WAIT_S = 0.2
+_TIMEOUT = "60s"
 _CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
@@ -43,7 +46,10 @@ def ha_status(
             "--wait", metavar="CONDITION", help="Wait for it. in-sync: every master takes writes and has all its configured slaves in sync."
         ),
     ] = None,
-    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait; then say what is missing, and exit with 3.")] = "60s",
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", help=f"How long to wait, {_TIMEOUT} by default; then say what is missing, and exit with 3."),
+    ] = None,
     nameserver: Nameserver = None,
 ) -> int:
     """Show replication as every node sees it.
@@ -55,11 +61,14 @@ def ha_status(
         raise typer.BadParameter(f'"{wait}" is not a condition; in-sync is', param_hint="--wait")
     if wait and watch:
         raise typer.BadParameter("does not go with --watch, which never ends", param_hint="--wait")
+    if timeout and not wait:
+        raise typer.BadParameter("is how long --wait waits; add --wait in-sync", param_hint="--timeout")
+    timeout_s = seconds(timeout or _TIMEOUT, "--timeout")
     address = nameserver_address(nameserver)
     if watch:
         asyncio.run(_watch(address, json))
     if wait:
-        return asyncio.run(_wait_in_sync(address, seconds(timeout), json))
+        return asyncio.run(_wait_in_sync(address, timeout_s, json))
     report = asyncio.run(_ask(address))
     _show(report, json)
     return Exit.PARTLY if report.needs_attention else Exit.DONE
@@ -89,22 +98,26 @@ async def _ask(nameserver: str) -> ClusterReport:
 
 
 async def _wait_in_sync(nameserver: str, timeout_s: float, json: bool) -> int:
-    """Show the report once all is in sync, or the last one within the time; a nameserver that does not answer is asked again until then."""
+    """Show the report once all is in sync, or what is known when the time is up; nameservers that do not answer are asked until then."""
+    from dittomq.client import AsyncClient
+
     seen: list[ClusterReport] = []
 
-    def enough(report: ClusterReport, _: DittoError | None) -> bool:
-        seen[:] = [report]
-        return report.in_sync
+    def enough(view: "ClusterView") -> bool:
+        seen[:] = [_report(view)]
+        return seen[0].in_sync
 
-    try:
-        async with asyncio.timeout(timeout_s):
-            await _follow(nameserver, _WAIT_S, enough)
-    except TimeoutError:
-        try:
-            seen = seen or [await _ask(nameserver)]  # not even one look
-        except OutOfReach as silent:
-            hint(f"not in sync after {timeout_s:g} s, as far as anybody can tell: {silent}")
-            return Exit.PARTLY
+    async with AsyncClient(nameserver) as mq:
+        watch = mq.watch_cluster(period_s=_WAIT_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await watch.until(enough)
+        view = watch.view
+    if not seen and view is not None:  # somebody has not answered yet
+        seen = [_report(view)]
+    if not seen:
+        hint(f"not in sync after {timeout_s:g} s, as far as anybody can tell: {watch.problem or 'no nameserver has answered'}")
+        return Exit.PARTLY
     [report] = seen
     _show(report, json)
     if report.in_sync:
@@ -137,7 +150,11 @@ async def _follow(nameserver: str, period_s: float, enough: Callable[[ClusterRep
 
     async with AsyncClient(nameserver) as mq:
         watch = mq.watch_cluster(period_s=period_s)
-        await watch.until(lambda view: enough(_with_audit(build_report(view.nodes, view.answers, view.silent)), view.problem))
+        await watch.until(lambda view: enough(_report(view), view.problem))
+
+
+def _report(view: "ClusterView") -> ClusterReport:
+    return _with_audit(build_report(view.nodes, view.answers, view.silent))
 
 
 def _with_audit(report: ClusterReport) -> ClusterReport:

@@ -66,7 +66,7 @@ def publish(  # noqa: PLR0913, PLR0917  # flags
     Exit code 3 when some are stored weaker than asked or not at all, 4 when the outcome of some is unknown.
     """
     recipe = Recipe(topic, parse_path(order_key) if order_key else None, parse_path(keys) if keys else None)
-    order = _Order(nameserver_address(nameserver), recipe, ack, seconds(timeout))
+    order = _Order(nameserver_address(nameserver), recipe, ack, seconds(timeout, "--timeout"))
     tally = Tally(ack)
     with ExitStack() as stack:
         lines = _open(file, stack)

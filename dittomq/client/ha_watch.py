@@ -45,6 +45,19 @@ class ClusterWatch:
         self._changed = asyncio.Event()
         self._problem: DittoError | None = None
 
+    @property
+    def problem(self) -> DittoError | None:
+        """Why no nameserver answers; None while one does, and before it is known."""
+        return self._problem
+
+    @property
+    def view(self) -> ClusterView | None:
+        """The cluster as far as it is known by now, with an OutOfReach for who has not answered yet; None before nodes were listed."""
+        if self._nodes is None:
+            return None
+        answers = {name: self._answers.get(name) or OutOfReach(name, "no answer yet") for name in self._nodes}
+        return ClusterView(tuple(self._nodes.values()), answers, self._problem)
+
     async def until(self, enough: Callable[[ClusterView], bool]) -> None:
         """Show the cluster once every node has answered or failed to, then at changes, at most once a period; return when it is enough.
 

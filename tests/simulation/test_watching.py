@@ -169,6 +169,23 @@ def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_
     play(story)
 
 
+def test_who_gives_up_on_a_cluster_sees_what_is_known_by_then() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        watch = mq.watch_cluster()
+        assert watch.view is None
+        group.world.network.silence("a1", "client")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await watch.until(lambda _: True)
+
+        assert watch.view is not None
+        assert isinstance(watch.view.answers["a/0"], HaStatus)
+        assert build_report(watch.view.nodes, watch.view.answers).groups[0].nodes[1].problem.endswith("no answer yet")
+        group.world.network.heal_all()
+
+    play(story)
+
+
 def test_a_slave_that_was_cut_off_says_since_when_it_waits_and_how_long_ago_it_held_all() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await mq.admin.create_topic("orders", 1)

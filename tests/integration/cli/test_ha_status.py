@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +59,30 @@ def test_a_wait_in_vain_for_a_nameserver_ends_as_any_wait_in_vain(command: Comma
 
     assert (late.code, late.out) == (3, "")
     assert late.one_sentence().startswith("not in sync after 1 s, as far as anybody can tell: nameserver 127.0.0.1:1 does not answer")
+
+
+def test_a_wait_in_vain_for_a_nameserver_that_is_silent_ends_in_time(command: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        late = command.run("ha-status", "--wait", "in-sync", "--timeout", "4s", "--nameserver", address)
+
+    assert (late.code, late.out) == (3, "")
+    assert late.one_sentence().startswith(f"not in sync after 4 s, as far as anybody can tell: nameserver {address} does not answer")
+    assert time.monotonic() - began < 7
+
+
+@pytest.mark.parametrize("options", [("--timeout", "5s"), ("--timeout", "5s", "--watch")])
+def test_a_time_to_wait_without_a_condition_is_refused(command: CommandLine, options: tuple[str, ...]) -> None:
+    refused = command.run("ha-status", *options, "--nameserver", "127.0.0.1:1")
+
+    assert refused.code == 64
+    assert "--timeout" in refused.one_sentence()
+    assert "--wait" in refused.err
+
+
+def test_a_time_that_is_none_is_refused_by_the_name_of_its_option(command: CommandLine) -> None:
+    refused = command.run("ha-status", "--wait", "in-sync", "--timeout", "soon", "--nameserver", "127.0.0.1:1")
+
+    assert refused.code == 64
+    assert "--timeout" in refused.one_sentence()
