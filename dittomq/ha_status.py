@@ -6,6 +6,11 @@ from typing import Final
 COPYING_ANEW: Final = "copying anew"
 
 
+def not_in_sync(broker: str, in_sync: int, expected: int) -> str:
+    """That fewer slaves than expected are, as a clause."""
+    return f"the slave of {broker} is not in sync" if expected == 1 else f"{in_sync} of {expected} slaves of {broker} are in sync"
+
+
 @dataclass(frozen=True, slots=True)
 class PinView:
     """An audit's hold on one node's log: retention leaves what lies from `start` on, unless it must, until wall time `until_ms`."""

@@ -7,7 +7,7 @@ from dittomq.cli.ha_views import ABSENT, Ends, joined, without_lags
 from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
-from dittomq.ha_status import COPYING_ANEW, HaStatus, NodeView
+from dittomq.ha_status import COPYING_ANEW, HaStatus, NodeView, not_in_sync
 from dittomq.routes import ClusterListing, Node, Role, SilentGroup
 
 Answers = Mapping[str, HaStatus | DittoError]
@@ -15,6 +15,7 @@ Answers = Mapping[str, HaStatus | DittoError]
 _WORKING = {"leading", "in sync"}
 _FOLLOWING = {*_WORKING, "following"}  # why it did not before holds no more
 _FILLING = {"catching up", COPYING_ANEW}
+_LEAST_LAG_WIDTH = 8
 _DAY_MS = 86_400_000
 _HEADING = ("NODE", "ROLE", "STATE", "RECEIVED LAG", "FLUSHED LAG", "APPLIED LAG", "PROVEN EQUAL UP TO")
 
@@ -87,7 +88,7 @@ class GroupReport:
         if self.slaves_in_sync >= leader.replicas_expected:
             return ""
         late = [_lateness(node) for node in self.nodes if node.role != "master" and node.needs_attention]
-        return ", ".join([f"{self.slaves_in_sync} of {leader.replicas_expected} slaves of {self.broker} are in sync", *late])
+        return ", ".join([not_in_sync(self.broker, self.slaves_in_sync, leader.replicas_expected), *late])
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +255,11 @@ def _silence(group: SilentGroup) -> str:
 def _headline(group: GroupReport, now_ms: int) -> str:
     leader = group.leader
     if leader is None:
-        return f"{group.broker}  NO MASTER ANSWERS  no writes; slaves serve reads"
+        serves = any(node.view is not None and node.view.role == "slave" and not node.problem for node in group.nodes)
+        return f"{group.broker}  NO MASTER ANSWERS  no writes; {'slaves serve reads' if serves else 'no slave answers'}"
     level = f"{leader.release_level} " if leader.role == "SYNC_MASTER" and leader.release_level else ""
-    copies = f"asks {leader.in_sync_replicas} {level}copies, has {leader.in_sync_now or 'unknown'}"
+    noun = "copy" if leader.in_sync_replicas == 1 else "copies"
+    copies = f"asks {leader.in_sync_replicas} {level}{noun}, has {leader.in_sync_now or 'unknown'}"
     confirmed = "unknown" if _knows_nothing_confirmed(leader) else f"{leader.confirmed:,}"
     line = f"{group.broker}  epoch {leader.epoch or 'unknown'}  {leader.role}  {copies}  confirmed {confirmed}"
     if not leader.writable:
@@ -275,14 +278,15 @@ def _degraded(leader: HaStatus, now_ms: int) -> str:
 def _rows(group: GroupReport, now_ms: int) -> list[str]:
     """One line a node, below a heading. What is said of a node that nobody hears stands where its figures would."""
     names = table([_HEADING[:3], *((node.node, node.role, _state(node, now_ms)) for node in group.nodes)])
-    figures = [_figures(node) for node in group.nodes]
+    width = _lag_width(group.nodes)
+    figures = [_figures(node, width) for node in group.nodes]
     heading, *lines = table([_HEADING[3:], *filter(None, figures)])
-    width, told = max(map(len, names)), iter(lines)
+    named, told = max(map(len, names)), iter(lines)
     rows = [heading]
     for node, known in zip(group.nodes, figures, strict=True):
         notes = _notes(node, now_ms)
         rows.append(" · ".join([next(told), *notes]) if known else " · ".join([node.problem or "nobody knows", *notes]))
-    return [f"   {name.ljust(width)}  {row}" for name, row in zip(names, rows, strict=True)]
+    return [f"   {name.ljust(named)}  {row}" for name, row in zip(names, rows, strict=True)]
 
 
 def _state(node: NodeReport, now_ms: int) -> str:
@@ -297,26 +301,35 @@ def _is_silent(node: NodeReport) -> bool:
     return node.view is None or (bool(node.problem) and node.view.state in ABSENT)
 
 
-def _figures(node: NodeReport) -> tuple[str, ...] | None:
+def _figures(node: NodeReport, width: int) -> tuple[str, ...] | None:
     view = node.view
     if view is None or _is_silent(node):
         return None
     if view.role == "master":
-        return ("-", "-", _lag(view.applied_lag_bytes, None), "-")
+        return ("-", "-", _lag(view.applied_lag_bytes, None, width), "-")
     lags = (
-        _lag(view.received_lag_bytes, view.received_lag_s),
-        _lag(view.flushed_lag_bytes, view.flushed_lag_s),
-        _lag(view.applied_lag_bytes, view.applied_lag_s),
+        _lag(view.received_lag_bytes, view.received_lag_s, width),
+        _lag(view.flushed_lag_bytes, view.flushed_lag_s, width),
+        _lag(view.applied_lag_bytes, view.applied_lag_s, width),
     )
     return (*lags, "not yet compared" if view.proven_equal is None else f"{view.proven_equal:,}")
 
 
-def _lag(behind: int | None, seconds: float | None) -> str:
+def _lag_width(nodes: Sequence[NodeReport]) -> int:
+    """How wide the bytes of lags are that stand before seconds."""
+    views = [node.view for node in nodes if node.view is not None]
+    lags = [(view.received_lag_bytes, view.received_lag_s) for view in views]
+    lags += [(view.flushed_lag_bytes, view.flushed_lag_s) for view in views]
+    lags += [(view.applied_lag_bytes, view.applied_lag_s) for view in views]
+    return max([_LEAST_LAG_WIDTH, *(len(human_bytes(behind)) for behind, seconds in lags if behind is not None and seconds is not None)])
+
+
+def _lag(behind: int | None, seconds: float | None, width: int) -> str:
     if behind is None:
         return "unknown"
     if seconds is None:
         return human_bytes(behind)
-    return f"{human_bytes(behind):<8} {f'{seconds:.1f} s' if seconds < 10 else human_age(seconds)}"
+    return f"{human_bytes(behind):<{width}} {f'{seconds:.1f} s' if seconds < 10 else human_age(seconds)}"
 
 
 def _notes(node: NodeReport, now_ms: int) -> list[str]:

@@ -117,7 +117,11 @@ def _repair_span(mq: "Client", done: NodeRepair, start: int | None, end: int | N
         start = report.end
         if done.verified_bytes - told >= _PROGRESS_BYTES:
             told = done.verified_bytes
-            hint(f"{done.node}: {told:,} bytes verified, {len(done.ranges)} ranges damaged")
+            hint(f"{done.node}: {told:,} bytes verified, {_ranges(done)} damaged")
+
+
+def _ranges(done: NodeRepair) -> str:
+    return "1 range" if len(done.ranges) == 1 else f"{len(done.ranges)} ranges"
 
 
 def report_lines(done: NodeRepair) -> list[str]:
@@ -132,7 +136,8 @@ def report_lines(done: NodeRepair) -> list[str]:
     if not done.spans:
         lines.append("nothing was verified: that audit found nothing wrong on it")
     elif done.ranges:
-        lines.append(f"{verified}, {len(done.ranges)} ranges were damaged, {len(done.left)} still are")
+        were, are = "was" if len(done.ranges) == 1 else "were", "is" if len(done.left) == 1 else "are"
+        lines.append(f"{verified}, {_ranges(done)} {were} damaged, {len(done.left)} still {are}")
     else:
         lines.append(f"{verified}, nothing is damaged" if done.verified_bytes else verified)
     if done.is_more_than_asked:

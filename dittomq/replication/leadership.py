@@ -271,7 +271,7 @@ class Leadership:
             return "the replicas that nameservers list: one of them may lead"
         if self._nameserver_settled:
             return ""
-        missing = f"{slaves - answered} more of {slaves} slaves"
+        missing = self._more_of(slaves - answered)
         return f"an answer whether another node leads: from {missing}, or a nameserver up for its broker_expiry_ms"
 
     def _who_comes_first(self, now: float) -> str:
@@ -334,7 +334,11 @@ class Leadership:
         return self._more(missing, why)
 
     def _more(self, count: int, why: str) -> str:
-        return f"{count} more of {self._rules.replicas_expected} slaves: {why}"
+        return f"{self._more_of(count)}: {why}"
+
+    def _more_of(self, count: int) -> str:
+        slaves = self._rules.replicas_expected
+        return "the only slave" if slaves == 1 else f"{count} more of {slaves} slaves"
 
     def _best(self) -> Hello | None:
         """The slave to take the tail from, of equals the one whose log begins first; None when the own log is the best."""

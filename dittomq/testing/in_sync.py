@@ -1,6 +1,7 @@
 """Whether a local cluster works as it should."""
 
 from dittomq.client import Client
+from dittomq.ha_status import not_in_sync
 from dittomq.testing.state import ClusterState
 
 
@@ -24,4 +25,4 @@ def _missing_in_group(mq: Client, master: str, slaves: int) -> str:
     if not status.writable:
         return f"{status.node} takes no writes: {status.why_not_writable}"
     in_sync = sum(view.role == "slave" and view.state == "in sync" for view in status.nodes)
-    return "" if in_sync >= slaves else f"{in_sync} of {slaves} slaves of {status.broker} are in sync"
+    return "" if in_sync >= slaves else not_in_sync(status.broker, in_sync, slaves)

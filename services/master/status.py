@@ -142,9 +142,12 @@ class StatusBoard:
         )
 
     def _last_drop(self, record: SlaveRecord, view: SlaveView | None) -> tuple[str, int | None]:
-        """Why and when its stream ended or it left the set in sync, whichever was last."""
+        """Why and when its stream ended or it left the set in sync, whichever was last: to leave without a stream is of no news."""
         left_ms = self._wall_ms((record.node, "left"), view.left_at) if view is not None and view.why_left else None
-        if view is None or left_ms is None or (record.last_drop_ms is not None and record.last_drop_ms >= left_ms):
+        if view is None or left_ms is None:
+            return record.last_drop_reason, record.last_drop_ms
+        follows_since = record.since_ms if record.state == FOLLOWING else None
+        if record.last_drop_ms is not None and (follows_since is None or left_ms <= max(follows_since, record.last_drop_ms)):
             return record.last_drop_reason, record.last_drop_ms
         return view.why_left, left_ms
 

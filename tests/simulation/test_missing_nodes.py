@@ -87,3 +87,18 @@ def test_a_master_that_recovers_names_the_slaves_that_were_in_sync() -> None:
         assert states(await mq.admin.ha_status("a0:10911")) == {"a/0": "recovering", "a/1": "unknown"}
 
     play(story, ALONE)
+
+
+def test_why_a_slave_left_is_told_also_when_it_has_not_been_caught_up_for_long() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        await group.node("a1").stop()
+        await asyncio.sleep(1)
+        left = (await mq.admin.ha_status("a/0")).nodes[1]
+        await asyncio.sleep(30)
+        later = (await mq.admin.ha_status("a/0")).nodes[1]
+
+        assert left.last_drop_reason == "it left, or its connection broke"
+        assert (later.last_drop_reason, later.last_drop_ms) == (left.last_drop_reason, left.last_drop_ms)
+
+    play(story, ALONE)

@@ -29,11 +29,11 @@ def test_a_lost_slave_is_seen_by_who_watches_and_named_to_who_waits(command: Com
 
     os.kill(int(command.run("local", "status", "--pid", "a/1").out), signal.SIGKILL)
     seen = next(document for line in watching.stdout if not (document := json.loads(line))["in_sync"])
-    assert seen["missing"].startswith("0 of 1 slaves of a are in sync")
+    assert seen["missing"].startswith("the slave of a is not in sync")
 
     late = command.run("ha-status", "--wait", "in-sync", "--timeout", "2s")
     assert late.code == 3
-    assert late.err == "not in sync after 2 s: 0 of 1 slaves of a are in sync, a/1 does not answer\n"
+    assert late.err == "not in sync after 2 s: the slave of a is not in sync, a/1 does not answer\n"
     assert "1 needs attention" in late.out
     [row] = [line for line in late.out.splitlines() if line.startswith("   a/1")]
     assert row.split()[:3] == ["a/1", "slave", "unknown"]

@@ -9,50 +9,10 @@ from dittomq.cli.ha_report import build_report, report_document, report_lines
 from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time
 from dittomq.errors import OutOfReach
-from dittomq.ha_status import HaStatus, NodeView, PinView
+from dittomq.ha_status import NodeView, PinView
 from dittomq.offsets import Epoch
-from dittomq.routes import DataVersion, Node, NodeState, Opening, Role, SilentGroup
-
-NOW_MS = 1_800_000_000_000
-MASTER_VIEW = NodeView("a/0", "master", "leading", received=1000, flushed=1000, applied=1000, applied_lag_bytes=0)
-SLAVE_VIEW = NodeView(
-    "a/1", "slave", "in sync", 1000, 1000, 1000, 0, 1229, 1229, 0.0, 0.2, 0.2, proven_equal=1000, since_ms=NOW_MS - 9 * 86_400_000
-)
-LEADER = HaStatus(
-    "a/0",
-    "prod",
-    "a",
-    7,
-    "SYNC_MASTER",
-    2,
-    2,
-    1,
-    0,
-    1000,
-    1000,
-    1000,
-    1000,
-    True,
-    False,
-    None,
-    0,
-    None,
-    "",
-    (MASTER_VIEW, SLAVE_VIEW),
-    "flushed",
-)
-FOLLOWER = replace(LEADER, node="a/1", role="SLAVE", nodes=(replace(SLAVE_VIEW, state="following"),))
-
-
-def registered(broker_id: int, broker: str = "a") -> Node:
-    role = Role.SLAVE if broker_id else Role.SYNC_MASTER
-    address = f"127.0.0.1:{10911 + 10 * broker_id}"
-    return Node(
-        "prod", broker, broker_id, role, NodeState.SERVING, Epoch(7), address, address, NOW_MS, DataVersion(), "u", {"default": address}
-    )
-
-
-BOTH = [registered(0), registered(1)]
+from dittomq.routes import Opening, SilentGroup
+from tests.support.ha_answers import BOTH, FOLLOWER, LEADER, MASTER_VIEW, NOW_MS, SLAVE_VIEW, registered
 
 
 def test_a_group_that_works_needs_no_attention_and_reads_as_documented() -> None:
@@ -102,7 +62,7 @@ def test_a_slave_that_is_in_no_list_is_missed_all_the_same() -> None:
 
     lines = report_lines(report, NOW_MS)
     assert "1 needs attention" in lines[0]
-    assert lines[-1] == "   0 of 1 slaves of a are in sync"
+    assert lines[-1] == "   the slave of a is not in sync"
 
 
 def test_a_slave_that_its_master_knows_by_name_only_is_named() -> None:
@@ -130,74 +90,6 @@ def test_what_nobody_knows_is_printed_as_unknown() -> None:
     lines = report_lines(build_report(BOTH, {"a/0": silent, "a/1": replace(FOLLOWER, nodes=())}), NOW_MS)
 
     assert lines[-1].split() == ["a/1", "slave", "catching", "up", "unknown", "unknown", "unknown", "not", "yet", "compared"]
-
-
-def test_what_its_master_has_not_heard_the_node_itself_says() -> None:
-    applied_unknown = replace(SLAVE_VIEW, applied=None, applied_lag_bytes=None, applied_lag_s=None)
-
-    lines = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, applied_unknown)), "a/1": FOLLOWER}), NOW_MS)
-
-    assert lines[-1].split()[-3:] == ["0", "B", "1,000"]
-
-
-def test_how_far_a_slave_is_behind_that_tells_its_master_nothing_is_measured_by_what_its_master_has_confirmed() -> None:
-    waiting = replace(SLAVE_VIEW, state="waiting", applied=None, applied_lag_bytes=None, applied_lag_s=None)
-    own = replace(SLAVE_VIEW, state="waiting", applied=400, applied_lag_bytes=0, applied_lag_s=0.0)
-
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW, waiting)), "a/1": replace(FOLLOWER, nodes=(own,))}
-    [_, slave] = build_report(BOTH, answers).groups[0].nodes
-
-    assert slave.view is not None
-    assert (slave.view.applied_lag_bytes, slave.view.applied_lag_s) == (600, None)
-
-
-def test_a_slave_that_its_master_does_not_hear_is_measured_by_what_it_says_itself() -> None:
-    """Its disk is a new one."""
-    gone = replace(SLAVE_VIEW, state="gone", received_lag_bytes=0, last_drop_reason="it left", last_drop_ms=NOW_MS)
-    own = NodeView("a/1", "slave", "waiting", received=0, flushed=0, applied=0, applied_lag_bytes=0, applied_lag_s=0.0)
-
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW, gone)), "a/1": replace(FOLLOWER, epoch=Epoch(0), nodes=(own,))}
-    line = report_lines(build_report(BOTH, answers), NOW_MS)[-1]
-
-    assert line.split()[2:] == [
-        "gone",
-        *["1000", "B"] * 3,
-        "not",
-        "yet",
-        "compared",
-        "·",
-        "dropped",
-        f"{clock_time(NOW_MS)}:",
-        "it",
-        "left",
-    ]
-
-
-def test_a_slave_that_its_master_never_heard_is_measured_by_its_masters_ends() -> None:
-    own = replace(SLAVE_VIEW, state="waiting", received=400, flushed=300, applied=200, received_lag_bytes=None, applied_lag_bytes=0)
-
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW,)), "a/1": replace(FOLLOWER, nodes=(own,))}
-    [_, slave] = build_report(BOTH, answers).groups[0].nodes
-
-    assert slave.view is not None
-    assert (slave.view.received_lag_bytes, slave.view.flushed_lag_bytes, slave.view.applied_lag_bytes) == (600, 700, 800)
-    assert (slave.view.state, slave.view.applied_lag_s) == ("waiting", None)
-
-
-def test_a_slave_of_an_older_epoch_that_has_as_much_as_its_master_may_have_other_bytes() -> None:
-    own = replace(SLAVE_VIEW, state="waiting", received=1000, flushed=1000, applied=900)
-
-    answers = {"a/0": replace(LEADER, nodes=(MASTER_VIEW,)), "a/1": replace(FOLLOWER, epoch=Epoch(6), nodes=(own,))}
-    [_, slave] = build_report(BOTH, answers).groups[0].nodes
-
-    assert slave.view is not None
-    assert (slave.view.received_lag_bytes, slave.view.flushed_lag_bytes, slave.view.applied_lag_bytes) == (None, None, 100)
-
-
-def test_nobody_knows_how_far_a_slave_is_behind_a_master_that_does_not_answer() -> None:
-    line = report_lines(build_report(BOTH, {"a/0": OutOfReach("a/0", "x"), "a/1": FOLLOWER}), NOW_MS)[-1]
-
-    assert line.split() == ["a/1", "slave", "following", "unknown", "unknown", "unknown", "1,000"]
 
 
 RECOVERING = replace(
@@ -325,6 +217,28 @@ def test_a_group_whose_master_is_silent_says_that_no_writes_are_taken() -> None:
     assert report_lines(report, NOW_MS)[1] == "a  NO MASTER ANSWERS  no writes; slaves serve reads"
 
 
+def test_a_group_of_which_nobody_answers_serves_no_reads_either() -> None:
+    report = build_report(BOTH, {"a/0": OutOfReach("a/0", "connection refused"), "a/1": OutOfReach("a/1", "connection refused")})
+
+    assert report_lines(report, NOW_MS)[1] == "a  NO MASTER ANSWERS  no writes; no slave answers"
+
+
+def test_one_copy_is_asked_for_as_one() -> None:
+    report = build_report(BOTH, {"a/0": replace(LEADER, in_sync_replicas=1), "a/1": FOLLOWER})
+
+    assert "  asks 1 flushed copy, has 2  " in report_lines(report, NOW_MS)[1]
+
+
+def test_seconds_stand_below_each_other_however_wide_the_bytes_before_them_are() -> None:
+    late = replace(SLAVE_VIEW, node="a/2", received_lag_bytes=166_810, received_lag_s=1.4)
+    wide = replace(LEADER, nodes=(MASTER_VIEW, SLAVE_VIEW, late))
+
+    first, second = report_lines(build_report([*BOTH, registered(2)], {"a/0": wide}), NOW_MS)[-2:]
+
+    assert first.index(" 0.0 s") == second.index(" 1.4 s")
+    assert "162.9 KiB 1.4 s  1.2 KiB   0.2 s  1.2 KiB   0.2 s  1,000" in second
+
+
 def test_a_master_that_is_no_longer_registered_is_missed() -> None:
     report = build_report([registered(1)], {"a/1": FOLLOWER})
 
@@ -387,19 +301,6 @@ def test_what_was_longer_ago_than_a_day_is_told_with_its_date() -> None:
     line = report_lines(build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": FOLLOWER}), NOW_MS)[-1]
 
     assert f"dropped {clock_date(before)} {clock_time(before)}: " in line
-
-
-@pytest.mark.parametrize("state", ["catching up", "in sync", "gone"])
-def test_a_slave_that_copies_its_log_anew_says_how_far_it_is_whatever_its_master_knows(state: str) -> None:
-    view = replace(SLAVE_VIEW, state=state, received_lag_bytes=150 * 2**20, received_bytes_per_s=10 * 2**20)
-    own = replace(SLAVE_VIEW, state="copying anew, 3.1 of 9.0 GiB")
-
-    report = build_report(BOTH, {"a/0": replace(LEADER, nodes=(MASTER_VIEW, view)), "a/1": replace(FOLLOWER, nodes=(own,))})
-
-    line = report_lines(report, NOW_MS)[-1]
-    assert "  copying anew, 3.1 of 9.0 GiB  " in line
-    assert ("  150.0 MiB" in line and "10.0 MiB/s, about 15 s to go" in line) == (state != "gone")
-    assert not report.in_sync
 
 
 def test_a_configured_slave_that_nobody_has_seen_is_missed() -> None:

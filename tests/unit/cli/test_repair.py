@@ -27,8 +27,16 @@ def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
     assert report_lines(done) == [
         "a/0  bytes 1,000 to 2,000  mended from a/1",
         "a/0  bytes 3,000 to 4,000  NOT MENDED: nobody has it",
-        "a/0  5,000 bytes verified, 2 ranges were damaged, 1 still are",
+        "a/0  5,000 bytes verified, 2 ranges were damaged, 1 still is",
     ]
+
+
+def test_one_damaged_range_is_told_as_one() -> None:
+    done = NodeRepair("a/0", EVERYTHING)
+    done.verified_bytes = 5_000
+    done.ranges = [RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "a/1")]
+
+    assert report_lines(done)[-1] == "a/0  5,000 bytes verified, 1 range was damaged, 0 still are"
 
 
 def test_what_was_mended_beyond_the_bytes_that_were_asked_for_is_explained() -> None:
