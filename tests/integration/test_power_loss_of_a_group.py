@@ -2,14 +2,15 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from dittomq.client import Client, Message
+from dittomq.client import Client, CopyState, Message, Receipt
 from dittomq.client.sync_client import SyncProducer
 from dittomq.commitlog.state import boot
+from tests.simulation.parser import Malformed, record_at
 from tests.support.mounts import new_image
 from tests.support.power import Rebooted, after_power_loss, booted, fast_folder
 from tests.support.real_group import MASTER, UNWRITTEN, RealGroup, Settings, real_group, shape
@@ -27,9 +28,13 @@ IN_FLIGHT_BYTES = 256 * 1024
 
 
 class Machines:
-    """Three disks, mounted where the nodes of a local cluster in that folder have their stores."""
+    """Three disks, mounted where the nodes of a local cluster in that folder have their stores.
+
+    `left` are the files of each node's log as its disk had them after the power loss, before any node was started on it.
+    """
 
     def __init__(self, folder: Path, memory: Path, mounts: ExitStack) -> None:
+        self.left: dict[str, dict[str, bytes]] = {}
         self._memory = memory
         self._mounts = mounts
         self._disks = {}
@@ -71,6 +76,7 @@ class Machines:
         for name in NODES:
             root = group.cluster.data_dir(name)
             self._mounts.enter_context(after_power_loss(self._image(name, "lost"), root))
+            self.left[name] = {f"commitlog/{path.name}": path.read_bytes() for path in (root / "commitlog").iterdir()}
             boot.write_stamp(Rebooted(root), clean=False)  # another boot's than the one in which it is read
         group.cluster.start()
         group.cluster.wait_in_sync()
@@ -124,6 +130,21 @@ def publish_through_a_power_loss(publishing: Publishing, group: RealGroup, lose_
     assert group.events(MASTER, "epoch_opened")[-1]["start"] >= flushed
 
 
+def wrong_flushed(receipts: Mapping[bytes, Receipt], left: Mapping[str, Mapping[str, bytes]]) -> Iterator[str]:
+    """What is wrong with what was left on the disks: each copy that a receipt calls flushed must be on that node's own one."""
+    for body, receipt in receipts.items():
+        for copy in receipt.copies:
+            if copy.state is CopyState.FLUSHED and not is_left(body, receipt, left[copy.node]):
+                yield f"{body!r} is not at {receipt.physical_offset} of the disk of {copy.node}, which had flushed it"
+
+
+def is_left(body: bytes, receipt: Receipt, files: Mapping[str, bytes]) -> bool:
+    """Whether its record is there, whole, at the place that the receipt names."""
+    with suppress(Malformed):
+        return record_at(files, receipt.physical_offset).body == body
+    return False
+
+
 def test_power_loss_of_every_machine_at_once_costs_nothing_that_was_acknowledged_as_flushed(tmp_path: Path) -> None:
     with machines(tmp_path, master={}, slave={}) as (disks, group):
         with group.mq.producer(retry_s=30.0, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
@@ -132,6 +153,9 @@ def test_power_loss_of_every_machine_at_once_costs_nothing_that_was_acknowledged
             publishing.settle()
 
         assert publishing.told.bodies(Fate.UNKNOWN) == []
+        told_before = {body: receipt for body, receipt in publishing.receipts.items() if receipt.epoch == 1 and not receipt.duplicate}
+        assert len(told_before) > FLUSHED, "nobody had a receipt of what came after all was on every disk"
+        assert list(wrong_flushed(told_before, disks.left))[:3] == []
         end = group.wait_equal()
         for name in NODES:
             assert list(wrong_reads(publishing.told, read_all(group.mq, name)))[:3] == []

@@ -12,13 +12,17 @@ from tests.support.waiting import eventually
 
 
 class Publishing:
-    """One producer's publishes. `told` is what it heard, `handles` names what it may ask again, `refusals` why others are not stored."""
+    """One producer's publishes. `told` is what it heard, `handles` names what it may ask again, `refusals` why others are not stored.
+
+    `receipts`: the newest of each body that is stored.
+    """
 
     def __init__(self, producer: SyncProducer, told: Told | None = None) -> None:
         """`told`: what earlier producers were told, to go on with."""
         self.told = told if told is not None else Told()
         self.handles: dict[bytes, OutcomeHandle] = {}
         self.refusals: list[DittoError] = []
+        self.receipts: dict[bytes, Receipt] = {}
         self._producer = producer
 
     def publish(self, messages: Iterable[Message]) -> list[Receipt]:
@@ -59,6 +63,7 @@ class Publishing:
             case Receipt():
                 self.told.outcomes[body] = Place(receipt.queue, receipt.queue_offset)
                 self.told.holders[body] = tuple(copy.node for copy in receipt.copies)
+                self.receipts[body] = receipt
             case OutcomeUnknown():
                 self.told.outcomes[body] = Fate.UNKNOWN
                 self.handles[body] = receipt.handle
