@@ -184,6 +184,50 @@ def test_an_ack_that_cannot_be_true_ends_the_session_and_does_not_count(meddled:
     history.check()
 
 
+class Swallowing(Meddling):
+    """From a moment on keeps chunks from the slave, and makes a lie of its next ack: that it holds them, and more. Then the line is still."""
+
+    def __init__(self) -> None:
+        self.swallows = threading.Event()
+        self.lied = threading.Event()
+        self.goes_on = threading.Event()
+        self._beyond = 0
+
+    def down(self, frame: Heard) -> list[Heard]:
+        if frame.WhichOneof("event") != "chunk" or not frame.chunk.data or not self.swallows.is_set() or self.goes_on.is_set():
+            return [frame]
+        self._beyond = frame.chunk.offset + len(frame.chunk.data) + (1 << 20)
+        return []
+
+    def up(self, frame: Said) -> list[Said]:
+        if self.lied.is_set():
+            self.goes_on.wait(PATIENCE_S)
+            return [frame]
+        if frame.WhichOneof("event") != "ack" or not self._beyond:
+            return [frame]
+        self.lied.set()
+        return [moved(frame, received=self._beyond - frame.ack.received_offset, flushed=self._beyond - frame.ack.flushed_offset)]
+
+
+def test_an_ack_of_what_never_came_counts_for_nothing_at_the_moment_it_is_said(meddled: Meddled) -> None:
+    """Later the slave has everything anyway, and it would be right by chance."""
+    group, history, meddler = meddled.group, meddled.history, meddled.meddler
+    meddler.meddling = swallowing = Swallowing()
+    dropped = len(group.events(MASTER, "slave_dropped"))
+    eventually(lambda: group.slave_state(SLAVE) == "in sync", "the slave is in sync")
+    with group.mq.producer(timeout_s=3.0, on_weak="return") as producer:
+        history.publish(producer, SOME)
+        swallowing.swallows.set()
+        [receipt] = history.publish(producer, 1)
+        assert swallowing.lied.wait(PATIENCE_S), "the slave said nothing that could become a lie"
+        history.check_holders()
+        assert [copy.node for copy in receipt.copies] == [MASTER]
+        eventually(lambda: len(group.events(MASTER, "slave_dropped")) > dropped, "the master has dropped the slave")
+        swallowing.goes_on.set()
+        eventually(lambda: group.slave_state(SLAVE) == "in sync", "the slave is in sync again")
+    history.check()
+
+
 class Late(Meddling):
     """Keeps all acks back until they are let go."""
 
