@@ -2,9 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
+import grpc
 import pytest
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
@@ -185,34 +189,46 @@ def test_an_ack_that_cannot_be_true_ends_the_session_and_does_not_count(meddled:
 
 
 class Swallowing(Meddling):
-    """From a moment on keeps chunks from the slave, and makes a lie of its next ack: that it holds them, and more. Then the line is still."""
+    """From a moment on keeps chunks from the slave, and makes a lie of its next ack: that it holds them, and so many bytes more.
 
-    def __init__(self) -> None:
+    The ack waits until it may be said; behind it the line is still. `hello`: the last one that was said.
+    """
+
+    def __init__(self, beyond: int) -> None:
         self.swallows = threading.Event()
+        self.waits = threading.Event()
+        self.may_lie = threading.Event()
         self.lied = threading.Event()
         self.goes_on = threading.Event()
-        self._beyond = 0
+        self.hello: Said | None = None
+        self._beyond = beyond
+        self._end = 0
 
     def down(self, frame: Heard) -> list[Heard]:
         if frame.WhichOneof("event") != "chunk" or not frame.chunk.data or not self.swallows.is_set() or self.goes_on.is_set():
             return [frame]
-        self._beyond = frame.chunk.offset + len(frame.chunk.data) + (1 << 20)
+        self._end = frame.chunk.offset + len(frame.chunk.data) + self._beyond
         return []
 
     def up(self, frame: Said) -> list[Said]:
         if self.lied.is_set():
             self.goes_on.wait(PATIENCE_S)
             return [frame]
-        if frame.WhichOneof("event") != "ack" or not self._beyond:
+        if frame.WhichOneof("event") == "hello":
+            self.hello = frame
+        if frame.WhichOneof("event") != "ack" or not self._end:
             return [frame]
+        self.waits.set()
+        self.may_lie.wait(PATIENCE_S)
         self.lied.set()
-        return [moved(frame, received=self._beyond - frame.ack.received_offset, flushed=self._beyond - frame.ack.flushed_offset)]
+        return [moved(frame, received=self._end - frame.ack.received_offset, flushed=self._end - frame.ack.flushed_offset)]
 
 
 def test_an_ack_of_what_never_came_counts_for_nothing_at_the_moment_it_is_said(meddled: Meddled) -> None:
     """Later the slave has everything anyway, and it would be right by chance."""
     group, history, meddler = meddled.group, meddled.history, meddled.meddler
-    meddler.meddling = swallowing = Swallowing()
+    meddler.meddling = swallowing = Swallowing(beyond=1 << 20)
+    swallowing.may_lie.set()
     dropped = len(group.events(MASTER, "slave_dropped"))
     eventually(lambda: group.slave_state(SLAVE) == "in sync", "the slave is in sync")
     with group.mq.producer(timeout_s=3.0, on_weak="return") as producer:
@@ -291,33 +307,51 @@ def test_an_ack_that_is_replayed_from_an_old_connection_does_not_count(meddled: 
     history.check()
 
 
+@contextmanager
+def stream_of(group: RealGroup, hello: Said) -> Iterator[None]:
+    """Somebody says that hello to the master, has been told to stream when the block begins, and says no more."""
+    over = threading.Event()
+
+    def said() -> Iterator[Said]:
+        yield hello
+        over.wait(PATIENCE_S)
+
+    with grpc.insecure_channel(f"127.0.0.1:{group.cluster.node(MASTER).ports.replication}") as channel:
+        serialize, parse = Said.SerializeToString, Heard.FromString
+        calling: Any = channel.stream_stream("/ditto.replication.v1.ReplicationService/Replicate", serialize, parse)
+        answers = calling(said(), timeout=2 * PATIENCE_S)
+        try:
+            assert any(answer.verdict.action == pb.VERDICT_ACTION_STREAM for answer in answers)
+            yield
+        finally:
+            over.set()
+            answers.cancel()
+
+
 def test_a_second_stream_of_a_replica_ends_the_first_and_never_counts_as_another_copy(meddled: Meddled) -> None:
-    """Somebody who has recorded a hello says it again beside the slave, and acknowledges what the slave has not got."""
+    """Somebody who has recorded a slave's hello says it again beside it; then the first stream acknowledges what it has not got."""
     group, history, meddler = meddled.group, meddled.history, meddled.meddler
-
-    class Heeding(Meddling):
-        hello: Said | None = None
-
-        def up(self, frame: Said) -> list[Said]:
-            if frame.WhichOneof("event") == "hello":
-                self.hello = frame
-            return [frame]
-
-    meddler.meddling = heeding = Heeding()
+    meddler.meddling = swallowing = Swallowing(beyond=0)
     group.cluster.kill(SLAVE)
     group.cluster.start_node(SLAVE)
-    hello = eventually(lambda: heeding.hello, "the slave says hello")
-    assert hello is not None
     group.cluster.wait_in_sync()
-    streams, port = meddler.streams, group.cluster.node(MASTER).ports.replication
-    assert port is not None
-    with group.mq.producer(timeout_s=1.0, on_weak="return") as producer, history.publishing(producer):
-        for _ in range(TIMES):
-            answers = group.stream(MASTER, "ditto.replication.v1.ReplicationService/Replicate", [hello], pb.ReplicateResponse, port=port)
-            assert {answer.WhichOneof("event") for answer in answers} <= {"verdict", "chunk", "heartbeat"}
+    hello, streams = swallowing.hello, meddler.streams
+    assert hello is not None
+    with group.mq.producer(timeout_s=3.0, on_weak="return") as producer, ThreadPoolExecutor(1) as thread:
+        history.publish(producer, SOME)
+        swallowing.swallows.set()
+        publishing = thread.submit(history.publish, producer, 1)
+        assert swallowing.waits.wait(PATIENCE_S), "the first stream has nothing to say"
+        with stream_of(group, hello):
+            swallowing.may_lie.set()
+            assert swallowing.lied.wait(PATIENCE_S), "the first stream says nothing"
+            [receipt] = publishing.result()
+            history.check_holders()
+            assert [copy.node for copy in receipt.copies] == [MASTER]
+        swallowing.goes_on.set()
         eventually(lambda: meddler.streams > streams, "the slave dials again")
         eventually(lambda: group.slave_state(SLAVE) == "in sync", "the slave is in sync again")
-        history.wait_for_more(SOME)
+        history.publish(producer, SOME)
         history.check_holders()
     assert {view.node for view in group.status().nodes} == {MASTER, SLAVE}
     history.check()
