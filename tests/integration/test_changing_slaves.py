@@ -9,13 +9,14 @@ import pytest
 
 from dittomq.client import Ack, PutStatus
 from dittomq.errors import OffsetOutOfRange, OutOfReach
-from tests.support.history import History, Stream
-from tests.support.linked_group import QUICK, LinkedGroup, linked_group
+from tests.support.history import Stream
+from tests.support.linked_group import LinkedGroup, linked_group
 from tests.support.proxy import Way
-from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup, real_group, shape
+from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup
 from tests.support.waiting import PATIENCE_S, eventually
 
 SOME = 40
+FILLING = 10
 SEGMENT_BYTES = 64 * 1024
 HOLD_BYTES = 256 * 1024
 MIB = 1024 * 1024
@@ -24,8 +25,8 @@ DROPS: dict[str, str | int] = {**SMALL, "retention.max_age_ms": 1, "retention.ch
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[RealGroup]:
-    with real_group(tmp_path, shape(2, master={**QUICK, **SMALL, "replication.in_sync_replicas": 3}, slave={**QUICK, **SMALL})) as running:
+def trio(tmp_path: Path) -> Iterator[LinkedGroup]:
+    with linked_group(tmp_path, 2, master={**SMALL, "replication.in_sync_replicas": 3}, slave=SMALL) as running:
         yield running
 
 
@@ -39,8 +40,22 @@ def is_told(stream: Stream, status: PutStatus, *copies: str) -> bool:
     return (newest.status, {copy.node for copy in newest.copies}) == (status, set(copies))
 
 
-def test_a_slave_that_is_added_removed_and_added_again_with_an_old_disk_has_all_and_counts_once(group: RealGroup, tmp_path: Path) -> None:
-    cluster, history, disk, old = group.cluster, History(group), group.cluster.data_dir("a/2"), tmp_path / "old"
+def check_while_it_fills(trio: LinkedGroup, name: str) -> None:
+    """Start a node on an empty disk, with a slow line to its master, and hold receipts against the disks until it has what there was."""
+    group, checked, end = trio.group, 0, trio.group.status().end
+    trio.link.dribble(4 * 1024, 0.01, Way.BACK)  # 0.4 MB/s
+    group.cluster.start_node(name)
+    while eventually(lambda: group.status(name), f"{name} answers").end < end:
+        trio.history.check_holders()
+        checked += 1
+        if checked == FILLING:
+            trio.link.heal()
+    assert checked >= FILLING, "it was full before anybody had looked"
+
+
+def test_a_slave_that_is_added_removed_and_added_again_with_an_old_disk_has_all_and_counts_once(trio: LinkedGroup, tmp_path: Path) -> None:
+    group, cluster, history = trio.group, trio.group.cluster, trio.history
+    disk, old = cluster.data_dir("a/2"), tmp_path / "old"
     with group.mq.producer(timeout_s=0.5, on_weak="return") as producer, history.publishing(producer, size=2_000) as stream:
         history.wait_for_more(SOME)
         cluster.stop_node("a/2")
@@ -48,7 +63,9 @@ def test_a_slave_that_is_added_removed_and_added_again_with_an_old_disk_has_all_
         shutil.rmtree(disk)
         eventually(lambda: is_told(stream, PutStatus.SLAVE_NOT_AVAILABLE, "a/0", "a/1"), "it is missed")
 
-        cluster.start_node("a/2")  # empty: a new slave
+        history.told.lost_with("a/2")
+        history.publish(producer, 5 * SOME, size=4_000)
+        check_while_it_fills(trio, "a/2")  # a new slave
         in_sync(group, "a/2")
         history.wait_for_more(SOME)
         eventually(lambda: is_told(stream, PutStatus.PUT_OK, *group.copies), "it counts as a copy")

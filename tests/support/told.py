@@ -34,10 +34,12 @@ class Told:
         return [body for body, outcome in self.outcomes.items() if outcome is fate]
 
     def lost_with(self, node: str) -> None:
-        """The disk of that node is gone: what was told to be on it alone may be there once or not at all."""
-        for body in [body for body, nodes in self.holders.items() if nodes == (node,)]:
-            self.outcomes[body] = Fate.UNKNOWN
-            del self.holders[body]
+        """The disk of that node is gone: nothing of before need be on it, and what was told to be on it alone may be there once or not."""
+        for body, nodes in list(self.holders.items()):
+            self.holders[body] = tuple(other for other in nodes if other != node)
+            if nodes == (node,):
+                self.outcomes[body] = Fate.UNKNOWN
+                del self.holders[body]
 
 
 def wrong_reads(told: Told, read: Mapping[int, Sequence[tuple[int, bytes]]], begins: Mapping[int, int] | None = None) -> Iterator[str]:
