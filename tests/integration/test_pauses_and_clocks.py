@@ -22,6 +22,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 SLAVE = "a/1"
 SOME = 40
 TICK_S = 0.005
+SILENCE_S = 4.0
 HOUR_NS = 3_600 * 1_000_000_000
 SEGMENT_BYTES = 64 * 1024
 YOUNG = {"retention.max_age_ms": 1_800_000, "retention.check_period_ms": 100, "store.segment_bytes": SEGMENT_BYTES}
@@ -144,8 +145,8 @@ def run_clocks_fast_and_slow(group: RealGroup, history: History, clocks: Path) -
 
 @pytest.fixture
 def paused(tmp_path: Path) -> Iterator[RealGroup]:
-    """A group that gives a slave up after two silences of 2 s: the pause is longer, and silences of a busy machine are shorter."""
-    patient = {**QUICK, "replication.ack_timeout_ms": 2_000}
+    """Its streams end after a silence of 4 s, and a slave leaves after two waits of 2 s: the pause is longer, a busy machine's are not."""
+    patient = {**QUICK, "replication.ack_timeout_ms": 2_000, "replication.silence_ms": int(SILENCE_S * 1_000)}
     with real_group(tmp_path, shape(1, master=patient, slave=patient)) as running:
         yield running
 
@@ -159,9 +160,12 @@ def test_a_group_whose_machines_all_stand_still_goes_on_as_if_nothing_had_been(p
     ):
         history.wait_for_more(SOME)
         with group.frozen(SLAVE), group.frozen(MASTER), group.frozen(NAMESERVER):
-            eventually(lambda: len(without_receipt(history.told)) >= 24, "three bursts had no answer in time")
+            began = time.monotonic()
+            eventually(lambda: time.monotonic() > began + 2 * SILENCE_S, "more time has passed than anybody is silent who lives")
+            assert len(without_receipt(history.told)) >= 24, "three bursts had no answer in time"
         history.wait_for_more(SOME)
     stream.settle()
     group.cluster.wait_in_sync()
     assert group.status().degraded_bytes == 0
+    assert group.events(MASTER, "slave_dropped") + group.events(SLAVE, "stream_ended") == []
     history.check()
