@@ -65,6 +65,7 @@ def test_a_master_that_stood_still_through_a_promotion_comes_back_as_a_slave_by_
 ) -> None:
     history, command = History(group), CommandLine(tmp_path, DITTOMQ_NAMESERVER=group.cluster.nameserver)
     with (
+        history.reading(group.mq, MASTER),
         history.reading(group.mq, "a/1"),
         history.reading(group.mq, "a/2"),
         group.mq.producer(timeout_s=1.0, retry_s=30.0) as producer,

@@ -1,5 +1,6 @@
 """Two masters of one group, and a master whose disk is an old one: nothing that was promised goes, and nobody is cut for it."""
 
+import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from dittomq.client import NotStored, PutStatus
+from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.state import watermark
 from dittomq.errors import NeedsOperator
 from dittomq.testing.ports import Ports, choose_ports
 from tests.support.command_line import CommandLine
@@ -138,22 +141,40 @@ def replacement(group: RealGroup, disk: Path) -> tuple[list[str], Ports]:
     return [*second_command(group, MASTER, disk), *(part for key, value in flags.items() for part in ("--set", f"{key}={value}"))], ports
 
 
+def confirmed_on_disk(group: RealGroup, name: str) -> int:
+    """How far a node that has ended had written down that its log is confirmed."""
+    kept = watermark.load(OsStorage(group.cluster.data_dir(name)))
+    assert kept is not None
+    return kept.confirmed
+
+
+def start_of_epoch(log_file: Path, epoch: int) -> int:
+    """Where the master that has written that log file opened the epoch."""
+    lines = [json.loads(line) for line in log_file.read_text().splitlines() if line.startswith("{")]
+    [start] = [line["start"] for line in lines if (line["event"], line.get("epoch")) == ("epoch_opened", epoch)]
+    assert isinstance(start, int)
+    return start
+
+
 def test_a_master_that_stood_still_while_another_took_its_place_confirms_nothing_and_ends(linked: LinkedGroup, tmp_path: Path) -> None:
     group, link, history, disk = linked.group, linked.link, linked.history, tmp_path / "other"
     own, first_epoch = link.upstream, group.status().epoch
     command, ports = replacement(group, disk)
     with (
+        history.reading(group.mq, MASTER),
         history.reading(group.mq, "a/1"),
         history.reading(group.mq, "a/2"),
         group.mq.producer(timeout_s=1.0, retry_s=1.0) as producer,
+        group.mq.producer(timeout_s=PATIENCE_S) as patient,
         ThreadPoolExecutor(1) as thread,
     ):
         history.publish(producer, SOME)
+        history.publish(patient, SOME)
         confirmed = group.wait_equal()
         with ExitStack() as frozen:
             frozen.enter_context(group.frozen(MASTER))
-            late = thread.submit(history.publish, producer, SOME)
-            assert late.result() == []
+            late = thread.submit(history.publish, patient, SOME)  # who waits for it: it is there when the master goes on
+            assert history.publish(producer, SOME) == []
             link.upstream = lambda: ("127.0.0.1", ports.replication or 0)
             link.sever()
             with beside(command, tmp_path / "other.log") as other:
@@ -163,7 +184,9 @@ def test_a_master_that_stood_still_while_another_took_its_place_confirms_nothing
 
                 assert group.exit_status(MASTER) == SUPERSEDED
                 assert other.poll() is None
-                assert group.parsed_log(MASTER).end >= confirmed
+                assert confirmed <= confirmed_on_disk(group, MASTER) <= start_of_epoch(tmp_path / "other.log", first_epoch + 1)
+                assert group.parsed_log(MASTER).end > confirmed, "it has written nothing that it could confirm"
+                late.result()
                 history.publish(producer, SOME)
 
         # The new disk is put where the old one was.
