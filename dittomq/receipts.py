@@ -15,7 +15,8 @@ from dittomq.tokens import encode_token
 class ReceiptRun(NamedTuple):
     """Neighbouring messages of one queue. `ends[i]` is where record i begins, `ends[i + 1]` where it ends, from the run's first byte.
 
-    `epoch` is that of the master which stored them; `duplicate`: an earlier try did.
+    `epoch` is that of the master which stored them, and `incarnation` the one of its opening, None where the broker does not tell it;
+    `duplicate`: an earlier try did.
     """
 
     first_index: int
@@ -27,6 +28,7 @@ class ReceiptRun(NamedTuple):
     store_ms: int
     epoch: Epoch
     duplicate: bool
+    incarnation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class FrameReceipt:
             physical_offset=PhysicalOffset(run.first_physical_offset + start),
             record_bytes=end - start,
             store_ms=run.store_ms,
-            token=encode_token(self.broker, run.epoch, PhysicalOffset(run.first_physical_offset + end)),
+            token=encode_token(self.broker, run.epoch, PhysicalOffset(run.first_physical_offset + end), run.incarnation),
             duplicate=run.duplicate,
         )
 

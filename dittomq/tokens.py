@@ -1,5 +1,6 @@
 """Tokens: opaque text in a receipt that asks a reader for a copy that holds the message. Brokers and clients agree on it here."""
 
+import re
 from typing import NamedTuple
 
 from dittomq.errors import InvalidField
@@ -7,25 +8,33 @@ from dittomq.offsets import Epoch, PhysicalOffset
 
 MAX_TOKEN_CHARACTERS = 255
 
+# Tokens of brokers that name no incarnation begin with the epoch.
+_FORM = re.compile(r"(?:i([0-9a-f]{16})\.)?([0-9]+)\.([0-9]+)\.(.+)", re.DOTALL)
+
 
 class Token(NamedTuple):
-    """A copy of `broker` whose readable end is at or beyond `end` holds the message; `epoch` is that of the master that stored it."""
+    """A copy of `broker` whose readable end is at or beyond `end` holds the message, where the master that stored it wrote its bytes.
+
+    `epoch` is that master's, and `incarnation` tells it from another one that opened an epoch of this number; None: that is not known.
+    """
 
     broker: str
     epoch: Epoch
     end: PhysicalOffset
+    incarnation: int | None = None
 
 
-def encode_token(broker: str, epoch: Epoch, end: PhysicalOffset) -> str:
+def encode_token(broker: str, epoch: Epoch, end: PhysicalOffset, incarnation: int | None = None) -> str:
     """The text for a message of `broker` whose record ends at `end`."""
-    return f"{epoch}.{end}.{broker}"
+    opening = "" if incarnation is None else f"i{incarnation:016x}."
+    return f"{opening}{epoch}.{end}.{broker}"
 
 
 def decode_token(text: str) -> Token:
     """The token behind the text; raises InvalidField for anything `encode_token` did not make."""
-    parts = text.split(".", 2) if len(text) <= MAX_TOKEN_CHARACTERS else []
-    if len(parts) == 3 and parts[2] and all(part.isascii() and part.isdecimal() for part in parts[:2]):
-        epoch, end, broker = int(parts[0]), int(parts[1]), parts[2]
+    found = _FORM.fullmatch(text) if len(text) <= MAX_TOKEN_CHARACTERS else None
+    if found is not None:
+        incarnation, epoch, end, broker = found[1], int(found[2]), int(found[3]), found[4]
         if max(epoch, end) < 1 << 63:
-            return Token(broker, Epoch(epoch), PhysicalOffset(end))
+            return Token(broker, Epoch(epoch), PhysicalOffset(end), None if incarnation is None else int(incarnation, 16))
     raise InvalidField("at_least", "is not a token; hand on the token of a receipt as it is")

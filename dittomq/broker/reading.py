@@ -10,7 +10,7 @@ from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, QueueFull, QueueNotFound, TopicNotFound
-from dittomq.lineage import epoch_at
+from dittomq.lineage import entry_at
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
@@ -146,8 +146,12 @@ class Reading:
 
     def _holds(self, token: Token, readable: Readable) -> bool:
         """Whether its message can be read here: what lies in its place may have been written by another master."""
-        is_reached = min(readable.end, self._dispatcher.applied) >= token.end
-        return is_reached and epoch_at(self._store.lineage, PhysicalOffset(token.end - 1)) == token.epoch
+        if min(readable.end, self._dispatcher.applied) < token.end:
+            return False
+        entry = entry_at(self._store.lineage, PhysicalOffset(token.end - 1))
+        if entry is None:
+            return token.epoch == 0
+        return entry.epoch == token.epoch and token.incarnation in {None, entry.incarnation}
 
     def _read(self, order: PullOrder, readable: Readable) -> QueueSlice:
         low, high = self._store.queue_range(order.topic, order.queue)

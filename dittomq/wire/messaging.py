@@ -171,6 +171,7 @@ def _frame_receipt(stored: pb.FrameStored) -> FrameReceipt:
 
 
 def _run(run: pb.ReceiptRun, stored: pb.FrameStored) -> ReceiptRun:
+    opening = run if run.HasField("epoch") else stored
     return ReceiptRun(
         first_index=run.first_index,
         topic=run.topic,
@@ -179,8 +180,9 @@ def _run(run: pb.ReceiptRun, stored: pb.FrameStored) -> ReceiptRun:
         first_physical_offset=PhysicalOffset(run.first_physical_offset),
         ends=record_ends(run.record_bytes),
         store_ms=run.store_ms,
-        epoch=Epoch(run.epoch if run.HasField("epoch") else stored.epoch),
+        epoch=Epoch(opening.epoch),
         duplicate=run.duplicate or stored.duplicate,
+        incarnation=opening.incarnation if opening.HasField("incarnation") else None,
     )
 
 

@@ -8,6 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField
+from dittomq.lineage import LineageEntry
 from dittomq.message import MAX_FRAME_MESSAGES, Ack, Copy, Draft, PutStatus
 from dittomq.offsets import Epoch
 from dittomq.places import PlacedRun
@@ -55,13 +56,13 @@ class ResentOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoredFrame:
-    """A frame that is in the log. `epochs[i]` is that of the master which stored the run `placed[i]`."""
+    """A frame that is in the log. `entries[i]` of the lineage covers the run `placed[i]`; None: no master of ours wrote that."""
 
     status: PutStatus
     asked: Ack
     levels_reached: tuple[Ack, ...]
     copies: tuple[Copy, ...]
-    epochs: Sequence[Epoch]
+    entries: Sequence[LineageEntry | None]
     broker: str
     placed: Sequence[PlacedRun]
     duplicate: bool
@@ -194,7 +195,8 @@ def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamRes
             asked=ACK_TO_PB[frame.asked],
             levels_reached=[ACK_TO_PB[level] for level in frame.levels_reached],
             copies=[pb.Copy(node=copy.node, state=_COPY_TO_PB[copy.state]) for copy in frame.copies],
-            epoch=frame.epochs[-1],
+            epoch=_epoch(frame.entries[-1]),
+            incarnation=_incarnation(frame.entries[-1]),
             broker=frame.broker,
             runs=_runs(frame),
             duplicate=frame.duplicate,
@@ -203,8 +205,8 @@ def stored_frame_to_pb(frame_id: int, frame: StoredFrame) -> pb.PublishStreamRes
 
 
 def _runs(frame: StoredFrame) -> Iterator[pb.ReceiptRun]:
-    index, last = 0, frame.epochs[-1]
-    for (topic, queue, queue_offset, physical_offset, sizes, store_ms, duplicate), epoch in zip(frame.placed, frame.epochs, strict=True):
+    index, last = 0, frame.entries[-1]
+    for (topic, queue, queue_offset, physical_offset, sizes, store_ms, duplicate), entry in zip(frame.placed, frame.entries, strict=True):
         yield pb.ReceiptRun(
             first_index=index,
             topic=topic,
@@ -213,10 +215,19 @@ def _runs(frame: StoredFrame) -> Iterator[pb.ReceiptRun]:
             first_physical_offset=physical_offset,
             record_bytes=sizes,
             store_ms=store_ms,
-            epoch=None if epoch == last else epoch,
+            epoch=None if entry == last else _epoch(entry),
+            incarnation=None if entry == last else _incarnation(entry),
             duplicate=duplicate,
         )
         index += len(sizes)
+
+
+def _epoch(entry: LineageEntry | None) -> Epoch:
+    return Epoch(0) if entry is None else entry.epoch
+
+
+def _incarnation(entry: LineageEntry | None) -> int | None:
+    return None if entry is None else entry.incarnation
 
 
 def outcome_order(request: pb.GetOutcomeRequest) -> OutcomeOrder:
@@ -239,7 +250,8 @@ def stored_message_to_pb(frame: StoredFrame) -> pb.PublishResponse:
 
 
 def _receipt(frame: StoredFrame) -> pb.Receipt:
-    message, epoch = frame.placed[0], frame.epochs[0]
+    message, entry = frame.placed[0], frame.entries[0]
+    epoch = _epoch(entry)
     return pb.Receipt(
         status=_STATUS_TO_PB[frame.status],
         asked=ACK_TO_PB[frame.asked],
@@ -252,7 +264,7 @@ def _receipt(frame: StoredFrame) -> pb.Receipt:
         queue_offset=message.queue_offset,
         physical_offset=message.physical_offset,
         record_bytes=message.size,
-        token=encode_token(frame.broker, epoch, message.end),
+        token=encode_token(frame.broker, epoch, message.end, _incarnation(entry)),
         duplicate=frame.duplicate,
         store_time=timestamp_to_pb(message.store_ms),
     )

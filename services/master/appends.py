@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dittomq.broker.writer import WrittenFrame
 from dittomq.commitlog.store import Frame
 from dittomq.errors import NeedsOperator, NotReady, TooFewCopies
-from dittomq.lineage import epoch_at
+from dittomq.lineage import entry_at
 from dittomq.message import Ack, Copy, CopyState, PutStatus
 from dittomq.offsets import PhysicalOffset
 from dittomq.places import PlacedRun, parted
@@ -83,11 +83,11 @@ class Appends:
         return term
 
     def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
-        end, epoch, lineage = reached.end, term.opened.epoch, term.opened.lineage
-        epochs = [epoch] * len(placed)
+        end, lineage = reached.end, term.opened.lineage
+        entries = [entry_at(lineage, term.opened.start)] * len(placed)
         if min(run.physical_offset for run in placed) < term.opened.start:  # an earlier try may have been stored earlier
             placed = parted(placed, [entry.start for entry in lineage])
-            epochs = [epoch_at(lineage, run.physical_offset) for run in placed]
+            entries = [entry_at(lineage, run.physical_offset) for run in placed]
         own = CopyState.FLUSHED if term.flushed >= end else CopyState.RECEIVED
         slaves = [Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in term.confirm.copies(end)]
         return StoredFrame(
@@ -95,7 +95,7 @@ class Appends:
             asked=reached.asked,
             levels_reached=term.confirm.levels_reached(end),
             copies=(Copy(self._config.name, own), *slaves),
-            epochs=epochs,
+            entries=entries,
             broker=self._config.node.broker,
             placed=placed,
             duplicate=all(run.duplicate for run in placed),

@@ -116,6 +116,22 @@ def test_a_copy_of_the_length_that_a_token_names_holds_its_message_only_where_it
     run(story())
 
 
+def test_a_copy_in_which_another_master_of_the_same_epoch_wrote_does_not_hold_what_a_token_names() -> None:
+    async def story() -> None:
+        copy = Copy()
+        readable = Readable(copy.end, copy.confirmed)
+        [entry] = copy.store.lineage
+
+        statuses = []
+        for incarnation in (entry.incarnation, entry.incarnation + 1, None):  # older brokers name none in their receipts
+            token = Token("a", entry.epoch, copy.end, incarnation)
+            statuses.append((await copy.pull(readable, replace(order(ALL), at_least=token))).status)
+
+        assert statuses == [PullStatus.FOUND, PullStatus.BEHIND, PullStatus.FOUND]
+
+    run(story())
+
+
 @pytest.mark.parametrize("tags", [ALL, OTHERS], ids=["all", "another tag"])
 def test_whoever_reads_farther_back_than_memory_reaches_is_sent_to_slave_1_and_back_when_it_has_caught_up(tags: frozenset[str]) -> None:
     async def story() -> None:

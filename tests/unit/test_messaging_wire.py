@@ -8,13 +8,16 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.ha_status import HaStatus, NodeView, PinView
+from dittomq.lineage import LineageEntry
 from dittomq.message import Ack, Copy, CopyState, Message, PutStatus, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
+from dittomq.places import PlacedRun
 from dittomq.reads import PullAnswer, PullOrder, PullStatus
 from dittomq.receipts import FrameReceipt
-from dittomq.tokens import Token
+from dittomq.tokens import Token, decode_token
 from dittomq.wire import admin, messaging
+from dittomq.wire.publishing import StoredFrame, stored_frame_to_pb, stored_message_to_pb
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 OFFSETS = st.integers(0, 2**62)
@@ -131,6 +134,23 @@ def stored_response() -> pb.PublishStreamResponse:
         runs=runs,
     )
     return pb.PublishStreamResponse(frame_id=1, stored=stored)
+
+
+def test_receipts_of_a_frame_name_the_opening_in_which_each_of_its_messages_was_stored() -> None:
+    ours, older = (LineageEntry(Epoch(epoch), 0, incarnation, PhysicalOffset(0)) for epoch, incarnation in ((3, 2**64 - 1), (2, 5)))
+    placed = [PlacedRun("t", 0, QueueOffset(at), PhysicalOffset(100 * at), [100], 7) for at in range(2)]
+    stored = StoredFrame(PutStatus.PUT_OK, Ack.MASTER_FLUSHED, (), (), [older, ours], "a", placed, duplicate=False)
+
+    sent = pb.PublishStreamResponse.FromString(stored_frame_to_pb(1, stored).SerializeToString())
+    frame = messaging.frame_outcome(sent)
+    alone = messaging.receipt(stored_message_to_pb(stored).receipt)
+
+    assert isinstance(frame, FrameReceipt)
+    assert [decode_token(frame.receipt(at).token) for at in range(2)] == [
+        Token("a", Epoch(2), PhysicalOffset(100), 5),
+        Token("a", Epoch(3), PhysicalOffset(200), 2**64 - 1),
+    ]
+    assert alone.token == frame.receipt(0).token
 
 
 def test_each_message_of_a_frame_gets_its_own_receipt() -> None:

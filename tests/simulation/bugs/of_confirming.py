@@ -103,7 +103,7 @@ def epoch_not_raised(patches: Patches, _: Cluster) -> None:
     def make(honest: Any) -> Any:
         def stored(answers: Appends, *what: Any) -> Any:
             frame = honest(answers, *what)
-            return replace(frame, epochs=[Epoch(max(1, epoch - 1)) for epoch in frame.epochs])
+            return replace(frame, entries=[replace(entry, epoch=Epoch(max(1, entry.epoch - 1))) for entry in frame.entries])
 
         return stored
 

@@ -26,12 +26,35 @@ from dittomq.tokens import Token, decode_token, encode_token
 from tests.support.fake_broker import node_of
 
 
-@given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_a_token_comes_back_as_it_was(broker: str, epoch: int, end: int) -> None:
-    assert decode_token(encode_token(broker, Epoch(epoch), PhysicalOffset(end))) == Token(broker, Epoch(epoch), PhysicalOffset(end))
+@given(st.text(min_size=1, max_size=60), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.none() | st.integers(0, 2**64 - 1))
+def test_a_token_comes_back_as_it_was(broker: str, epoch: int, end: int, incarnation: int | None) -> None:
+    token = Token(broker, Epoch(epoch), PhysicalOffset(end), incarnation)
+
+    assert decode_token(encode_token(*token)) == token
 
 
-@pytest.mark.parametrize("text", ["", "1", "1.2", "1.2.", "-1.2.a", "1.x.a", "1.²3.a", f"1.{2**63}.a", "1.2." + "a" * 300])
+def test_a_token_of_a_broker_that_names_no_incarnation_is_read() -> None:
+    assert decode_token("3.1100.a") == Token("a", Epoch(3), PhysicalOffset(1_100))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i0.1.2.a",
+        "i00000000000000zz.1.2.a",
+        "i0000000000000001.1.2.",
+        "i0000000000000001.1.a",
+        "",
+        "1",
+        "1.2",
+        "1.2.",
+        "-1.2.a",
+        "1.x.a",
+        "1.²3.a",
+        f"1.{2**63}.a",
+        "1.2." + "a" * 300,
+    ],
+)
 def test_what_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(InvalidField):
         decode_token(text)
