@@ -1,0 +1,235 @@
+"""What a node is asked to repair: how much of its log is verified, what is reported, and what happens to the log meanwhile."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.commitlog.disk.storage import File
+from dittomq.commitlog.store import Store
+from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
+from dittomq.errors import InvalidField, OffsetOutOfRange
+from dittomq.offsets import PhysicalOffset
+from tests.store.test_damage import HARMS, entries
+from tests.store.test_mender import copy_of, serving, store_of
+from tests.store.test_mending import rot
+from tests.support.failing_storage import CrashingFile, CrashingStorage
+from tests.support.lanes import InlineLane
+from tests.support.stores import SMALL, Machine, whole_log
+
+R = TypeVar("R")
+
+
+def repair(store: Store, order: RepairOrder, peers: Sequence[Peer] = ()) -> RepairReport:
+    async def found() -> Sequence[Peer]:
+        return peers
+
+    lane = InlineLane()
+    return asyncio.run(Mender(MenderParts("a/1", store, lane, lane, lane, random.Random(1)), found).repair(order))
+
+
+def test_a_repair_verifies_what_nobody_has_read_and_mends_it_and_only_what_is_asked_for() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    log = whole_log(store)
+    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    places = [entries(log)[number] for number in (4, 30)]
+    for start, end in places:
+        rot(machine, whole_log(store), HARMS["body"], start, end)
+    (first, _), (second, last) = places
+
+    around = repair(store, RepairOrder("a/1", PhysicalOffset(second + 5), PhysicalOffset(second + 6)), peers)
+    everything = repair(store, RepairOrder("a/1"), peers)
+
+    assert around.ranges == (RangeOutcome(PhysicalOffset(second), PhysicalOffset(last), "a/2"),)
+    assert around.is_done
+    assert [each.start for each in everything.ranges] == [first]
+    assert (everything.start, everything.end, everything.is_done) == (0, len(log), True)
+    assert whole_log(store) == log
+    assert repair(store, RepairOrder("a/1")).ranges == ()
+
+
+def test_a_repair_of_a_range_looks_at_no_record_behind_it() -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    log = whole_log(store)
+    places = entries(log)
+    (start, _), (_, end), behind = places[16], places[19], places[20]
+    rotten_cold(machine, store, 20)
+
+    exactly = repair(store, RepairOrder("a/1", PhysicalOffset(start), PhysicalOffset(end)))
+    cutting = repair(store, RepairOrder("a/1", PhysicalOffset(start + 5), PhysicalOffset(end - 5)))
+
+    assert (exactly.start, exactly.end, exactly.ranges, exactly.is_done) == (start, end, (), True)
+    assert (cutting.start, cutting.end, cutting.ranges, cutting.is_done) == (start + 5, end, (), True)
+    assert store.damaged == []
+    touching = repair(store, RepairOrder("a/1", PhysicalOffset(start), PhysicalOffset(end + 1)))
+    assert [(each.start, each.end) for each in touching.ranges] == [behind]
+    assert touching.end == behind[1]
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_whatever_is_wrong_with_the_record_that_an_asked_range_cuts_it_is_damaged_to_its_end(name: str) -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    log = whole_log(store)
+    start, end = entries(log)[20]
+    rot(machine, log, HARMS[name], start, end)
+
+    for stop in (start + 1, start + 8, start + 40, end - 1):
+        report = repair(store, RepairOrder("a/1", PhysicalOffset(start - 1), PhysicalOffset(stop)))
+        assert (report.end, [(each.start, each.end) for each in report.ranges]) == (end, [(start, end)])
+
+
+class MeanwhileLane(InlineLane):
+    """Lets something else happen behind so many calls."""
+
+    calls_before = 0
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def call(self, work: Callable[[], R]) -> R:
+        result = await super().call(work)
+        self.calls_before -= 1
+        if self.meanwhile is not None and self.calls_before <= 0:
+            happens, self.meanwhile = self.meanwhile, None
+            await happens()
+        return result
+
+
+def rotten_cold(machine: Machine, store: Store, *numbers: int) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
+    """Records change on the disk, and nobody knows."""
+    log = whole_log(store)
+    found = [(PhysicalOffset(start), PhysicalOffset(end)) for start, end in (entries(log)[number] for number in numbers)]
+    for start, end in found:
+        rot(machine, whole_log(store), HARMS["body"], start, end)
+    return found
+
+
+@pytest.mark.parametrize("calls_before", [1, 2, 3])
+def test_a_repair_names_what_is_mended_in_the_background_while_it_verifies(calls_before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    log = whole_log(store)
+    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    rotten = rotten_cold(machine, store, 4, 20, 30)
+
+    async def found() -> Sequence[Peer]:
+        return peers
+
+    lane, reads = InlineLane(), MeanwhileLane()
+    mender = Mender(MenderParts("a/1", store, lane, lane, reads, random.Random(1)), found)
+    reads.calls_before, reads.meanwhile = calls_before, lambda: mender.mend(store.damaged)
+    report = asyncio.run(mender.repair(RepairOrder("a/1")))
+
+    assert report.ranges == tuple(RangeOutcome(*each, "a/2") for each in rotten)
+    assert whole_log(store) == log
+    assert store.damaged == []
+
+
+def test_a_repair_goes_on_where_the_last_call_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.REPAIR_BYTES", 20_000)
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", 5_000)
+    store = store_of(Machine(random.Random(1)))
+    at, calls = None, 0
+
+    while True:
+        report = repair(store, RepairOrder("a/1", at))
+        at, calls = report.end, calls + 1
+        if report.is_done:
+            break
+
+    assert at == store.flushed
+    assert calls > 1
+
+
+class ShiftingDisk(CrashingStorage):
+    """Lets something happen at one read of the log: after so many others."""
+
+    reads_before = 0
+    meanwhile: Callable[[], object] | None = None
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> File:
+        return ShiftingFile(super().open(path, create=create, readonly=readonly), path, self)
+
+
+class ShiftingFile(CrashingFile):
+    _storage: ShiftingDisk
+
+    def pread(self, length: int, offset: int) -> bytes:
+        if self._path.startswith("commitlog/") and self._storage.meanwhile is not None:
+            self._storage.reads_before -= 1
+            if self._storage.reads_before < 0:
+                happens, self._storage.meanwhile = self._storage.meanwhile, None
+                happens()
+        return super().pread(length, offset)
+
+
+def shifting(reads_before: int, shrink: Callable[[Store], object]) -> Store:
+    """A store whose log shrinks behind so many reads of it."""
+    machine = Machine(random.Random(1))
+    store_of(machine).close(clean=True)
+    disk = ShiftingDisk(machine.storage())
+    store = Store.open(disk, machine.options, chance=machine.chance, wall_ms=1_000)
+    store.persist_watermark(store.end, store.end, ())
+    disk.reads_before, disk.meanwhile = reads_before, lambda: shrink(store)
+    return store
+
+
+@pytest.mark.parametrize("verify_bytes", [5_000, 1 << 20])
+@pytest.mark.parametrize("reads_before", range(3))
+def test_a_repair_goes_on_where_the_log_begins_when_retention_overtakes_it(
+    verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", verify_bytes)
+    store = shifting(reads_before, lambda store: store.drop_before(2 * SMALL.segment_bytes))
+
+    report = repair(store, RepairOrder("a/1"))
+
+    assert store.min_offset == 2 * SMALL.segment_bytes
+    assert (report.start, report.end, report.is_done) == (0, store.flushed, True)
+    assert store.damaged == []
+
+
+@pytest.mark.parametrize("verify_bytes", [5_000, 1 << 20])
+@pytest.mark.parametrize("reads_before", range(3))
+def test_a_repair_ends_where_the_log_does_when_that_is_cut_beside_it(
+    verify_bytes: int, reads_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dittomq.broker.mending.VERIFY_BYTES", verify_bytes)
+    store = shifting(reads_before, lambda store: store.cut(entries(whole_log(store))[3][0]))
+
+    report = repair(store, RepairOrder("a/1"))
+
+    assert store.flushed < SMALL.segment_bytes
+    assert report.is_done
+    assert store.damaged == []
+
+
+def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone_is_refused() -> None:
+    store = store_of(Machine(random.Random(1)))
+    store.persist_watermark(store.end, store.end, ())
+    store.drop_before(SMALL.segment_bytes)
+    begin = store.min_offset
+
+    report = repair(store, RepairOrder("a/1", PhysicalOffset(begin - 5), PhysicalOffset(begin + 5)))
+
+    assert (report.start, report.is_done) == (begin, True)
+    with pytest.raises(OffsetOutOfRange):
+        repair(store, RepairOrder("a/1", PhysicalOffset(begin - 5), begin))
+
+
+def test_a_repair_of_another_node_or_outside_the_log_is_refused() -> None:
+    store = store_of(Machine(random.Random(1)))
+
+    with pytest.raises(InvalidField, match="this is a/1"):
+        repair(store, RepairOrder("a/2"))
+    with pytest.raises(InvalidField, match="end_offset"):
+        repair(store, RepairOrder("a/1", PhysicalOffset(9), PhysicalOffset(9)))
+    with pytest.raises(OffsetOutOfRange):
+        repair(store, RepairOrder("a/1", PhysicalOffset(store.end + 1)))
+    with pytest.raises(OffsetOutOfRange):
+        repair(store, RepairOrder("a/1", PhysicalOffset(-1)))
