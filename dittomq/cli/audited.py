@@ -53,8 +53,10 @@ def _named(cluster: str, run: str, history: Path) -> str:
     begun = [name for name in names if name.startswith(run.replace(":", "-"))]
     if run == "last" and names:
         return names[-1]
+    if not names:
+        raise InvalidField("run", f"no audit of cluster {cluster} is known in {history.parent}; run it first: dittomq audit")
     if len(begun) != 1:
-        known = ", ".join(names[-3:]) or "none yet"
+        known = ", ".join(names[-3:])
         raise InvalidField("run", f'"{run}" names {len(begun)} audits of cluster {cluster} in {history.parent}; the newest are: {known}')
     return begun[0]
 

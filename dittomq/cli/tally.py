@@ -24,6 +24,7 @@ class Tally:
 
     `handed`: messages that were given to the client, whether it was heard what became of them or not.
     `asked`: the level that holds for every message that reached its own; before the first, the one asked for, None for the groups' own.
+    It is said only of messages that reached it.
     """
 
     asked: Ack | None = None
@@ -65,7 +66,7 @@ class Tally:
 
     def summary(self, seconds: float) -> str:
         """The line that is printed when all is done."""
-        reached = _REACHED[self.asked].format(copies=self.fewest_copies or 1)
+        reached = _REACHED[self.asked if self.reached else None].format(copies=self.fewest_copies or 1)
         counts = (
             f"{self.stored:,} stored · {self.reached:,} {reached} · {self.weaker:,} weaker · "
             f"{self.not_stored:,} not stored · {self.unknown:,} unknown"
@@ -80,7 +81,7 @@ class Tally:
             "weaker": self.weaker,
             "not_stored": self.not_stored,
             "unknown": self.unknown,
-            "asked": self.asked,
+            "asked": None if self.weaker and not self.reached else self.asked,
             "fewest_copies": self.fewest_copies,
             "first_error": str(self.first_error) if self.first_error else None,
         }

@@ -80,12 +80,21 @@ def test_of_groups_with_other_levels_only_what_holds_for_every_message_is_said(o
     assert tally(one, other).document()["asked"] == tally(other, one).document()["asked"]
 
 
-def test_where_nothing_is_stored_no_level_is_named_but_the_one_that_was_asked_for() -> None:
+def test_where_nothing_is_stored_no_level_is_named_but_programs_are_told_the_one_that_was_asked_for() -> None:
     asked = Tally(Ack.MASTER_FLUSHED)
     asked.add(REFUSED)
 
-    assert "0 stored · 0 flushed by the master" in asked.summary(1.0)
+    assert "0 stored · 0 as asked" in asked.summary(1.0)
     assert "0 stored · 0 as asked" in tally(REFUSED).summary(1.0)
+    assert asked.document()["asked"] == Ack.MASTER_FLUSHED
+
+
+def test_where_all_is_stored_weaker_than_asked_no_level_is_named() -> None:
+    asked = Tally(Ack.REPLICA_RECEIVED)
+    asked.add(WEAKER)
+
+    assert "1 stored · 0 as asked · 1 weaker" in asked.summary(1.0)
+    assert asked.document()["asked"] is None
 
 
 def test_weaker_than_asked_counts_as_stored_and_ends_with_3() -> None:
