@@ -11,6 +11,7 @@ import typer
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
+from dittomq.cli.interrupted import told_when_interrupted
 from dittomq.cli.output import hint, say, say_json
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import HaStatus
@@ -26,6 +27,7 @@ _DEAF_S: Final = 20.0  # longer than a node takes to open its store, which it do
 _SAY_S: Final = 3.0
 _SAY_AGAIN_S: Final = 10.0
 _PROBE_S: Final = 1.0
+_INTERRUPTED: Final = "interrupted; the change of roles may go on all the same: dittomq ha-status says who leads"
 
 app = typer.Typer(name="role", help="Decide who leads.", no_args_is_help=True)
 
@@ -55,7 +57,7 @@ def lead(
     from dittomq.client import Client
 
     began = time.monotonic()
-    with Client(nameserver_address(nameserver)) as mq:
+    with told_when_interrupted(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
         address = _address_of(mq, node)
         change = mq.admin.change_role(node, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
         took = ""
@@ -89,7 +91,7 @@ def follow(
     """
     from dittomq.client import Client
 
-    with Client(nameserver_address(nameserver)) as mq:
+    with told_when_interrupted(_INTERRUPTED), Client(nameserver_address(nameserver)) as mq:
         address = _address_of(mq, node)
         change = mq.admin.change_role(node, leads=False)
         if change.comes_back:

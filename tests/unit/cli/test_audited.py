@@ -59,7 +59,7 @@ def test_what_names_no_run_or_several_is_refused_with_the_runs_that_there_are(tm
 
 @pytest.mark.parametrize("run", ["last", "2026-11-20"])
 def test_where_no_audit_was_run_it_is_said_that_one_has_to_be(tmp_path: Path, run: str) -> None:
-    with pytest.raises(InvalidField, match="no audit of cluster prod is known in .*; run it first: dittomq audit"):
+    with pytest.raises(InvalidField, match=r"no audit of cluster prod is known in .*; run it first: dittomq audit"):
         wrong_spans("prod", "a/1", run, tmp_path / history.LINES)
 
 

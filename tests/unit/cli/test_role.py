@@ -4,7 +4,9 @@ import socket
 
 import pytest
 
+from dittomq.cli.app import run
 from dittomq.cli.role import Patience, somebody_listens
+from dittomq.client import Client
 from dittomq.errors import OutOfReach
 
 REFUSED = "a/1 does not answer: cannot connect: Connection refused"
@@ -18,6 +20,19 @@ def test_a_node_that_is_back_at_once_is_waited_for_in_silence_and_any_other_one_
     assert patience.heard("", 112.9, listens=True) == ""
     assert patience.heard("", 113.0, listens=True) == "still waiting for a/1 after 13 s: it drains"
     assert patience.heard("slaves: 4.1 s more", 116.0, listens=True) == "still waiting for a/1 after 16 s: slaves: 4.1 s more"
+
+
+@pytest.mark.parametrize("command", ["lead", "follow"])
+def test_who_interrupts_a_change_of_roles_is_told_that_it_may_go_on(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "__enter__", interrupted)
+
+    assert run(["role", command, "a/1", "--nameserver", "localhost:1"]) == 130
+    assert "interrupted; the change of roles may go on all the same" in capsys.readouterr().err
 
 
 def test_where_nothing_listens_any_more_the_wait_ends_sooner_and_says_what_to_do() -> None:

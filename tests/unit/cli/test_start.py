@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dittomq.cli.__main__ import main
 from dittomq.cli.app import run
 from dittomq.cli.demo.broken import BrokenPromise
 
@@ -36,6 +37,27 @@ def test_grpc_is_told_to_be_quiet_before_it_is_loaded() -> None:
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     assert ran.stdout.splitlines()[-1] == "NONE False"
+
+
+class Interrupting:
+    """Ctrl-C comes while the commands are loaded."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        if name == "dittomq.cli.app":
+            raise KeyboardInterrupt
+
+
+def test_a_command_that_is_interrupted_while_it_is_loaded_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "dittomq.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 130
+    assert capfd.readouterr() == ("", "")
 
 
 def test_completion_answers_the_shell() -> None:
