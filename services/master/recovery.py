@@ -82,6 +82,7 @@ class Recovery:
         self._word: asyncio.Future[str] | None = None  # the operator's, until it is known whether it goes past all that is missing
         self._hello_of: dict[str, Hello] = {}
         self._outdated: dict[str, Hello] = {}  # what is asked for by those cannot be had, or could not for a moment
+        self._begun: tuple[str, int, int] | None = None  # the source and the range that were said last
         self._is_over = False
         self.waiting_for = "its log to be read"
         self.confirmed = PhysicalOffset(0)  # of what was taken over
@@ -252,7 +253,10 @@ class Recovery:
 
     async def _take_over(self, plan: TakeOver, peers: Peers) -> None:
         """Copy the slave's tables and tail, durably. A copy that breaks off leaves whole records and is asked for again."""
-        log.info("tail_taken_over", node=self._own.node, source=plan.source, start=plan.start, end=plan.end)
+        begun = plan.source, plan.start, plan.end
+        if begun != self._begun:  # where room is waited for the same is tried again every second
+            log.info("tail_taken_over", node=self._own.node, source=plan.source, start=plan.start, end=plan.end)
+        self._begun = begun
         self.waiting_for = f"the tail of {plan.source}, {plan.end - plan.start:,} bytes"
         source = peers.ranges(plan.address)
         try:
@@ -272,6 +276,7 @@ class Recovery:
             return
         except (OutOfReach, Refused) as problem:
             log.warning("take_over_broke_off", node=self._own.node, source=plan.source, problem=str(problem))
+            self._begun = None
             await self._hold_what_came()
             self._leadership.took_a_part(self._own)
             self._outdated[plan.source] = self._hello_of[plan.source]

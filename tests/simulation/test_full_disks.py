@@ -111,6 +111,8 @@ def test_a_master_whose_disk_has_no_room_for_what_it_must_take_from_a_slave_wait
         await asyncio.sleep(30.0)
 
         assert "room on its disk" in (await mq.admin.ha_status("a0:10911")).waiting_for
+        said = [line for line in group.world.transcript.lines if "tail_taken_over" in line]
+        assert len(said) == len({line.partition("source=")[2] for line in said}) <= 2  # once for each part, not for each try
         disk.capacity_bytes = BOUNDLESS
         await group.in_sync(mq)
         reader = mq.reader("orders", queue=0)
