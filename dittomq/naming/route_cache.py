@@ -184,6 +184,10 @@ class RouteCache:
         await ask_in_turn(sorted(self._nameservers, key=self._channels.backs_off), put, is_the_last)
         if not answers:
             nobody = OutOfReach("any nameserver", "none is configured")
+            silent = [problem for problem in problems if type(problem) is OutOfReach]
+            if len(silent) == len(problems) > 1:
+                each = "; ".join(f"{problem.who}: {problem.problem}" for problem in silent)
+                raise OutOfReach(f"each of the {len(silent)} nameservers", each)
             raise max(reversed(problems), key=lambda problem: _REASONS.get(type(problem), len(_REASONS)), default=nobody)
         self._prefer(max(answers, key=lambda nameserver: is_enough(answers[nameserver])))
         return list(answers.values())
