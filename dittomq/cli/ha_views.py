@@ -61,5 +61,12 @@ def _applied_as_told_by_itself(view: NodeView, own: NodeView, behind: int | None
 
 def without_lags(own: NodeView) -> NodeView:
     """No master says where its log ends now."""
-    none_of_time = replace(own, received_lag_s=None, flushed_lag_s=None, applied_lag_s=None)
-    return replace(none_of_time, received_lag_bytes=None, flushed_lag_bytes=None, applied_lag_bytes=None)
+    return replace(
+        own,
+        received_lag_bytes=None,
+        flushed_lag_bytes=None,
+        applied_lag_bytes=None,
+        received_lag_s=None,
+        flushed_lag_s=None,
+        applied_lag_s=None,
+    )

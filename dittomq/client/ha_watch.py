@@ -56,7 +56,7 @@ class ClusterWatch:
         if self._nodes is None:
             return None
         answers = {name: self._answers.get(name) or OutOfReach(name, "no answer yet") for name in self._nodes}
-        return ClusterView(tuple(self._nodes.values()), answers, self._problem)
+        return ClusterView(tuple(self._nodes.values()), answers, self._problem, self._silent)
 
     async def until(self, enough: Callable[[ClusterView], bool]) -> None:
         """Show the cluster once every node has answered or failed to, then at changes, at most once a period; return when it is enough.
