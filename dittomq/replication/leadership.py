@@ -271,8 +271,7 @@ class Leadership:
             return "the replicas that nameservers list: one of them may lead"
         if self._nameserver_settled:
             return ""
-        missing = self._more_of(slaves - answered)
-        return f"an answer whether another node leads: from {missing}, or a nameserver up for its broker_expiry_ms"
+        return f"an answer whether another node leads: from {self._more_of(slaves - answered)}, or a nameserver up for its broker_expiry_ms"
 
     def _who_comes_first(self, now: float) -> str:
         """Another master that recovers, for how long it may announce its epoch before this one does; empty when nobody does any more."""
@@ -301,7 +300,8 @@ class Leadership:
             if stopped is Stopped.INCOMPLETE:
                 return f"a slave that has data: this store {holds} and so far no slave has any"
             missing = rules.replicas_expected - len(self._heard)
-            return self._more(missing, "this store is empty; the group is new only when every slave is empty too") if missing > 0 else ""
+            why = "this store is empty; the group is new only when every slave is empty too"
+            return f"{self._more_of(missing)}: {why}" if missing > 0 else ""
         if rules.in_sync_replicas >= 2 and (stopped is Stopped.FAILED_SYNC or not rules.sync_flush):
             return self._hear(needed, f"confirmed data may be missing here after a {stopped}") or self._others(now)
         return self._others(now)
@@ -331,14 +331,10 @@ class Leadership:
             return ""
         if filling:
             why += f"; {may_lack(filling)}, and it cannot catch up before somebody leads: --accept-loss"
-        return self._more(missing, why)
-
-    def _more(self, count: int, why: str) -> str:
-        return f"{self._more_of(count)}: {why}"
+        return f"{self._more_of(missing)}: {why}"
 
     def _more_of(self, count: int) -> str:
-        slaves = self._rules.replicas_expected
-        return "the only slave" if slaves == 1 else f"{count} more of {slaves} slaves"
+        return "the only slave" if (slaves := self._rules.replicas_expected) == 1 else f"{count} more of {slaves} slaves"
 
     def _best(self) -> Hello | None:
         """The slave to take the tail from, of equals the one whose log begins first; None when the own log is the best."""

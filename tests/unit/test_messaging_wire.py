@@ -55,7 +55,8 @@ ORDERS = st.builds(
     max_bytes=st.integers(1, 4 * 1024 * 1024),
     wait_s=st.integers(0, 60_000).map(lambda ms: ms / 1_000),
     tags=st.frozensets(st.sampled_from(["a", "b c", "d"])),
-    at_least=st.none() | st.builds(Token, st.just("a.b"), OFFSETS.map(Epoch), OFFSETS.map(PhysicalOffset)),
+    at_least=st.none()
+    | st.builds(Token, st.just("a.b"), OFFSETS.map(Epoch), OFFSETS.map(PhysicalOffset), st.none() | st.integers(0, 2**64 - 1)),
     prefer_text=st.booleans(),
 )
 
