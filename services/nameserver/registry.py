@@ -232,12 +232,15 @@ class Registry:
         return now.monotonic_ms - self._started.monotonic_ms >= self._expiry_ms
 
     def _check_all_heard(self, topic: str, now: Now) -> None:
-        """Raise NotReady while groups are still to register since this start, for as long as that may take those that live."""
+        """Raise NotReady while groups are still to register since this start, for as long as that may take those that live, or none has."""
         up_ms, period_ms = now.monotonic_ms - self._born_ms, self._expiry_ms // PERIODS_IN_EXPIRY
         if self._unheard and up_ms < period_ms:
             unheard = ", ".join([*islice(self._unheard, _NAMES_SHOWN), *(["…"] if len(self._unheard) > _NAMES_SHOWN else [])])
             why = f'it was started {up_ms // 1_000} s ago and has not heard of topic "{topic}" yet, nor of anything that {unheard} holds'
             raise NotReady("the nameserver", f"{why}; brokers register within {period_ms / 1_000:g} s, ask again then")
+        if not self._members:
+            why = f'no broker is registered with it, so it cannot know whether topic "{topic}" exists'
+            raise NotReady("the nameserver", f"{why}; start one, or look whether those that run reach this nameserver")
 
     def _check_room(self, key: NodeKey) -> None:
         if key not in self._members and len(self._members) >= MAX_NODES:

@@ -22,7 +22,7 @@ from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import OsClock
 from dittomq.doors.transport import GrpcTransport
-from dittomq.errors import TopicNotFound
+from dittomq.errors import NotReady
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.routes import Membership, Node, Opening, Registration
@@ -123,7 +123,7 @@ def test_a_broker_registers_is_routed_to_listed_and_leaves(nameserver: Running) 
         assert [node.name for node in await routes.brokers()] == ["a/0"]
         goodbye = pb.UnregisterBrokerRequest(session_id=session.session_id)
         assert (await call(stub.UnregisterBroker, goodbye, who="it", deadline_s=5)).removed
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(NotReady, match="no broker is registered"):
             await routes.refresh("orders")
 
     told(story)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.errors import InvalidField, NodeIdTaken, SessionEnded, TopicNotFound, VersionChanged
+from dittomq.errors import InvalidField, NodeIdTaken, NotReady, SessionEnded, TopicNotFound, VersionChanged
 from dittomq.offsets import Epoch
 from dittomq.routes import Claim, DataVersion, NodeState, Opening, TopicQueues
 from services.nameserver.openings import Openings
@@ -135,7 +135,7 @@ class TestComingAndGoing:
         assert registry.expire(at(EXPIRY_MS - 1)) == []
         assert registry.expire(at(EXPIRY_MS)) == ["a/0"]
 
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(NotReady):
             registry.route("orders", "default", at(0))
 
     def test_a_heartbeat_keeps_a_node(self, registry: Registry) -> None:

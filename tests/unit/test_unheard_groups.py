@@ -22,6 +22,9 @@ def registry() -> Registry:
 def test_a_topic_is_not_known_yet_until_somebody_has_registered_or_a_period_is_over(registry: Registry) -> None:
     with pytest.raises(NotReady, match=r'it was started 9 s ago and has not heard of topic "orders" yet, nor of anything that any'):
         registry.route("orders", "default", at(EXPIRY_MS // 3 - 1))
+    with pytest.raises(NotReady, match="no broker is registered"):
+        registry.route("orders", "default", at(EXPIRY_MS // 3))
+    registry.register(replace(master(), topics=()), "s1", at(EXPIRY_MS // 3))
     with pytest.raises(TopicNotFound):
         registry.route("orders", "default", at(EXPIRY_MS // 3))
 
@@ -40,8 +43,17 @@ def test_a_topic_is_not_known_yet_until_each_group_that_was_known_before_the_sta
         registry.route("payments", "default", at(2))
 
 
+def test_a_topic_may_exist_that_was_known_and_whose_brokers_are_all_gone(registry: Registry) -> None:
+    registry.register(master(), "s1", at(0))
+    registry.expire(at(EXPIRY_MS))
+
+    with pytest.raises(NotReady, match='no broker is registered with it, so it cannot know whether topic "orders" exists; start one'):
+        registry.route("orders", "default", at(EXPIRY_MS))
+
+
 def test_a_nameserver_that_stood_still_denies_what_it_denied_before(registry: Registry) -> None:
     registry.register(master(), "s1", at(0))
+    registry.register(replace(slave(), topics=()), "s2", at(0))
     registry.unregister("s1")
 
     registry.stood_still(60_000, at(60_000))
