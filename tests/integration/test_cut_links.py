@@ -172,12 +172,15 @@ def test_a_half_open_connection_is_given_up_after_the_silence_limit(linked: Link
     group, link = linked.group, linked.link
     with group.mq.producer(retry_s=30.0, on_weak="return") as producer, history.publishing(producer) as stream:
         history.wait_for_more(SOME)
+        ended = len(group.events(SLAVE, "stream_ended"))
         link.hide_ends()
         group.cluster.kill(MASTER)
-        group.cluster.start_node(MASTER)
-        eventually(group.writable, "the master takes writes")
-        took = slave_is_back(linked)
+        took = seconds_for(lambda: group.cluster.start_node(MASTER))
+        took += seconds_for(lambda: eventually(lambda: group.events(SLAVE, "stream_ended")[ended:], "the slave has given up its stream"))
+        slave_is_back(linked)
         history.wait_for_more(SOME)
     stream.settle()
+    [first, *_] = group.events(SLAVE, "stream_ended")[ended:]
+    assert "silent" in first["reason"], first
     assert took < SILENCE_S + BUSY_S
     history.check()
