@@ -3,7 +3,6 @@
 Only some of the calls: at most one of each kind on each kind of file.
 """
 
-import os
 import random
 import re
 import shutil
@@ -19,6 +18,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from tests.simulation.parser import ParsedLog
+from tests.support.chances import replayable
 from tests.support.harming import Actors, Call, calls_in, harming
 from tests.support.mounts import new_image
 from tests.support.power import Rebooted, after_power_loss, booted, fast_folder
@@ -117,9 +117,7 @@ JUDGES: dict[str, tuple[str, Callable[[Path, list[int]], None]]] = {
 def test_power_that_goes_at_a_call_of_a_real_process_costs_nothing_that_was_durable(
     deed: str, image: Path, memory: Path, harmed: Actors, tmp_path: Path
 ) -> None:
-    seed = os.getpid()
-    print(f"seed {seed}")
-    chance, (store, judge) = random.Random(seed), JUDGES[deed]
+    chance, (store, judge) = replayable(), JUDGES[deed]
     running, lost, switch = memory / "running", memory / "lost", tmp_path / "switch"
     disk, root = tmp_path / "disk", tmp_path / "disk" / store
     when = {} if deed == "recover" else {"when": switch}

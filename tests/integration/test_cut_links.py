@@ -1,12 +1,11 @@
 """Links that are cut, one way or both, flap, are slow, or break in the middle of a frame: what is told and shown meanwhile holds."""
 
-import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.chances import replayable
 from tests.support.history import History
 from tests.support.linked_group import SILENCE_S, LinkedGroup, linked_group
 from tests.support.proxy import Way
@@ -16,6 +15,7 @@ from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
 TIMEOUT_S = 0.5
 BUSY_S = 10.0  # so late a busy machine may be with something
+DELAY_S = 0.15
 SOME = 40
 BOTH = (Way.THERE, Way.BACK)
 SLAVE = "a/1"
@@ -112,9 +112,7 @@ def test_a_client_that_is_cut_off_from_the_master_hears_of_nothing_wrong_and_a_r
 
 @pytest.mark.parametrize("way", BOTH, ids=["to the master", "to the slave"])
 def test_a_stream_that_breaks_in_the_middle_of_a_frame_leaves_no_part_of_it(linked: LinkedGroup, history: History, way: Way) -> None:
-    seed = os.getpid()
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = replayable()
     most = 200_000 if way is Way.BACK else 4_000
     with (
         history.reading(linked.group.mq, SLAVE),
@@ -156,7 +154,8 @@ def test_a_slow_link_makes_writes_slow_and_nobody_is_taken_for_dead(patient: Lin
     dropped = len(group.events(MASTER, "slave_dropped"))
     with group.mq.producer(timeout_s=PATIENCE_S) as producer, history.publishing(producer) as stream:
         history.wait_for_more(SOME)
-        link.delay(0.15, *BOTH)
+        link.delay(DELAY_S, *BOTH)
+        assert seconds_for(lambda: history.publish(producer, 1)) >= 2 * DELAY_S, "a message is acknowledged before a slave can have said so"
         history.wait_for_more(SOME)
         link.dribble(1_250, 0.01, *BOTH)  # 1 Mbit/s
         history.publish(producer, 100, size=1_000)

@@ -3,7 +3,6 @@ refused, and comes back from the group when it is emptied."""
 
 import json
 import os
-import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.commitlog.state import watermark
 from dittomq.errors import CorruptRecord
 from tests.simulation.parser import ParsedRecord
+from tests.support.chances import replayable
 from tests.support.command_line import CommandLine
 from tests.support.real_group import MASTER, QUEUES, SEGMENT_BYTES, TOPIC, RealGroup, real_group, shape
 from tests.support.told import Told, wrong_copies, wrong_reads
@@ -54,11 +54,9 @@ def flip(root: Path, position: int) -> None:
 
 def some_records(group: RealGroup, segment: int, count: int) -> list[ParsedRecord]:
     """As many that lie inside that segment, none beside another."""
-    seed = os.getpid()
-    print(f"seed {seed}")
     inside = range(segment * SEGMENT_BYTES + 1, (segment + 1) * SEGMENT_BYTES)
     found = [record for record in group.parsed_log(MASTER).records if record.physical_offset in inside][::2]
-    return sorted(random.Random(seed).sample(found, count), key=lambda record: record.physical_offset)
+    return sorted(replayable().sample(found, count), key=lambda record: record.physical_offset)
 
 
 def serves_all_but(group: RealGroup, told: Told, name: str, damaged: Sequence[ParsedRecord]) -> None:

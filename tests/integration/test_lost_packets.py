@@ -1,29 +1,27 @@
 """A network between a master and its slave that loses packets: slower, and nothing else."""
 
-import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.chances import replayable
 from tests.support.history import History
 from tests.support.linked_group import QUICK
 from tests.support.lossy_link import LossyLink, lossy_link
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually, seconds_for
 
 SLAVE = "a/1"
 SOME = 40
+RESENT_S = 0.1  # TCP waits for 0.2 s at least before it sends anything a second time
 PORT = 10_912
 PATIENT = {**QUICK, "replication.silence_ms": 20_000}  # TCP stands still for six seconds at most
 
 
 @pytest.fixture
 def link() -> Iterator[LossyLink]:
-    seed = os.getpid()
-    print(f"seed {seed}")
-    with lossy_link(random.Random(seed)) as made:
+    with lossy_link(replayable()) as made:
         yield made
 
 
@@ -39,8 +37,11 @@ def test_a_network_that_loses_three_packets_of_ten_makes_writes_slow_and_nobody_
 ) -> None:
     history, dropped, ended = History(group), group.events(MASTER, "slave_dropped"), group.events(SLAVE, "stream_ended")
     with history.reading(group.mq, SLAVE), group.mq.producer(timeout_s=PATIENCE_S) as producer:
+        usual_s = min(seconds_for(lambda: history.publish(producer, 1)) for _ in range(SOME))
         with history.publishing(producer) as stream:
             link.share = 0.3
+            slow_s = max(seconds_for(lambda: history.publish(producer, 1)) for _ in range(SOME))
+            assert slow_s > usual_s + RESENT_S, "no message has waited for a packet that was lost"
             history.wait_for_more(SOME)
             history.publish(producer, SOME, size=1_000)
         assert {len(receipt.copies) for receipt in stream.receipts} == {2}

@@ -13,6 +13,7 @@ from typing import IO
 import pytest
 
 from dittomq.commitlog.store import StopKind
+from tests.support.chances import replayable
 from tests.support.mounts import new_image
 from tests.support.power import SECTOR, Rebooted, after_power_loss, blocks_of, booted, fast_folder
 from tests.support.real_store import filled, numbers_in, reopened
@@ -52,9 +53,7 @@ def waiting_lines(pipe: IO[str]) -> list[str]:
 
 
 def test_power_loss_at_any_moment_keeps_every_message_that_was_called_flushed(tmp_path: Path) -> None:
-    taken, seed = [], os.getpid()
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    taken, chance = [], replayable()
     with fast_folder() as memory:
         image = new_image(memory / "image", IMAGE_BYTES)
         with booted(image, tmp_path / "disk") as disk, writer(tmp_path / "disk" / "store") as process:
@@ -88,8 +87,6 @@ TEARS: dict[str, Callable[[random.Random, int], set[int]]] = {
 
 @pytest.mark.parametrize("name", TEARS)
 def test_a_write_that_power_loss_tears_between_sectors_costs_nothing_flushed_and_its_rest_is_kept(tmp_path: Path, name: str) -> None:
-    seed = os.getpid()
-    print(f"seed {seed}")
     disk, root = tmp_path / "disk", tmp_path / "disk" / "store"
     segment = root / "commitlog" / f"{OPTIONS.segment_bytes:020d}"
     with fast_folder() as memory:
@@ -106,7 +103,7 @@ def test_a_write_that_power_loss_tears_between_sectors_costs_nothing_flushed_and
         first, stop = store.flushed - OPTIONS.segment_bytes, store.end - OPTIONS.segment_bytes
         sectors = range(first // SECTOR, -(-stop // SECTOR))  # the first one holds flushed bytes too, and the disk writes it whole or not
         with (memory / "lost").open("r+b") as lost:
-            for number in TEARS[name](random.Random(seed), len(sectors)):
+            for number in TEARS[name](replayable(), len(sectors)):
                 at = sectors[number] * SECTOR
                 lost.seek(blocks.place(at))
                 lost.write(written[at : at + SECTOR])

@@ -52,31 +52,42 @@ class History:
 
     @contextlib.contextmanager
     def reading(self, mq: Client, name: str) -> Iterator[None]:
-        """Read all the time from one node during the block, and note what it shows."""
-        over = threading.Event()
-        threads = [threading.Thread(target=self._read, args=(mq, name, queue, over), daemon=True) for queue in range(QUEUES)]
+        """Read all the time from one node during the block, and note what it shows; before the block ends it must have shown something."""
+        reading = Reading(mq, name)
+        threads = [threading.Thread(target=self._run_reader, args=(reading, queue), daemon=True) for queue in range(QUEUES)]
         for thread in threads:
             thread.start()
         try:
             yield
+            eventually(lambda: reading.shown or reading.broken, f"{name} shows something, and does not only refuse: {reading.refused}")
         finally:
-            over.set()
+            reading.over.set()
             for thread in threads:
                 thread.join(PATIENCE_S)
+        assert not any(thread.is_alive() for thread in threads), f"{name} has never answered a reader"
+        assert reading.broken == []
 
-    def _read(self, mq: Client, name: str, queue: int, over: threading.Event) -> None:
-        reader = mq.reader(TOPIC, queue, node=name)
+    def _run_reader(self, reading: "Reading", queue: int) -> None:
+        try:
+            self._read(reading, queue)
+        except BaseException as error:  # noqa: BLE001  # it is told by whoever has started this
+            reading.broken.append(error)
+
+    def _read(self, reading: "Reading", queue: int) -> None:
+        reader = reading.mq.reader(TOPIC, queue, node=reading.name)
         offset = 0
-        while not over.is_set():
+        while not reading.over.is_set():
             try:
                 page = reader.pull(offset, wait_s=_SHOWN_WAIT_S)
-            except DittoError:
-                over.wait(_SHOWN_WAIT_S)
+            except DittoError as refused:
+                reading.refused[type(refused).__name__] = str(refused)
+                reading.over.wait(_SHOWN_WAIT_S)
                 continue
             firm = page.may_be_undone_from
             for message in page.messages:
                 if firm is None or message.queue_offset < firm:
                     self.shown.setdefault((queue, message.queue_offset), message.body)
+                    reading.shown += 1
             offset = page.next_offset if firm is None else min(page.next_offset, firm)
 
     def held(self) -> dict[str, set[bytes]]:
@@ -137,6 +148,21 @@ class History:
 def _demand_none(where: str, problems: Iterator[str]) -> None:
     first = list(itertools.islice(problems, 3))
     assert not first, f"{where}: {'; '.join(first)}"
+
+
+@dataclass(slots=True)
+class Reading:
+    """Readers of one node, until they are `over`. `shown`: how much they were given, and `refused` the last errors of ours, by kind.
+
+    `broken`: what should not have been raised.
+    """
+
+    mq: Client
+    name: str
+    over: threading.Event = field(default_factory=threading.Event)
+    shown: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    broken: list[BaseException] = field(default_factory=list)
 
 
 class Stream:
