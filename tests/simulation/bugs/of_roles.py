@@ -57,8 +57,8 @@ def anybody_is_promoted(patches: Patches, _: Cluster) -> None:
 def nobody_is_told_of_an_epoch(patches: Patches, cluster: Cluster) -> None:
     """No replica is told. Nameservers forget, too, what they heard: they would make good for it."""
 
-    async def told_nobody(*_: Any) -> list[Any]:
-        return [KnownBefore(Stance.FOLLOWING, NO_OPENING)] * 3  # as if they had noted it
+    async def told_nobody(others: Others, _: Any, known: Any) -> dict[str, KnownBefore]:
+        return {address: KnownBefore(Stance.FOLLOWING, NO_OPENING) for address in await others._addresses(known)}  # as if they had noted it
 
     patches.put(Others, "announce", lambda _: told_nobody)
     a_nameserver_keeps_nothing(patches, cluster)
