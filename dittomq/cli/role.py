@@ -52,7 +52,8 @@ def lead(
     """Let a slave take its master's place, or a master lead now that waits in recovery or has stopped its writes.
 
     A master that is there hands its place over when the slave holds all of its log, and comes back as a slave; producers wait meanwhile.
-    What is missing is refused by name and nothing is changed. Exit code 3 when the node leads, and takes no writes 10 s later.
+    What is missing is refused by name and nothing is changed. Exit code 3 when the node leads, and takes no writes 10 s later;
+    4 when the master that leads now, or its disk, is so slow that it may give its place up later: give the command again.
     """
     from dittomq.client import Client
 
