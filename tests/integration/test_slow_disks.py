@@ -1,12 +1,15 @@
 """Disks that are slow, and disks that hang: what clients hear meanwhile, and that a node whose disk never answers ends."""
 
+import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from dittomq.client import PutStatus
+from dittomq.client.sync_client import SyncProducer
 from tests.support.harming import calls_in, harming, preloading
 from tests.support.history import History
 from tests.support.real_group import MASTER, RealGroup, real_group, shape
@@ -15,6 +18,8 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 INTERNAL = 128
 SOME = 40
+PRODUCERS = 24
+SLOW_MS = 100
 HANGS_S = 6.0  # no sync of a disk that is well takes so long, nor one that is slow
 SLAVE = "a/1"
 
@@ -43,6 +48,24 @@ class Bench:
     def sync_seconds(self, name: str) -> float:
         """How long the syncs of its log took so far, as the node's metrics say."""
         return self.group.metrics(name)['dittomq_disk_sync_seconds_sum{folder="commitlog"}']
+
+    def messages_of_a_sync(self, each: int) -> float:
+        """How many share a sync of the master's log in the mean, when producers send one at a time, all of them at once; so many each."""
+
+        def syncs() -> float:
+            return self.group.metrics(MASTER)['dittomq_disk_sync_seconds_count{folder="commitlog"}']
+
+        with contextlib.ExitStack() as open_ones, ThreadPoolExecutor(PRODUCERS) as threads:
+            producers = [open_ones.enter_context(self.group.mq.producer(timeout_s=PATIENCE_S)) for _ in range(PRODUCERS)]
+
+            def publish(producer: SyncProducer, count: int) -> list[PutStatus]:
+                return [receipt.status for _ in range(count) for receipt in self.history.publish(producer, 1)]
+
+            list(threads.map(publish, producers, [1] * PRODUCERS))  # all of them are connected
+            before = syncs()
+            statuses = list(threads.map(publish, producers, [each] * PRODUCERS))
+            assert statuses == [[PutStatus.PUT_OK] * each] * PRODUCERS
+            return PRODUCERS * each / (syncs() - before)
 
     @property
     def syncs(self) -> int:
@@ -86,17 +109,18 @@ def test_a_slave_whose_syncs_are_slow_leaves_the_set_and_comes_back(bench: Bench
 
 def test_a_master_whose_syncs_are_slow_puts_more_into_each_and_is_not_degraded(bench: Bench) -> None:
     group, history = bench.group, bench.history
-    bench.restart(MASTER, "slow", ms=100)
+    bench.restart(MASTER, "slow", ms=SLOW_MS)
     degraded, before = group.status().degraded_bytes, bench.sync_seconds(MASTER)
-    with group.mq.producer(timeout_s=PATIENCE_S) as producer:
-        bench.switch.touch()
-        receipts = history.publish(producer, 50 * SOME)
-        syncs = bench.syncs
-        bench.switch.unlink()
-    assert {receipt.status for receipt in receipts} == {PutStatus.PUT_OK}
-    assert len(receipts) >= 20 * syncs
+    fast = bench.messages_of_a_sync(50)
+    bench.switch.touch()
+    slow = bench.messages_of_a_sync(10)
+    syncs = bench.syncs
+    bench.switch.unlink()
+    print(f"{fast:.1f} messages in a fast sync, {slow:.1f} in a slow one")
+    assert slow >= PRODUCERS / 3, "producers wait for each other"
+    assert slow > fast or fast >= PRODUCERS / 3, "a slow disk has as many syncs as a fast one"
     assert group.status().degraded_bytes == degraded
-    eventually(lambda: bench.sync_seconds(MASTER) - before >= 0.099 * syncs, "its metrics say how long its syncs took")
+    eventually(lambda: bench.sync_seconds(MASTER) - before >= 0.99 * SLOW_MS / 1_000 * syncs, "its metrics say how long its syncs took")
     history.check()
 
 
