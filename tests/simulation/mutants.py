@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant("retry-fsync", "a failed fsync of the log is tried again", of_disks.retry_failed_fsync, 0, _FAILED_SYNCS),
     Mutant("lineage-unsaved", "an epoch's lineage is not written down", of_disks.lineage_not_saved, 7),
     Mutant("cut-unsynced", "a cut is not synced", of_disks.cut_not_fsynced, 3, _CUTS, refused=True),
-    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 36, _CUTS, refused=True),
+    Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 33, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 112, _LEFT_ON_SLOW_DISKS),
@@ -105,7 +105,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        22,
+        19,
         _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "strange-epochs", "a master takes what its slaves noted for others for nothing", of_roles.strange_epochs_are_nothing, 336, _PASSINGS
     ),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 79, _PASSED_AND_LEFT),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 35, _PASSED_AND_LEFT),
     Mutant(
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",
@@ -148,7 +148,7 @@ MUTANTS = (
         "new-disk-witness",
         "a slave whose disk is new counts as one that has all it acknowledged",
         of_roles.new_disks_are_witnesses,
-        301_028,
+        101,
         _LOST_PROMOTIONS,
     ),
     Mutant("old-acks", "acks to the last master count in the new epoch", of_roles.acks_of_old_sessions_count, 68),
@@ -157,7 +157,7 @@ MUTANTS = (
         "forgotten-as-new",
         "a producer that is forgotten is taken for a new one",
         of_producers.a_forgotten_producer_taken_for_a_new_one,
-        49,
+        65,
         _LOST_ANSWERS,
     ),
     Mutant(
