@@ -50,7 +50,7 @@ class Cluster:
         self.brokers = shape.brokers
         self.checks = RunningChecks(world, shape, self.history, self.copy)
         self.problems = self.checks.problems
-        self.witness = Witness(shape)
+        self.witness = Witness(shape, lambda machine: self.copy(machine).end)
         self.publishers = [Publisher(name, self.history, self.phases, world.chance(name), self, shape=shape) for name in PUBLISHERS]
         self.subscriber = Subscriber(SUBSCRIBER, self.history, self.phases, world.chance(SUBSCRIBER), self, shape=shape)
         self._down: dict[str, int] = {}
@@ -382,8 +382,7 @@ class Cluster:
         node.crashed = lambda power, holes: self._crashed(node, power, holes)
         node.faults.shortened = shortened
         node.faults.sync_failed = failed
-        node.faults.synced = self.witness.synced
-        node.faults.told_free = lambda free_bytes: self.witness.told_free(node.name, free_bytes)
+        node.faults.synced = lambda path, seconds: self.witness.synced(node.name, path, seconds)
         node.disk.watch = renamed
 
     def _services(self, number: int, name: str) -> Mapping[BrokerService, Serve]:

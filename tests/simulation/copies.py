@@ -54,6 +54,15 @@ class Copy:
         """Where the first file of that store begins."""
         return min(self.segments(self._newest), default=0)
 
+    @property
+    def end(self) -> int:
+        """Where the last record of the log ends, as far as it can be read."""
+        last = max(self.segments(), default=0)
+        start, raw = last, self._raw(LOG, last, self._segment_bytes)
+        while (size := int.from_bytes(raw[last - start : last - start + 4], "big")) > 0 and last - start + size <= len(raw):
+            last += size
+        return last
+
     def segments(self, folder: str = LOG) -> list[int]:
         """Where the files of a store begin."""
         return [int(path.removeprefix(folder)) for path in self._disk.names.files if path.startswith(folder)]

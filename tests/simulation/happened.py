@@ -1,6 +1,6 @@
 """What came about in a run, seen from outside: on the wire, on disks, in what clients were told, in logs. Never in the plan."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -13,10 +13,11 @@ from dittomq._pb.ditto.replication.v1.replication_pb2 import (
 )
 from dittomq.errors import OutcomeHandle
 from dittomq.message import Ack, PutStatus
+from services.master.config import Mode
 from tests.simulation.copies import ANEW
 from tests.simulation.disk import Deed, Operation
 from tests.simulation.history import Publish
-from tests.simulation.shapes import RESERVE_BYTES, Shape, machine_of
+from tests.simulation.shapes import Shape, machine_of
 
 _SLOW_SYNC_S = 0.1
 SAVED_TAIL = "dittomq/tail-"
@@ -51,13 +52,16 @@ class Happened(Enum):
 class Witness:
     """Writes down what happened in one run."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, end_of: Callable[[str], int]) -> None:
+        """`end_of` tells where the log on a machine's disk ends now."""
         self.seen: dict[Happened, None] = {}
         self._shape = shape
+        self._end_of = end_of
         self._hello: dict[str, Hello] = {}
         self._heard_confirmed: dict[str, int] = {}
         self._confirmed_told = 0
-        self._holders: tuple[str, ...] = ()
+        self._told_by = ""
+        self._holders: list[str] = []
         self._degraded_in: int | None = None
         self._leader: dict[int, str] = {}
         self._cutting_to: dict[str, int] = {}
@@ -80,7 +84,7 @@ class Witness:
             self._following.add(slave)
         match said.WhichOneof("event"):
             case "verdict" if said.verdict.action == VERDICT_ACTION_TRUNCATE and slave in self._hello:
-                if self._hello[slave].end_offset > said.verdict.lineage[-1].start_offset:
+                if self._hello[slave].end_offset > self._end_of(master):
                     self._note(Happened.SLAVE_AHEAD)
             case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._replaced:
                 self._replaced.remove(slave)
@@ -101,8 +105,8 @@ class Witness:
         end = receipt.physical_offset + receipt.record_bytes
         if replicated and end > self._confirmed_told:
             self._confirmed_told = end
-            self._holders = tuple(machine_of(copy.node) for copy in receipt.copies[1:])
-        if receipt.status is PutStatus.SLAVE_NOT_AVAILABLE:
+            self._told_by, *self._holders = (machine_of(copy.node) for copy in receipt.copies)
+        if receipt.status is PutStatus.SLAVE_NOT_AVAILABLE and self._shape.replication.mode is Mode.SYNC_MASTER:
             self._degraded_in = receipt.epoch
             self._note(Happened.DEGRADED)
         elif replicated and not receipt.duplicate and receipt.epoch == self._degraded_in:
@@ -124,6 +128,10 @@ class Witness:
                 self._following.discard(machine)
                 self._led_before(machine)
                 self._leader[fields["epoch"]] = machine
+            case "log_cut" | "store_opened":
+                self._cutting_to.pop(machine, None)
+            case "stream_ended" if fields["reason"].startswith(f"the disk of {fields['node']} has "):
+                self._note(Happened.DISK_FULL_ON_SLAVE)
             case "stepped_down":
                 self._stepped_down.add(machine)
             case "range_mended" if fields["source"] != fields["node"] and self._rotten:
@@ -143,7 +151,7 @@ class Witness:
         leads = machine == self._leader.get(max(self._leader, default=0))
         if leads:
             self._fell.add(machine)
-        if leads and any(self._heard_confirmed.get(holder, 0) < self._confirmed_told for holder in self._holders):
+        if leads and machine == self._told_by and not any(self._has_heard(holder) for holder in self._holders):
             self._note(Happened.KILLED_BEFORE_CONFIRMED_WAS_HEARD)
 
     def renamed(self, machine: str, operation: Operation) -> None:
@@ -164,22 +172,22 @@ class Witness:
         """A bit of a record flipped."""
         self._rotten = True
 
-    def synced(self, seconds: float) -> None:
-        """A sync took so long."""
-        if seconds >= _SLOW_SYNC_S:
+    def synced(self, machine: str, path: str, seconds: float) -> None:
+        """A sync of that file takes so long. Somebody waits for it only where it is the log of one that leads or follows."""
+        leads = machine == self._leader.get(max(self._leader, default=0))
+        if seconds >= _SLOW_SYNC_S and path.startswith(_SEGMENT) and (leads or machine in self._following):
             self._note(Happened.SLOW_FSYNC)
 
     def sync_failed(self) -> None:
         """A sync failed."""
         self._note(Happened.FAILED_FSYNC)
 
-    def told_free(self, machine: str, free_bytes: int) -> None:
-        """A process heard how many bytes are free."""
-        if free_bytes < RESERVE_BYTES and machine in self._following:
-            self._note(Happened.DISK_FULL_ON_SLAVE)
-
     def _hears(self, slave: str, confirmed: int) -> None:
         self._heard_confirmed[slave] = max(self._heard_confirmed.get(slave, 0), confirmed)
+
+    def _has_heard(self, holder: str) -> bool:
+        """Whether it may know that what was told last is confirmed."""
+        return self._heard_confirmed.get(holder, 0) >= self._confirmed_told
 
     def _led_before(self, machine: str) -> None:
         """Somebody leads from now on: in whose place?"""

@@ -34,10 +34,8 @@ class Faults:
     """So many of the next syncs fail."""
     sync_failed: Callable[[], None] = _nobody
     """Called when one does."""
-    synced: Callable[[float], None] = _nobody
-    """Called with the seconds that a sync takes."""
-    told_free: Callable[[int], None] = _nobody
-    """Called with the bytes that the process hears to be free, or when there is no room for a write."""
+    synced: Callable[[str, float], None] = _nobody
+    """Called with the path of what is synced and the seconds that it takes."""
     shortened: Callable[[str], None] = _nobody
     """Called with the path of a file that has just lost its last bytes."""
     skips_syncs: bool = False
@@ -146,9 +144,7 @@ class SimulatedStorage:
 
     def free_bytes(self) -> int:
         self.begin()
-        free = self.disk.free_bytes()
-        self.faults.told_free(free)
-        return free
+        return self.disk.free_bytes()
 
     def total_bytes(self) -> int:
         self.begin()
@@ -183,7 +179,7 @@ class SimulatedStorage:
         low, high = _SYNC_S
         seconds = low + (high - low) * self.disk.chance.random()
         self.spend(seconds)
-        self.faults.synced(seconds * self.faults.slowness)
+        self.faults.synced(path, seconds * self.faults.slowness)
         if self.faults.failing_syncs:
             self.faults.failing_syncs -= 1
             self.faults.sync_failed()
@@ -276,7 +272,6 @@ class SimulatedFile:
             while self._inode.new_pages(fits, offset) * PAGE > room:
                 fits //= 2
             self._inode.write(content[:fits], offset, disk.chance)
-            self._storage.faults.told_free(0)
             raise StoreFailed("write", self._path, "[Errno 28] No space left on device")
         self._inode.write(content, offset, disk.chance)
 

@@ -109,7 +109,7 @@ def test_an_error_that_the_disk_reports_once_is_never_taken_from_a_sync_by_mendi
             store.mend(start, log[start:end])
         mending_stopped.set()
 
-    def wait_in_the_sync(_: float) -> None:
+    def wait_in_the_sync(_: str, __: float) -> None:
         if not syncing.is_set():
             syncing.set()
             assert mending_stopped.wait(60)
