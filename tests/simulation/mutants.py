@@ -74,7 +74,6 @@ _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
 _STARTS = (FaultKind.KILL, FaultKind.RESTART)
 _PROMOTIONS = (FaultKind.PROMOTION, FaultKind.KILL)
 _SLOW_PROMOTIONS = (*_PROMOTIONS, FaultKind.SLOW_LINK)
-_LOST_AND_LEFT = (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND)
 _PASSED_AND_LEFT = (FaultKind.PASSED_OVER, FaultKind.LEFT_BEHIND)
 _PASSINGS = (FaultKind.PASSED_OVER, FaultKind.KILL)
 _LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
@@ -93,7 +92,6 @@ MUTANTS = (
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 112, _LEFT_ON_SLOW_DISKS),
-    Mutant("part-is-log", "a part of a copy counts as a log", of_disks.part_of_a_copy_taken_for_a_log, 175, _LOST_AND_LEFT),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 2),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 52, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),

@@ -27,10 +27,6 @@ def skip_fsync_of_slaves(_: Patches, cluster: Cluster) -> None:
         cluster.world.nodes[name].faults.skips_syncs = True
 
 
-def part_of_a_copy_taken_for_a_log(patches: Patches, _: Cluster) -> None:
-    patches.put(boot, "mark_incomplete", always(None))
-
-
 def retry_failed_fsync(patches: Patches, _: Cluster) -> None:
     def again(honest: Any) -> Any:
         def sync(log: Log) -> None:
