@@ -117,7 +117,10 @@ LINES: Final = {
     f"{_AUDIT}/DigestRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100,"salt":"7","leaves":true}'),
     f"{_AUDIT}/ReadRange": Line(_CLIENTS, '{"start_offset":0,"end_offset":100}'),
     f"{_REPLICATION}/Replicate": Line(
-        _REPLICAS, _HELLO, "Slaves call this. The verdict of a slave that was made up; the master lists `a/9` as gone afterwards."
+        _REPLICAS,
+        _HELLO,
+        "Slaves call this. Here it is refused with `NEEDS_OPERATOR`: the group has the slaves that it expects, another one is no copy.",
+        refused="NEEDS_OPERATOR",
     ),
     f"{_REPLICATION}/FetchRange": Line(
         _REPLICAS,
