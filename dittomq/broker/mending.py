@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import structlog
 from zlib_ng.zlib_ng import crc32
@@ -162,7 +163,7 @@ class Mender:
             outcomes = await self.mend(store.damage.within(start, until))
         left = [each for each in outcomes if not each.source and store.damage.touches(each.start, each.end)]
         found = [each for each in mended if each.start < until and start < each.end]
-        return RepairReport(start, at, tuple(sorted([*found, *left], key=_start)), is_done)
+        return RepairReport(start, at, tuple(sorted([*found, *left], key=attrgetter("start"))), is_done)
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[list[RangeOutcome]]:
@@ -286,7 +287,3 @@ class Mender:
 async def _next(pieces: AsyncGenerator[RangePiece, None]) -> RangePiece | None:
     async with asyncio.timeout(_PIECE_S):
         return await anext(pieces, None)
-
-
-def _start(outcome: RangeOutcome) -> int:
-    return outcome.start

@@ -1,9 +1,9 @@
 """What all nodes of a cluster said about replication, put together and written down. Pure: no node is asked here."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
-from dittomq.cli.ha_views import ABSENT, Ends, joined, without_lags
+from dittomq.cli.ha_views import ABSENT, Ends, joined, with_what_it_alone_tells, without_lags
 from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
@@ -224,7 +224,7 @@ def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: H
     if own is not None and isinstance(answer, HaStatus) and own.role == "slave":
         view = without_lags(own) if leader is None else joined(seen, own, Ends(leader, answer.epoch))
     elif own is not None and seen is not None:
-        view = replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
+        view = with_what_it_alone_tells(seen, own)
     return NodeReport(name, view.role if view else _role_of(registered), view, problem, seen_ms, complaint)
 
 

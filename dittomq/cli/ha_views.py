@@ -28,12 +28,17 @@ def joined(seen: NodeView | None, own: NodeView, ends: Ends) -> NodeView:
     if seen is None or seen.phase in ABSENT:
         view = _told_by_itself(seen or own, own, ends)
     else:
-        view = replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
+        view = with_what_it_alone_tells(seen, own)
         if seen.applied is None and own.applied is not None:  # its master has not heard that
             view = _applied_as_told_by_itself(view, own, max(0, ends.leader.confirmed - own.applied))
     if own.phase == COPYING_ANEW:  # its master hears of a slave as any other
         view = replace(view, state=own.state)
     return view
+
+
+def with_what_it_alone_tells(seen: NodeView, own: NodeView) -> NodeView:
+    """A node as its master sees it, with what no master knows of it."""
+    return replace(seen, pins=own.pins, damaged_bytes=own.damaged_bytes)
 
 
 def _told_by_itself(known: NodeView, own: NodeView, ends: Ends) -> NodeView:

@@ -78,8 +78,8 @@ class Appends:
         term = self._to_write_in()
         if term.refuses_writes:
             raise NeedsOperator(self._config.name, term.refuses_writes)
-        if not term.confirm.has_room_for_writes():
-            raise TooFewCopies(self._config.name, term.confirm.copies_in_sync, self._config.replication.min_in_sync_replicas)
+        if (too_few := too_few_copies(self._config, term)) is not None:
+            raise too_few
         return term
 
     def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
@@ -100,6 +100,13 @@ class Appends:
             placed=placed,
             duplicate=all(run.duplicate for run in placed),
         )
+
+
+def too_few_copies(config: MasterConfig, term: Term) -> TooFewCopies | None:
+    """Why the term takes no writes for want of copies; None while it has enough."""
+    if term.confirm.has_room_for_writes():
+        return None
+    return TooFewCopies(config.name, term.confirm.copies_in_sync, config.replication.min_in_sync_replicas)
 
 
 @dataclass(frozen=True, slots=True)

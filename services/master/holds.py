@@ -67,12 +67,12 @@ class SlaveHolds:
                 self._kept = wanted
 
     def _wanted(self) -> dict[str, PhysicalOffset]:
-        heard = {node: record for node, record in self._records().items() if record.flushed is not None}
-        connected = {node for node, record in heard.items() if record.connected}
-        wanted = {node: PhysicalOffset(offset) for node, offset in self._kept.items()}
-        wanted |= {node: record.flushed for node, record in heard.items() if record.flushed is not None}
-        is_whole = 0 < self._slaves <= len(connected)
-        return {node: offset for node, offset in wanted.items() if node in connected or not is_whole}
+        records = self._records()
+        live = {node: record.flushed for node, record in records.items() if record.flushed is not None}
+        connected = {node: offset for node, offset in live.items() if records[node].connected}
+        if 0 < self._slaves <= len(connected):
+            return connected
+        return {node: PhysicalOffset(offset) for node, offset in self._kept.items()} | live
 
     def _load(self) -> dict[str, int]:
         try:

@@ -66,10 +66,14 @@ class MessagingServicer(PullServicer):
 
     async def _stored_before(self, order: wire.ResentOrder, refused: Refused) -> pb.PublishResponse:
         """The answer to a message that is refused now, if an earlier try of it was stored; else `refused` is raised."""
-        stored = None if isinstance(refused, _NOT_LED) else await self._outcomes.stored_before(order)
+        stored = await self._look_for(order, refused)
         if stored is None:
             raise refused
         return wire.stored_message_to_pb(stored)
+
+    async def _look_for(self, order: wire.ResentOrder, refused: Refused | MessageRefused) -> wire.StoredFrame | None:
+        """What an earlier try stored of what is refused now; where this node does not lead nobody looks. Raises why it cannot know."""
+        return None if isinstance(refused, _NOT_LED) else await self._outcomes.stored_before(order)
 
     async def PublishStream(self, request_iterator: AsyncIterator[pb.PublishStreamRequest], context: Context) -> None:
         self._appends.check_leads()
@@ -107,9 +111,9 @@ class MessagingServicer(PullServicer):
     async def _answer_refused(self, frame_id: int, order: wire.ResentOrder, refused: Refused | MessageRefused, answers: "_Answers") -> None:
         """What cannot be stored now, because its topic is gone or the disk is full, may have been stored before: then that is the answer.
 
-        Whatever keeps us from knowing is no answer: the stream ends. Where this node does not lead nobody looks.
+        Whatever keeps us from knowing is no answer: the stream ends.
         """
-        stored = None if isinstance(refused, _NOT_LED) else await self._outcomes.stored_before(order)
+        stored = await self._look_for(order, refused)
         await answers.give(wire.stored_frame_to_pb(frame_id, stored) if stored else _refused(frame_id, refused))
 
     async def _answer(self, frame_id: int, ticket: Ticket, answers: "_Answers") -> None:

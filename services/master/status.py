@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dittomq.broker.pinning import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.errors import TooFewCopies
 from dittomq.ha_status import HaStatus, NodeView
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import SlaveView
 from dittomq.replication.confirm_states import Degrade
 from dittomq.replication.measuring import EndHistory
+from services.master.appends import too_few_copies
 from services.master.config import FlushMode, MasterConfig, ReleaseLevel
 from services.master.slaves import FOLLOWING, GONE, SlaveRecord
 from services.master.term import Term
@@ -67,7 +67,7 @@ class StatusBoard:
             damaged_bytes=self._store.damage.total_bytes,
         )
         slaves = [self._slave(term, record) for record in records]
-        waiting_for = term.refuses_writes or str(term.writer.full or self._too_few_copies(term) or "")
+        waiting_for = term.refuses_writes or str(term.writer.full or too_few_copies(self._config, term) or "")
         return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=waiting_for, term=term)
 
     def _status(
@@ -98,11 +98,6 @@ class StatusBoard:
             nodes=(own, *slaves),
             release_level=self._release_level,
         )
-
-    def _too_few_copies(self, term: Term) -> TooFewCopies | None:
-        if term.confirm.has_room_for_writes():
-            return None
-        return TooFewCopies(self._config.name, term.confirm.copies_in_sync, self._config.replication.min_in_sync_replicas)
 
     @property
     def _release_level(self) -> str:
