@@ -79,6 +79,7 @@ _PASSINGS = (FaultKind.PASSED_OVER, FaultKind.KILL)
 _LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
+_CUT_LINKS = (FaultKind.CUT,)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
 _LOST_ANSWERS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.KILL, FaultKind.CRASH_WHEN_TOLD)
 
@@ -98,6 +99,7 @@ MUTANTS = (
     Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", of_streams.say_flushed_when_received, 5),
     Mutant("gap", "a chunk is lost and the slave writes on behind the gap", of_streams.write_behind_a_gap, 1, _STARTS),
+    Mutant("tasks-left", "tasks of a stream go on when the slave dials anew", of_streams.leave_tasks_behind, 0, _CUT_LINKS),
     Mutant("equal-length", "copies of equal length are taken for equal", of_streams.trust_equal_length, 12, _CUTS),
     Mutant(
         "hello-ack",
@@ -176,4 +178,5 @@ MUTANTS = (
     Mutant("left-out", "a reader is led past a message", of_producers.a_message_is_left_out, 1),
     Mutant("wrong-byte", "a node serves a body with a wrong bit", of_producers.a_wrong_byte_is_served, 0),
     Mutant("table-in-two", "a table is replaced in two steps", of_producers.table_written_in_two_steps, 0),
+    Mutant("table-own", "a slave leaves out a row and makes a version of its own", of_producers.a_slave_makes_a_version_of_its_own, 0),
 )

@@ -32,6 +32,7 @@ class Case:
         self.world = World(0)
         for machine in TWO_COPIES.brokers:
             self.world.node(machine, nothing)
+        self.world.nodes["a0"].may_lead = True
         self.history = History([Reign(0.0, "a/0")], syncs_matter=True, copies=2)
         self.checks = RunningChecks(self.world, TWO_COPIES, self.history, self._log)
 
@@ -80,6 +81,11 @@ class Case:
         inode.write(memoryview(content), 0, random.Random(0))
         inode.size = len(content)
         self.checks.renamed(machine, Operation(Deed.RENAMED, f"{TABLE}.tmp", inode, TABLE))
+
+    def both_lead(self, *, beside_each_other: bool) -> None:
+        """a/1 leads too, from the beginning."""
+        self.world.nodes["a1"].may_lead = True
+        self.history.aparts.append(Apart("a/0", 0.0, replaced=beside_each_other))
 
 
 async def nothing(_: BrokerDoors, stop: asyncio.Event) -> None:
@@ -198,14 +204,15 @@ def test_a_reader_that_is_led_past_a_message_is_found(case: Case) -> None:
 
 def test_a_table_that_goes_back_is_found(case: Case) -> None:
     for epoch, counter in ((1, 5), (1, 6), (2, 3)):
-        case.table("a1", epoch, counter)
+        case.table("a0", epoch, counter)
     assert case.found == set()
 
-    case.table("a1", 1, 6)
+    case.table("a0", 1, 6)
     assert case.found == {Invariant.I11}
 
 
 def test_a_table_may_go_back_to_that_of_another_master_of_the_same_epoch_only(case: Case) -> None:
+    case.both_lead(beside_each_other=True)
     case.table("a0", 2, 6, "of one")
     case.table("a1", 2, 5, "of the other")
     case.table("a0", 2, 5, "of the other")
@@ -214,6 +221,25 @@ def test_a_table_may_go_back_to_that_of_another_master_of_the_same_epoch_only(ca
     case.table("a0", 2, 7)
     case.table("a1", 2, 7)
     case.table("a1", 2, 6, "of one")
+    assert case.found == {Invariant.I11}
+
+
+def test_a_table_that_goes_back_to_another_masters_is_found_where_only_one_led_at_a_time(case: Case) -> None:
+    case.both_lead(beside_each_other=False)
+    case.table("a0", 2, 6, "of one")
+    case.table("a1", 2, 5, "of the other")
+    assert case.found == set()
+
+    case.table("a0", 2, 5, "of the other")
+    assert case.found == {Invariant.I11}
+
+
+def test_a_table_that_a_slave_has_made_is_found(case: Case) -> None:
+    case.table("a0", 1, 5)
+    case.table("a1", 1, 5)
+    assert case.found == set()
+
+    case.table("a1", 1, 6)
     assert case.found == {Invariant.I11}
 
 

@@ -51,6 +51,7 @@ class Node:
         self.faults = Faults()
         self.lives = 0
         self.is_first = True
+        self.may_lead = False  # whether its process is, or was last, that of a master
         self.started_at = 0.0
         self.crashed: Callable[[Power, list[str]], None] = _nobody
         self._dies_by = Power.KILL
@@ -89,7 +90,9 @@ class Node:
         life = self._life = Life(self.name)
         self._stop = asyncio.Event()
         self._asked_to_end = False
-        self._main = life.spawn(self._run(life, self._stop, self.serve if service is None else self.services[service]))
+        serve = self.serve if service is None else self.services[service]
+        self.may_lead = serve is self.services.get(BrokerService.MASTER)
+        self._main = life.spawn(self._run(life, self._stop, serve))
 
     async def stop(self) -> None:
         """Ask the process to end, and wait until it has."""

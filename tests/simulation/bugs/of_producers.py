@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from dittomq.broker.config_files import ConfigFiles
+from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.client.outcomes import Unknown
 from dittomq.client.producer import Producer
 from dittomq.client.unknowns import Unknowns
@@ -96,6 +97,21 @@ def table_written_in_two_steps(patches: Patches, _: Cluster) -> None:
         return save
 
     patches.put(ConfigFiles, "save", make)
+
+
+def a_slave_makes_a_version_of_its_own(patches: Patches, _: Cluster) -> None:
+    """It leaves out the last row of what it hears, and calls that the next version."""
+
+    def make(honest: Any) -> Any:
+        async def apply(puller: MetadataPuller, kind: Any, held: Any, pulled: Any) -> None:
+            if kind is TOPICS and pulled.rows:
+                rows, version = dict(list(pulled.rows.items())[:-1]), pulled.version
+                pulled = replace(pulled, rows=rows, version=replace(version, counter=version.counter + 1))
+            await honest(puller, kind, held, pulled)
+
+        return apply
+
+    patches.put(MetadataPuller, "_apply", make)
 
 
 def a_message_is_left_out(patches: Patches, _: Cluster) -> None:

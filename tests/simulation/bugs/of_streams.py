@@ -13,11 +13,13 @@ from dittomq.replication.master_session import MasterSession
 from dittomq.replication.slave_events import SendAck, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from services.master.replicate import SlaveStream
+from services.slave.follower import Follower
 from services.slave.line import ReplicationLine
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.cluster import Cluster
 
 _EVERY = 40  # chunks
+_LEFT_BEHIND = 4  # tasks
 
 
 def acknowledge_before_writing(patches: Patches, _: Cluster) -> None:
@@ -102,3 +104,17 @@ def count_ack_of_unverified_hello(patches: Patches, _: Cluster) -> None:
         return handle
 
     patches.put(MasterSession, "handle", make)
+
+
+def leave_tasks_behind(patches: Patches, _: Cluster) -> None:
+    """Whenever a slave dials, tasks of the stream before go on for ever."""
+    left: set[asyncio.Task[Any]] = set()  # a loop alone does not keep them
+
+    def make(honest: Any) -> Any:
+        async def follow(follower: Follower, address: str) -> None:
+            left.update(asyncio.get_running_loop().create_task(asyncio.Event().wait()) for _ in range(_LEFT_BEHIND))
+            await honest(follower, address)
+
+        return follow
+
+    patches.put(Follower, "_follow", make)
