@@ -25,7 +25,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, DiskFull, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, Refused
-from dittomq.lineage import entry_at
+from dittomq.lineage import entry_at, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import RangePiece
 
@@ -261,9 +261,12 @@ class Mender:
         """Raise CorruptRecord unless these are the bytes that were here, as far as their lineage tells."""
         if piece.offset != expected or crc32(piece.data) != piece.crc:
             raise CorruptRecord(self._node, expected, "the bytes changed on their way")
-        ours = entry_at(self._store.lineage, piece.offset)
-        if (piece.epoch, piece.incarnation) != ((0, 0) if ours is None else (ours.epoch, ours.incarnation)):
-            raise CorruptRecord(self._node, expected, "what the other copy has there was written under another master")
+        lineage, end = self._store.lineage, PhysicalOffset(piece.offset + len(piece.data))
+        ours = entry_at(lineage, piece.offset)
+        is_same = (piece.epoch, piece.incarnation) == ((0, 0) if ours is None else (ours.epoch, ours.incarnation))
+        same_end = stretch_end(lineage, piece.offset, end) if is_same else piece.offset  # there that epoch may have gone on for longer
+        if same_end < end:
+            raise CorruptRecord(self._node, same_end, "what the other copy has there was written under another master")
 
     def _tell(self, outcome: RangeOutcome) -> None:
         """One line for each range that was mended, and one for each reason why one was not."""

@@ -19,7 +19,7 @@ from tests.store.test_damage import HARMS, entries
 from tests.store.test_mending import rot
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
-from tests.support.stores import SMALL, Machine, filled, whole_log
+from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
 
 
 def store_of(machine: Machine) -> Store:
@@ -30,8 +30,12 @@ def store_of(machine: Machine) -> Store:
 
 def copy_of(store: Store, machine: Machine) -> Store:
     """Another replica's store with the same log."""
+    return copy_of_log(store, whole_log(store), machine)
+
+
+def copy_of_log(store: Store, log: bytes, machine: Machine) -> Store:
+    """The same, of a store whose log has rotted since."""
     copy = machine.open()
-    log = whole_log(store)
     copy.adopt_lineage(store.lineage)
     for base in range(0, len(log), store.segment_bytes):
         copy.write_chunk(base, log[base : base + store.segment_bytes])
@@ -190,6 +194,33 @@ def test_bytes_of_another_master_or_that_changed_on_their_way_are_not_taken() ->
     assert outcome.problem.count("written under another master") == 2
     assert outcome.problem.count("changed on their way") == 2
     assert store.damaged == [found]
+
+
+def test_what_lies_behind_the_end_of_an_epoch_is_not_taken_from_a_copy_in_which_that_epoch_goes_on() -> None:
+    machine, others = Machine(random.Random(1)), [Machine(random.Random(seed)) for seed in (2, 3)]
+    store = machine.open()
+    open_epoch(store)
+    store.append([frame(bytes(300)), frame(bytes(300))], 1)
+    old = copy_of(store, others[0])  # of the master that wrote on when the other one was promoted past it
+    old.append([frame(b"g" * 300)], 2)
+    border = store.end
+    open_epoch(store, opener=1)
+    store.append([frame(b"h" * 300)], 2)
+    store.sync()
+    old.sync()
+    log = whole_log(store)
+    start, end = entries(log)[1][0], entries(log)[2][1]
+    for low, high in entries(log)[1:3]:
+        rot(machine, whole_log(store), HARMS["body"], low, high)
+    store.verify(0, store.end)
+    assert store.damaged == [(start, end)]
+
+    (outcome,) = mend(store, [Peer("a/0", serving(old))])
+
+    assert outcome.source == ""
+    assert f"damaged at byte {border:,} (what the other copy has there was written under another master)" in outcome.problem
+    assert mend(store, [Peer("a/0", serving(old)), Peer("a/2", serving(copy_of_log(store, log, others[1])))])[0].source == "a/2"
+    assert whole_log(store) == log
 
 
 def test_damage_that_the_disk_has_got_over_needs_nobody() -> None:
