@@ -12,7 +12,7 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, first_of
 from dittomq.lineage import newest_incarnation
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import NO_EPOCH, PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
@@ -112,14 +112,15 @@ class MasterStream:
         self._late: asyncio.TimerHandle | None = None
         self._hello: Hello | None = None  # the last one
         self._told: Opening | None = None  # what was told beside the stream and the session does not know yet
+        self._newest_told = NO_EPOCH
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._ended = False
 
     def told_of(self, opening: Opening) -> None:
-        """There is this epoch, or will be."""
-        self._told = opening
+        """There is this epoch, or will be: no ack in an older one is begun to be written any more."""
+        self._told, self._newest_told = opening, opening.epoch
         self._stored.set()
 
     async def run(self, hello: Hello) -> NoReturn:
@@ -280,4 +281,5 @@ class MasterStream:
 
     async def _say(self, message: SlaveSays) -> None:
         async with self._writing:
-            await self._line.write(message)
+            if not isinstance(message, SlaveAck) or message.epoch >= self._newest_told:
+                await self._line.write(message)

@@ -1,0 +1,128 @@
+"""A slave's stream to its master, as the slave drives it."""
+
+import asyncio
+import random
+from collections.abc import Collection
+
+from zlib_ng.zlib_ng import crc32
+
+from dittomq.commitlog.store import Store
+from dittomq.errors import DittoError
+from dittomq.lineage import newest_epoch
+from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import Chunk, Hello, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
+from dittomq.replication.slave_session import SlaveSession
+from dittomq.routes import DataVersion, Opening
+from services.slave.copy_log import CopyLog
+from services.slave.stream import MasterSaid, MasterStream, SlaveSays, StreamParts
+from tests.support.lanes import InlineLane
+from tests.support.metadata_node import LoopClock, run
+from tests.support.starts import hello
+from tests.support.stores import Machine, frame, open_epoch
+
+
+class Ears:
+    """Nobody listens."""
+
+    applied = PhysicalOffset(0)
+
+    def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None: ...
+
+    def stored(self) -> None: ...
+
+    def compared(self, found: NoteCompared) -> None: ...
+
+    def topics_at(self, version: DataVersion) -> None: ...
+
+    def heard(self) -> None: ...
+
+
+class Line:
+    """`said` comes from the master; what is written is in `written` when it `flows`."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Queue[MasterSaid] = asyncio.Queue()
+        self.written: list[SlaveSays] = []
+        self.flows = asyncio.Event()
+        self.flows.set()
+
+    async def read(self) -> MasterSaid | None:
+        return await self.said.get()
+
+    async def write(self, message: SlaveSays) -> None:
+        await self.flows.wait()
+        self.written.append(message)
+
+    def acked(self) -> PhysicalOffset:
+        """The highest end that was acknowledged."""
+        return max(message.received for message in self.written if isinstance(message, SlaveAck))
+
+
+def masters_chunks(count: int) -> tuple[Store, list[Chunk]]:
+    """A master's store, and its log in chunks."""
+    store = Machine(random.Random(1)).open()
+    open_epoch(store)
+    pieces = [store.append([frame(b"body")], at).pieces[0] for at in range(count)]
+    end = PhysicalOffset(0)
+    return store, [Chunk(newest_epoch(store.lineage), start, crc32(data), data, end, store.end) for start, data in pieces]
+
+
+def stream_of(store: Store, line: Line, first: Hello, hear: list[Opening]) -> MasterStream:
+    async def describe() -> Hello:
+        return first
+
+    async def cut(to: PhysicalOffset, reason: str) -> None: ...
+
+    async def begin(at: PhysicalOffset) -> None: ...
+
+    async def note(opening: Opening) -> None:
+        await asyncio.sleep(0.01)
+        hear.append(opening)
+
+    async def obey(opening: Opening, said: Collection[Opening]) -> None: ...
+
+    async def learn(ranges: Degraded, term_start: PhysicalOffset) -> None: ...
+
+    lane, clock, nothing = InlineLane(), LoopClock(), PhysicalOffset(0)
+    log = CopyLog(store, lane, InlineLane(), sync_each_group=True)
+    held = SlaveLog((), nothing, Stored(nothing, nothing, nothing, nothing), Epoch(0))
+    session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
+    parts = StreamParts(store, log, lane, clock, Ears(), describe, cut, begin, note, obey, learn, lambda: None)
+    return MasterStream(parts, session, line)
+
+
+def test_an_ack_that_waited_while_a_newer_epoch_was_told_never_leaves() -> None:
+    """What was being written before may leave: whoever told of the epoch asks afterwards what this copy holds."""
+
+    async def story() -> None:
+        master, chunks = masters_chunks(3)
+        line, first, heard = Line(), hello(1, 0, lineage=()), list[Opening]()
+        stream = stream_of(Machine(random.Random(2)).open(), line, first, heard)
+
+        async def follow() -> DittoError:
+            try:
+                await stream.run(first)
+            except DittoError as ended:
+                return ended
+
+        following = asyncio.create_task(follow())
+        line.said.put_nowait(Verdict(VerdictAction.STREAM, PhysicalOffset(0), "", chunks[0].epoch, master.lineage, 5_000))
+        line.said.put_nowait(chunks[0])
+        await asyncio.sleep(0.1)
+        line.flows.clear()
+        line.said.put_nowait(chunks[1])
+        await asyncio.sleep(0.1)
+        stream.told_of(Opening(Epoch(2), 1))
+        line.said.put_nowait(chunks[2])
+        await asyncio.sleep(1.5)
+
+        line.flows.set()
+        ended = await following
+
+        assert "told of epoch 2, newer than 1" in str(ended)
+        assert heard == [Opening(Epoch(2), 1)]
+        assert line.acked() == chunks[2].offset
+
+    run(story())
