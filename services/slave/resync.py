@@ -22,8 +22,9 @@ from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.keeping import Keeper, Known
 from dittomq.broker.preparing import prepare_segments
 from dittomq.commitlog import swap
+from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.store import Store, StoreOptions
-from dittomq.errors import DiskFull, DittoError, UnreadableStore
+from dittomq.errors import DiskFull, DittoError, NotReady, UnreadableStore
 from dittomq.ha_status import COPYING_ANEW
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.slave_events import CopyAnew, NoteCompared
@@ -150,13 +151,18 @@ class Resync:
         await self._life.__aexit__(kind, raised, trace)
 
     async def take_up(self, tasks: asyncio.TaskGroup) -> None:
-        """Open a copy that was begun before; from now on the duties of a copy run in `tasks`."""
+        """Open a copy that was begun before; from now on the duties of a copy run in `tasks`. Raises UnreadableStore.
+
+        One that cannot be read any more is given up.
+        """
         self._tasks = tasks
         storage, files = self._parts.doors.storage, self._parts.lanes.files
         if await files.call(lambda: swap.is_begun(storage)):
             try:
                 await self._open()
             except UnreadableStore as problem:
+                if _may_pass(problem.__cause__):
+                    raise
                 log.warning("copy_given_up", node=self._parts.config.name, problem=str(problem))
                 await self._note_the_loss()
                 await files.call(lambda: swap.discard(storage))
@@ -282,6 +288,11 @@ async def _look_after(replica: Replica) -> None:
     while True:
         await asyncio.sleep(_LOOK_S)
         await replica.look_after()
+
+
+def _may_pass(why: BaseException | None) -> bool:
+    """Whether too few descriptors, or too little room, keep a store from being opened: that says nothing of what it holds."""
+    return isinstance(why, NotReady | DiskFull) or (isinstance(why, OSError) and not speaks_of_bytes(why))
 
 
 def _of(part: int, whole: int) -> str:

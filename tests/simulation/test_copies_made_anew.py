@@ -146,6 +146,37 @@ def test_who_gives_up_a_copy_that_cannot_be_read_any_more_is_no_witness(*, is_fu
     play(story, SHAPE)
 
 
+def test_a_copy_that_cannot_be_opened_for_now_is_kept() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await away_for_too_long(mq, group)
+        node = group.node("a1")
+        async with never_told(mq) as producer:
+            await confirmed_by_the_copy_alone(mq, group, producer)
+            await group.kill("a0")
+            await group.kill("a1")
+            node.faults.slowness = 1.0
+
+            def synced(path: str, _: float) -> None:
+                if path.startswith(COPY):
+                    node.faults.failing_reads, node.faults.synced = 1, lambda *_: None
+
+            node.faults.synced = synced
+            node.start()
+            await node.ended()
+            [refused] = group.world.findings
+            assert "/data/dittomq/resync" in refused
+            assert "Too many open files" in refused
+            group.world.findings.clear()
+
+            node.start()
+            await asyncio.sleep(5.0)
+
+            with pytest.raises(NotPermitted, match=r"a/1 has [0-9,]+ bytes that a/2 lacks"):
+                await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+
+    play(story, SHAPE)
+
+
 def holds(mq: AsyncClient, address: str, receipt: Receipt) -> Asked:
     """Whether the node there is a slave whose log reaches beyond that message."""
 
