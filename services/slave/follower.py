@@ -180,9 +180,10 @@ class Follower:
         return Readable(confirmed, confirmed)
 
     def master_is_named(self) -> None:
-        """Nameservers name a master that they did not name before: dial it now, and wait no more for one that has not said a word yet."""
+        """Nameservers name a master that they did not name before: dial it now, and wait no more for one that has given no verdict yet."""
         self._wake.set()
-        if self._dialled is not None and not self._streaming and self._dials != self._callers.master_address():
+        is_waiting = not self._streaming or (self._following is not None and self._following.is_waiting)
+        if self._dialled is not None and is_waiting and self._dials != self._callers.master_address():
             self._dialled.cancel()
 
     async def announced(self, opening: Opening) -> Opening:

@@ -18,6 +18,7 @@ from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
 from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
+from dittomq.replication.slave_states import State
 from dittomq.routes import DataVersion, Opening
 from services.slave.copy_log import CopyLog
 
@@ -117,6 +118,11 @@ class MasterStream:
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._ended = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the master has yet to say what becomes of this copy: one that recovers may never."""
+        return self._session.state is State.GREETING
 
     def told_of(self, opening: Opening) -> None:
         """There is this epoch, or will be: no ack in an older one is begun to be written any more."""

@@ -54,6 +54,28 @@ def test_a_slave_that_nameservers_tell_of_a_newer_epoch_confirms_nothing_more_fo
     play(story, TWO_SLAVES)
 
 
+def test_a_slave_that_an_old_master_lets_wait_leaves_it_for_the_one_that_nameservers_name() -> None:
+    """The old one cannot hear that another one leads, so it lets nobody do anything, for as long as that is so."""
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"before", queue=0)
+        await group.kill("a0")
+        for other in ("a2", "ns"):
+            group.world.network.cut("a0", other)
+        group.node("a0").start()
+        await asyncio.sleep(3.0)
+        assert "whether another node leads" in (await mq.admin.ha_status("a0:10911")).waiting_for
+        await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+
+        async with asyncio.timeout(30.0):
+            await is_followed(mq, "a2:10911", "a/1")
+
+    play(story, TWO_SLAVES)
+
+
 def test_a_master_that_hears_of_its_successor_answers_nobody_more_and_follows_it_by_itself() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         [created] = await mq.admin.create_topic("orders", 1)
