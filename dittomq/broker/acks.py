@@ -13,12 +13,11 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError
 from dittomq.message import Ack, PutStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import Confirm
+from dittomq.replication.confirm import REPLICA_LEVELS, Confirm
 
 _PAUSE_S = 0.25
 _GRACE_S = 1.0
 _TIDY_AT = 1_024
-_REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
 
 
 @dataclass(order=True, slots=True)
@@ -26,6 +25,7 @@ class _Waiter:
     """`done` with None: its time is up. One timer each: `asyncio.timeout` costs four times as much, and every frame waits here."""
 
     end: PhysicalOffset
+    start: PhysicalOffset = field(compare=False)
     done: "asyncio.Future[PutStatus | None]" = field(compare=False)
 
 
@@ -39,15 +39,15 @@ class Acks:
         self._tidy_at = dict.fromkeys(Ack, _TIDY_AT)
         self._closed: DittoError | None = None  # why nobody is answered any more
 
-    async def wait(self, end: PhysicalOffset, level: Ack, timeout_s: float) -> PutStatus:
-        """Return PUT_OK when `level` reaches `end`, otherwise why it did not within `timeout_s`. Raises what `close` was told."""
+    async def wait(self, start: PhysicalOffset, end: PhysicalOffset, level: Ack, timeout_s: float) -> PutStatus:
+        """Return PUT_OK when [start, end) reaches `level`, otherwise why it did not within `timeout_s`. Raises what `close` was told."""
         if self._closed is not None:
             raise self._closed
-        status = self._settled(end, level)
+        status = self._settled(start, end, level)
         if status is not None:
             return status
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(end, loop.create_future())
+        waiter = _Waiter(end, start, loop.create_future())
         line = self._line(level)
         if line and line[-1].end > end:
             insort(line, waiter)  # the receipt of an earlier try: its end lies further back
@@ -57,7 +57,7 @@ class Acks:
         late = loop.call_later(timeout_s, self._expire, waiter, began + timeout_s)
         try:
             status = await waiter.done
-            return self._in_the_end(end, level, began) if status is None else status
+            return self._in_the_end(waiter, level, began) if status is None else status
         finally:
             late.cancel()
             waiter.done.cancel()
@@ -74,7 +74,7 @@ class Acks:
                 if line[0].done.done():
                     line.popleft()
                     continue
-                status = self._settled(line[0].end, level)
+                status = self._settled(line[0].start, line[0].end, level)
                 if status is None:
                     break
                 line.popleft().done.set_result(status)
@@ -104,16 +104,17 @@ class Acks:
         else:
             _end(waiter)
 
-    def _in_the_end(self, end: PhysicalOffset, level: Ack, began: float) -> PutStatus:
+    def _in_the_end(self, waiter: _Waiter, level: Ack, began: float) -> PutStatus:
         """Its time is up; what has come since, in the same turn of the loop, counts."""
         if self._closed is not None:
             raise self._closed
-        return self._settled(end, level) or self._give_up(end, level, began)
+        return self._settled(waiter.start, waiter.end, level) or self._give_up(waiter.end, level, began)
 
-    def _settled(self, end: PhysicalOffset, level: Ack) -> PutStatus | None:
-        if self._confirm.level_end(level) >= end:
+    def _settled(self, start: PhysicalOffset, end: PhysicalOffset, level: Ack) -> PutStatus | None:
+        confirm = self._confirm
+        if confirm.reaches(level, start, end):
             return PutStatus.PUT_OK
-        if level in _REPLICA_LEVELS and self._confirm.is_short_of_copies and self._confirm.confirmed >= end:
+        if level in REPLICA_LEVELS and confirm.confirmed >= end and (confirm.is_short_of_copies or confirm.was_left_out(start, end)):
             return PutStatus.SLAVE_NOT_AVAILABLE
         return None
 

@@ -23,6 +23,7 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm_states import DEGRADE_MOVES, MEMBER_MOVES, Change, Copies, Degrade, Member
 from dittomq.replication.running import RunningTime
 
+REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
 _LEVELS = tuple(Ack)
 _MISSED_DEADLINES_TO_LEAVE = 2
 _EARLY_S = 0.05  # a timer may be so much early
@@ -132,9 +133,9 @@ class Confirm:
         slave = self._slaves.get(node)
         return None if slave is None else SlaveView(slave.member is Member.IN_SYNC, slave.since, slave.why_left, slave.left_at)
 
-    def copies(self, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
-        """Slaves that hold [.., end), by name, and whether they have flushed it."""
-        slaves = sorted(self._slaves.items())
+    def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
+        """Slaves that hold [start, end), and all before it that they were sent, by name, and whether they have flushed it."""
+        slaves = [] if self.was_left_out(start, end) else sorted(self._slaves.items())
         return tuple([(node, slave.flushed >= end) for node, slave in slaves if slave.member in HEARD and slave.received >= end])
 
     def has_room_for_writes(self) -> bool:
@@ -163,9 +164,18 @@ class Confirm:
             case Ack.REPLICA_FLUSHED:
                 return self._held_whole(flushed=True)
 
-    def levels_reached(self, end: PhysicalOffset) -> tuple[Ack, ...]:
-        """Levels that reach `end` now."""
-        return tuple([level for level in _LEVELS if self.level_end(level) >= end])
+    def reaches(self, level: Ack, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether [start, end) has reached `level` by now."""
+        return self.level_end(level) >= end and not (level in REPLICA_LEVELS and self.was_left_out(start, end))
+
+    def levels_reached(self, start: PhysicalOffset, end: PhysicalOffset) -> tuple[Ack, ...]:
+        """Levels that [start, end) has reached by now."""
+        return tuple([level for level in _LEVELS if self.reaches(level, start, end)])
+
+    def was_left_out(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether slaves acknowledge what lies behind bytes of [start, end) without having got them, for these were damaged here."""
+        low, high = self._hole
+        return max(low, start) < min(high, end)
 
     def master_at(self, *, written: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """The master's own log moved."""

@@ -58,9 +58,9 @@ class Appends:
     async def _answer(self, term: Term, order: OutcomeOrder | ResentOrder, placed: Sequence[PlacedRun]) -> StoredFrame:
         asked = order.ack or self._config.replication.default_ack
         timeout_s = self._config.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
-        end = max(run.end for run in placed)
-        status = await term.acks.wait(end, asked, timeout_s)
-        return self._stored(term, placed, _Reached(end, status, asked))
+        start, end = min(run.physical_offset for run in placed), max(run.end for run in placed)
+        status = await term.acks.wait(start, end, asked, timeout_s)
+        return self._stored(term, placed, _Reached(start, end, status, asked))
 
     def check_absence(self) -> None:
         """Raise NotReady unless what this log lacks is lost for good: as many copies as asked for have joined this epoch, durably.
@@ -83,17 +83,17 @@ class Appends:
         return term
 
     def _stored(self, term: Term, placed: Sequence[PlacedRun], reached: "_Reached") -> StoredFrame:
-        end, lineage = reached.end, term.opened.lineage
+        start, end, lineage = reached.start, reached.end, term.opened.lineage
         entries = [entry_at(lineage, term.opened.start)] * len(placed)
-        if min(run.physical_offset for run in placed) < term.opened.start:  # an earlier try may have been stored earlier
+        if start < term.opened.start:  # an earlier try may have been stored earlier
             placed = parted(placed, [entry.start for entry in lineage])
             entries = [entry_at(lineage, run.physical_offset) for run in placed]
         own = CopyState.FLUSHED if term.flushed >= end else CopyState.RECEIVED
-        slaves = [Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in term.confirm.copies(end)]
+        slaves = [Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in term.confirm.copies(start, end)]
         return StoredFrame(
             status=reached.status,
             asked=reached.asked,
-            levels_reached=term.confirm.levels_reached(end),
+            levels_reached=term.confirm.levels_reached(start, end),
             copies=(Copy(self._config.name, own), *slaves),
             entries=entries,
             broker=self._config.node.broker,
@@ -120,6 +120,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
+    start: PhysicalOffset
     end: PhysicalOffset
     status: PutStatus
     asked: Ack

@@ -295,10 +295,10 @@ def _nothing() -> None:
 
 async def _all_confirmed(term: Term, successor: str) -> bool:
     """True when all that was written is confirmed and the successor holds it; False once the term is over: another one may lead by then."""
-    moved = asyncio.Event()
+    moved, confirm = asyncio.Event(), term.confirm
     unlisten = term.listen(moved.set)
     try:
-        while not term.is_over and (term.confirm.confirmed < term.written or successor not in dict(term.confirm.copies(term.written))):
+        while not term.is_over and (confirm.confirmed < term.written or successor not in dict(confirm.copies(term.written, term.written))):
             moved.clear()
             await moved.wait()
     finally:

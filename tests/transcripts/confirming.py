@@ -67,7 +67,7 @@ class Group:
 
     def _is_carried(self, node: str) -> bool:
         """Whether it was heard, and counts as in sync only because it was when the last run ended."""
-        view, heard = self._confirm.view(node), dict(self._confirm.copies(PhysicalOffset(0)))
+        view, heard = self._confirm.view(node), dict(self._confirm.copies(PhysicalOffset(0), PhysicalOffset(0)))
         return view is not None and node in heard and node in self._confirm.in_sync and not view.in_sync
 
     def _now(self) -> dict[str, str]:

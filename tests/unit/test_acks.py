@@ -59,9 +59,9 @@ def play(story: Callable[[Group], Coroutine[Any, Any, None]], rules: ConfirmRule
 def test_callers_that_have_left_are_not_kept_for_one_that_stays() -> None:
     async def story(group: Group) -> None:
         group.master(10_000, 10_000)
-        stays = asyncio.ensure_future(group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3_600.0))
+        stays = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3_600.0))
         for number in range(100):
-            leave = [asyncio.ensure_future(group.acks.wait(at(101 + number), Ack.REPLICA_FLUSHED, 1.0)) for _ in range(100)]
+            leave = [asyncio.ensure_future(group.acks.wait(at(0), at(101 + number), Ack.REPLICA_FLUSHED, 1.0)) for _ in range(100)]
             assert {await each for each in leave} == {PutStatus.FLUSH_SLAVE_TIMEOUT}
 
         assert group.acks.kept <= 2_048
@@ -73,7 +73,7 @@ def test_callers_that_have_left_are_not_kept_for_one_that_stays() -> None:
 
 def test_each_level_is_released_by_its_own_position() -> None:
     async def story(group: Group) -> None:
-        waits = {level: asyncio.ensure_future(group.acks.wait(at(100), level, 3.0)) for level in Ack}
+        waits = {level: asyncio.ensure_future(group.acks.wait(at(0), at(100), level, 3.0)) for level in Ack}
         await asyncio.sleep(0)
         done: list[set[Ack]] = []
         for move, first, second in ((group.master, 100, 0), (group.master, 100, 100), (group.slave, 100, 0), (group.slave, 100, 100)):
@@ -92,9 +92,9 @@ def test_each_level_is_released_by_its_own_position() -> None:
 
 def test_a_waiter_further_ahead_does_not_hold_up_one_behind_it() -> None:
     async def story(group: Group) -> None:
-        ahead = asyncio.ensure_future(group.acks.wait(at(200), Ack.REPLICA_FLUSHED, 60.0))
+        ahead = asyncio.ensure_future(group.acks.wait(at(0), at(200), Ack.REPLICA_FLUSHED, 60.0))
         await asyncio.sleep(0)
-        behind = asyncio.ensure_future(group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 60.0))
+        behind = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 60.0))
         await asyncio.sleep(0)
         group.master(200, 200)
         group.slave(100, 100)
@@ -111,7 +111,7 @@ def test_silence_of_the_slave_is_told_after_the_timeout_and_not_before() -> None
         group.master(100, 100)
         began = group.clock.monotonic()
 
-        status = await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0)
+        status = await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0)
 
         assert status is PutStatus.FLUSH_SLAVE_TIMEOUT
         assert group.clock.monotonic() - began == 3.0
@@ -123,7 +123,7 @@ def test_silence_of_the_slave_is_told_after_the_timeout_and_not_before() -> None
 def test_a_level_that_is_reached_in_the_moment_of_the_timeout_is_no_timeout_and_no_missed_deadline(level: Ack) -> None:
     async def story(group: Group) -> None:
         group.master(100, 0)
-        wait = asyncio.ensure_future(group.acks.wait(at(100), level, 3.0))
+        wait = asyncio.ensure_future(group.acks.wait(at(0), at(100), level, 3.0))
         await asyncio.sleep(0)
 
         def reach() -> None:
@@ -141,7 +141,7 @@ def test_a_level_that_is_reached_in_the_moment_of_the_timeout_is_no_timeout_and_
 def test_who_runs_out_of_time_in_the_moment_in_which_a_newer_epoch_is_heard_of_is_told_of_that() -> None:
     async def story(group: Group) -> None:
         group.master(100, 0)
-        wait = asyncio.ensure_future(group.acks.wait(at(100), Ack.MASTER_FLUSHED, 3.0))
+        wait = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.MASTER_FLUSHED, 3.0))
         await asyncio.sleep(0)
 
         asyncio.get_running_loop().call_later(3.0, group.acks.close, EpochOver("the master of epoch 1", "a/1 leads"))
@@ -156,7 +156,7 @@ def test_a_master_that_does_not_flush_is_told_as_such_even_when_the_slave_is_sil
     async def story(group: Group) -> None:
         group.master(100, 0)
 
-        assert await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.FLUSH_DISK_TIMEOUT
+        assert await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.FLUSH_DISK_TIMEOUT
 
     play(story)
 
@@ -164,13 +164,13 @@ def test_a_master_that_does_not_flush_is_told_as_such_even_when_the_slave_is_sil
 def test_a_degraded_write_is_answered_at_once_as_slave_not_available() -> None:
     async def story(group: Group) -> None:
         group.master(100, 100)
-        await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0)
-        await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0)
+        await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0)
+        await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0)
         group.confirm.range_recorded()
         group.master(200, 200)
         began = group.clock.monotonic()
 
-        assert await group.acks.wait(at(200), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.SLAVE_NOT_AVAILABLE
+        assert await group.acks.wait(at(0), at(200), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.SLAVE_NOT_AVAILABLE
         assert group.clock.monotonic() == began
 
     play(story)
@@ -181,13 +181,13 @@ def test_a_dead_slave_of_an_asynchronous_master_costs_two_deadlines_and_no_more_
         statuses = []
         for number in range(1, 5):
             group.master(100 * number, 100 * number)
-            statuses.append(await group.acks.wait(at(100 * number), Ack.REPLICA_FLUSHED, 3.0))
+            statuses.append(await group.acks.wait(at(0), at(100 * number), Ack.REPLICA_FLUSHED, 3.0))
 
         assert statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT] * 2 + [PutStatus.SLAVE_NOT_AVAILABLE] * 2
         assert group.clock.monotonic() == 6.0
         group.slave(400, 400)
         group.master(500, 500)
-        waits = asyncio.ensure_future(group.acks.wait(at(500), Ack.REPLICA_FLUSHED, 3.0))
+        waits = asyncio.ensure_future(group.acks.wait(at(0), at(500), Ack.REPLICA_FLUSHED, 3.0))
         await asyncio.sleep(0)
         group.slave(500, 500)
         assert await waits is PutStatus.PUT_OK
@@ -200,7 +200,7 @@ def test_an_ack_that_is_there_before_the_wait_is_answered_at_once() -> None:
         group.master(100, 100)
         group.slave(100, 100)
 
-        assert await group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 0.0) is PutStatus.PUT_OK
+        assert await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 0.0) is PutStatus.PUT_OK
 
     play(story)
 
@@ -208,14 +208,34 @@ def test_an_ack_that_is_there_before_the_wait_is_answered_at_once() -> None:
 def test_when_a_newer_epoch_is_heard_of_nobody_is_answered_any_more_whatever_arrives() -> None:
     async def story(group: Group) -> None:
         group.master(100, 100)
-        waits = asyncio.ensure_future(group.acks.wait(at(100), Ack.REPLICA_FLUSHED, 3.0))
+        waits = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0))
         await asyncio.sleep(0)
 
         group.acks.close(EpochOver("the master of epoch 1", "a/1 leads"))
         group.slave(100, 100)
 
-        for wait in (waits, group.acks.wait(at(100), Ack.MASTER_RECEIVED, 3.0)):
+        for wait in (waits, group.acks.wait(at(0), at(100), Ack.MASTER_RECEIVED, 3.0)):
             with pytest.raises(EpochOver):
                 await wait
+
+    play(story)
+
+
+def test_who_waits_for_copies_of_what_no_slave_was_sent_is_told_that_there_are_none_and_keeps_nobody_waiting() -> None:
+    async def story(group: Group) -> None:
+        group.slave(0, 0)
+        group.master(300, 300)
+        frames = ((0, 100), (100, 200), (200, 300))
+        waits = [asyncio.ensure_future(group.acks.wait(at(start), at(end), Ack.REPLICA_FLUSHED, 3.0)) for start, end in frames]
+        await asyncio.sleep(0)
+
+        group.confirm.holed(at(100), at(200))
+        group.slave(300, 300)
+        group.confirm.range_recorded()
+        group.acks.moved()
+
+        assert [await each for each in waits] == [PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.PUT_OK]
+        group.confirm.tick(1.0)
+        assert await group.acks.wait(at(100), at(200), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.SLAVE_NOT_AVAILABLE
 
     play(story)

@@ -63,10 +63,10 @@ def test_a_slave_whose_stream_begins_anew_is_no_copy_of_what_it_acknowledged_beh
     group.ends_at("a/1", at(40))
 
     assert group.level_end(Ack.REPLICA_RECEIVED) == group.level_end(Ack.REPLICA_FLUSHED) == 40
-    assert group.copies(at(41)) == ()
+    assert group.copies(at(0), at(41)) == ()
     assert group.confirmed == 90
     group.slave_at("a/1", received=at(60), flushed=at(60), now=2.0)
-    assert group.copies(at(60)) == (("a/1", True),)
+    assert group.copies(at(0), at(60)) == (("a/1", True),)
 
 
 def test_release_level_received_counts_what_was_received() -> None:
@@ -259,7 +259,7 @@ def test_copies_name_each_slave_that_holds_the_end_and_how() -> None:
     group.slave_at("a/1", received=at(100), flushed=at(50), now=1.0)
     group.slave_at("a/3", received=at(50), flushed=at(50), now=1.0)
 
-    assert group.copies(at(100)) == (("a/1", False), ("a/2", True))
+    assert group.copies(at(0), at(100)) == (("a/1", False), ("a/2", True))
 
 
 def test_whoever_waits_for_copies_of_what_is_damaged_here_is_not_told_that_there_are_some() -> None:
@@ -276,7 +276,10 @@ def test_whoever_waits_for_copies_of_what_is_damaged_here_is_not_told_that_there
     assert (group.confirmed, group.degrade) == (300, Degrade.YES)
     group.tick(2.0)
     assert group.degrade is Degrade.NO
-    assert group.level_end(Ack.REPLICA_FLUSHED) == 300
+    for start, end, copies in ((0, 100, 2), (50, 150, 1), (100, 200, 1), (150, 250, 1), (200, 300, 2)):
+        assert group.reaches(Ack.REPLICA_FLUSHED, at(start), at(end)) == (copies > 1)
+        assert (Ack.REPLICA_RECEIVED in group.levels_reached(at(start), at(end))) == (copies > 1)
+        assert 1 + len(group.copies(at(start), at(end))) == copies
 
 
 def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_nothing() -> None:
