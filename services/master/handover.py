@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Final, NoReturn
 
 import structlog
 
@@ -33,6 +34,8 @@ from services.master.slaves import FOLLOWING
 from services.master.term import Term
 
 log = structlog.get_logger()
+
+_ASK_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,19 @@ class Handover:
             self._open_again(term.newer)
         else:
             await self.follow(Follow(term.newer.epoch, opener))
+
+    async def look_for_a_successor(self, term: Term) -> NoReturn:
+        """Ask slaves that left, or lag, what they know: who was promoted out of reach is heard of once they are reached; until cancelled.
+
+        Nameservers tell it only at the next registration, and nobody who follows that one dials here.
+        """
+        while True:
+            await asyncio.sleep(_ASK_EVERY_S)
+            parts, node = self._parts, self._parts.node
+            heard = await self._others.hear_at(node.standing().replica_uuid, parts.replication.behind(term))
+            for other in heard.values():
+                if other.claim.epoch > term.opened.epoch and other.seeks_place is False and other.stance is not Stance.RECOVERING:
+                    term.end(f"{other.node} knows of epoch {other.claim.epoch}, newer than {term.opened.epoch}", other.claim)
 
     async def copy_what_it_lacks(self, term: Term) -> None:
         """A slave holds all that is confirmed here, and more that is: come back and hear the slaves first; cancelled with the term.

@@ -57,6 +57,7 @@ async def come_to_lead(node: MasterNode, parts: NodeParts, reached: Reached, vit
         tasks.create_task(term.writer.run(events), name="writer")
         tasks.create_task(term.tick(), name="ticks")
         tasks.create_task(handover.give_way(term), name="give way")
+        tasks.create_task(handover.look_for_a_successor(term), name="look for a successor")
         tasks.create_task(handover.copy_what_it_lacks(term), name="outgrown")
         tasks.create_task(term.record_degraded(lambda document: _save_degraded(parts, document)), name="degraded")
         tasks.create_task(node.mark_ends(term), name="history")

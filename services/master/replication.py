@@ -67,6 +67,11 @@ class Replication:
         """Names and replication addresses of the slaves that are connected."""
         return [(record.node, record.replication_address) for record in self.records.values() if record.connected]
 
+    def behind(self, term: Term) -> list[str]:
+        """Replication addresses of the slaves that have left, or have not acknowledged all that was written."""
+        slaves = [each for each in self.records.values() if not each.connected or each.received != term.written]
+        return [slave.replication_address for slave in slaves if slave.replication_address]
+
     async def serve(self, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]]) -> None:
         """One slave, from its hello until it leaves; raises what ends the stream."""
         hello = await self._hear_hello(said)

@@ -15,11 +15,13 @@ from dittomq.routes import Opening, Role
 from services.master import handover
 from services.master.config import Mode, ReplicationTable
 from services.master.node import MasterNode
+from services.master.replication import Replication
 from services.master.term import Term
 from services.slave.config import FlushMode
-from tests.simulation.bugs.patches import Patches
+from tests.simulation.bugs.patches import Patches, always
 from tests.simulation.group import Group, bodies, play
 from tests.simulation.happened import SAVED_TAIL
+from tests.simulation.network import Network
 from tests.simulation.shapes import Shape
 
 TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
@@ -34,6 +36,16 @@ async def is_followed(mq: AsyncClient, master: str, slave: str) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.fixture
+def _asks_no_slave() -> Iterator[None]:
+    """A master of an older version: it hears of its successor by nameservers alone."""
+    patches = Patches()
+    patches.put(Replication, "behind", always([]))
+    yield
+    patches.undo()
+
+
+@pytest.mark.usefixtures("_asks_no_slave")
 def test_a_slave_that_nameservers_tell_of_a_newer_epoch_confirms_nothing_more_for_the_old_master() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         [created] = await mq.admin.create_topic("orders", 1)
@@ -99,6 +111,45 @@ def test_a_master_that_hears_of_its_successor_answers_nobody_more_and_follows_it
         assert await bodies(mq, "a/0") == await bodies(mq, "a/1") == [b"before", b"late"]
 
     play(story)
+
+
+def cut(network: Network, other: str) -> None:
+    network.cut("a0", other)
+
+
+def silence(network: Network, other: str) -> None:
+    network.silence("a0", other)
+    network.silence(other, "a0")
+
+
+@pytest.mark.parametrize("part", [cut, silence])
+def test_a_master_that_was_passed_over_out_of_reach_acknowledges_nothing_more_two_seconds_after_its_links_are_healed(
+    part: Callable[[Network, str], None],
+) -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(timeout_s=2.0, on_weak="return") as producer:
+            await producer.publish("orders", b"before", queue=0)
+            others = ["a1", "a2", "ns"]
+            for other in others:
+                part(group.world.network, other)
+            change = await mq.admin.change_role("a/1", old_master_is_stopped=True)
+            await is_followed(mq, "a1:10911", "a/2")
+            late = await producer.publish("orders", b"late", queue=0)  # it has the route of before
+            assert (late.epoch, [str(each) for each in late.copies]) == (1, ["a/0 flushed"])
+
+            for other in others:
+                group.world.network.heal("a0", other)
+            await asyncio.sleep(2.0)
+
+            with contextlib.suppress(DittoError):
+                assert not (await mq.admin.ha_status("a0:10911")).writable
+            assert (await producer.publish("orders", b"after", queue=0)).epoch == change.epoch
+        async with asyncio.timeout(60):
+            await group.in_sync(mq, "a/1")
+
+    play(story, TWO_SLAVES)
 
 
 async def takes_writes(mq: AsyncClient) -> None:
