@@ -250,6 +250,7 @@ class Handover:
         node = self._parts.node
         term = node.leading_term()
         proven = self._check(order)
+        await self._ask_back(order)
         await self._parts.files.call(self._check_room)
         await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
         await self._parts.files.call(lambda: save_verified(self._parts.storage, Verified(proven, order.replica_uuid)))
@@ -276,6 +277,16 @@ class Handover:
         node.gave_way_to = order.clients
         term.writer.resume(NotMaster(node.name, order.clients))
         return stepped_down
+
+    async def _ask_back(self, order: StepDownOrder) -> None:
+        """Raise NotReady unless the successor says that it is told to lead: an order long on its way would leave nobody to lead."""
+        node, address = self._parts.node, self._parts.replication.records[order.successor].replication_address
+        try:
+            asks = (await self._parts.replicas.standing(address)).seeks_place is not False
+        except DittoError as silent:
+            raise NotReady(node.name, f"{order.successor}, which asks for its place, cannot be asked back: {silent}") from None
+        if not asks:
+            raise NotReady(node.name, f"{order.successor} is not told to lead any more; give the command again")
 
     async def _confirm_all(self, term: Term, successor: str) -> None:
         if not await _all_confirmed(term, successor):

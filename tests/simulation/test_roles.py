@@ -15,7 +15,7 @@ from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
 from tests.simulation.network import Socket
 from tests.simulation.shapes import Shape
-from tests.simulation.streams import Ended, Opened
+from tests.simulation.streams import Opened, Status
 from tests.simulation.world import Node, Power
 
 NAMESERVER_SETTLES_S = 40.0
@@ -132,16 +132,19 @@ def test_places_are_changed_back_by_the_same_command() -> None:
     play(story)
 
 
-def _silence_when_asked_to_step_down(group: Group, source: str, target: str) -> None:
-    """From the moment at which the master hears that it is to step down nothing gets from one machine to the other."""
-
-    asking: set[tuple[int, int]] = set()
+def _silence_when_about_to_step_down(group: Group, source: str, target: str) -> None:
+    """From the moment at which the master has asked back whether it is to step down nothing gets from one machine to the other."""
+    asked_back: set[int] = set()
+    is_asked = False
 
     def delivered(sender: Socket, payload: object) -> None:
+        nonlocal is_asked
         match payload:
-            case (int(number), Opened(method)) if method.endswith("/StepDown"):
-                asking.add((sender.number, number))
-            case (int(number), Ended()) if (sender.number, number) in asking:
+            case (int(), Opened(method)) if method.endswith("/StepDown"):
+                is_asked = True
+            case (int(number), Opened(method)) if is_asked and sender.host == source and method.endswith("/DescribeReplica"):
+                asked_back.add(number)
+            case (int(number), Status()) if sender.host == target and number in asked_back:
                 group.world.network.silence(source, target)
             case _:
                 pass
@@ -158,7 +161,7 @@ def test_a_slave_that_does_not_hear_whether_its_master_stepped_down_leads_when_t
         assert created.error is None
         async with mq.producer(retry_s=200.0) as producer, asyncio.TaskGroup() as tasks:
             await producer.publish("orders", b"before", queue=0)
-            _silence_when_asked_to_step_down(group, "a0", "a1")
+            _silence_when_about_to_step_down(group, "a0", "a1")
             changing = tasks.create_task(_lead_in_the_end(mq, "a/1"))
             await asyncio.sleep(2.0)
             after = tasks.create_task(producer.publish("orders", b"after", queue=0))

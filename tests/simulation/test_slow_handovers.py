@@ -4,8 +4,12 @@ import asyncio
 
 import pytest
 
+from dittomq.broker.doors import BrokerDoors
 from dittomq.client import AsyncClient, PutStatus
 from dittomq.errors import ChangeUnknown, DittoError
+from dittomq.replication.standings import StepDownOrder, SteppedDown
+from dittomq.rpc.channel import Channels
+from dittomq.rpc.replicas import RemoteReplicas
 from tests.simulation.group import Group, bodies, play
 from tests.simulation.test_promotions import follows, topic, until
 
@@ -77,5 +81,37 @@ def test_whoever_gives_a_command_again_while_it_is_obeyed_hears_what_became_of_i
         assert await first == await second
         group.node("a0").faults.slowness = 1.0
         await group.in_sync(mq, "a/1")
+
+    play(story)
+
+
+async def order_that_was_long_under_way(group: Group) -> SteppedDown | DittoError:
+    """The slave's, when it has long forgotten that it gave it: what its master answers."""
+    answered: asyncio.Future[SteppedDown | DittoError] = asyncio.get_running_loop().create_future()
+
+    async def deliver(doors: BrokerDoors, _: asyncio.Event) -> None:
+        async with Channels(doors.transport) as channels:
+            replicas = RemoteReplicas(channels, "dittomq", "a")
+            slave = await replicas.standing("a1:10912")
+            order = StepDownOrder(slave.node, slave.replica_uuid, slave.wire_id, slave.topics, timeout_s=3.0)
+            try:
+                answered.set_result(await replicas.step_down("a0:10912", order))
+            except DittoError as refused:
+                answered.set_result(refused)
+
+    group.world.node("wire", deliver).start()
+    return await answered
+
+
+def test_an_order_to_step_down_that_comes_when_its_slave_is_not_told_to_lead_any_more_demotes_nobody() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+
+        refused = await order_that_was_long_under_way(group)
+
+        assert "a/1 is not told to lead any more" in str(refused)
+        await asyncio.sleep(5.0)
+        status = await mq.admin.ha_status("a0:10911")
+        assert (status.writable, status.epoch) == (True, 1)
 
     play(story)
