@@ -45,13 +45,15 @@ class NodeReport:
 class GroupReport:
     """One broker group. `leader` is the answer of the master with the highest epoch, None when no master answers.
 
-    `silent` is what nameservers remember of a group of which no node is registered, None of any other.
+    `silent` is what nameservers remember of a group of which no node is registered, None of any other. `heir`: the node with the newest and
+    longest log where all answer and none is to lead, so that nobody does before somebody is told to; empty elsewhere.
     """
 
     broker: str
     leader: HaStatus | None
     nodes: tuple[NodeReport, ...]
     silent: SilentGroup | None = None
+    heir: str = ""
 
     @property
     def needs_attention(self) -> bool:
@@ -76,13 +78,18 @@ class GroupReport:
         return not self.missing
 
     @property
+    def remedy(self) -> str:
+        """What ends it where nobody is to lead; empty elsewhere."""
+        return f"unless a change of roles is under way, let one lead: dittomq role lead {self.heir}" if self.heir else ""
+
+    @property
     def missing(self) -> str:
         """What keeps the group from being in sync, as a clause; empty when nothing does."""
         leader = self.leader
         if self.silent is not None:
             return f"no node of {self.broker} is registered"
         if leader is None:
-            return f"no master of {self.broker} answers"
+            return f"no master of {self.broker} answers{', all its nodes are slaves: ' if self.heir else ''}{self.remedy}"
         if not leader.writable:
             return f"{leader.node} takes no writes: {leader.why_not_writable}"
         if self.slaves_in_sync >= leader.replicas_expected:
@@ -203,7 +210,16 @@ def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
     seen = [view.node for view in leader.nodes] if leader else []
     registered = {node.name: node for node in nodes}
     names = sorted({*registered, *seen}, key=lambda name: int(name.rpartition("/")[2]))
-    return GroupReport(broker, leader, tuple(_node(name, registered.get(name), leader, answers.get(name)) for name in names))
+    reports = tuple(_node(name, registered.get(name), leader, answers.get(name)) for name in names)
+    return GroupReport(broker, leader, reports, heir=_heir([answers.get(node.name) for node in nodes]))
+
+
+def _heir(answers: Sequence[HaStatus | DittoError | None]) -> str:
+    """Who is to be told to lead where every node that is configured answers as a slave that follows nobody."""
+    slaves = [answer for answer in answers if isinstance(answer, HaStatus) and answer.role == "SLAVE" and answer.waiting_for]
+    if not slaves or len(slaves) < max(len(answers), 1 + slaves[0].replicas_expected):
+        return ""
+    return max(slaves, key=lambda slave: (slave.epoch, slave.end)).node
 
 
 def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: HaStatus | DittoError | None) -> NodeReport:
@@ -256,7 +272,8 @@ def _headline(group: GroupReport, now_ms: int) -> str:
     leader = group.leader
     if leader is None:
         serves = any(node.view is not None and node.view.role == "slave" and not node.problem for node in group.nodes)
-        return f"{group.broker}  NO MASTER ANSWERS  no writes; {'slaves serve reads' if serves else 'no slave answers'}"
+        remedy = f"; all are slaves: {group.remedy}" if group.heir else ""
+        return f"{group.broker}  NO MASTER ANSWERS  no writes; {'slaves serve reads' if serves else 'no slave answers'}{remedy}"
     level = f"{leader.release_level} " if leader.role == "SYNC_MASTER" and leader.release_level else ""
     noun = "copy" if leader.in_sync_replicas == 1 else "copies"
     copies = f"asks {leader.in_sync_replicas} {level}{noun}, has {leader.in_sync_now or 'unknown'}"

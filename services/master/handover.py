@@ -115,6 +115,7 @@ class Handover:
         leader = await self._leader()
         node = f"{self._parts.node.broker}/{decision.opener_id}"
         given_up = leader.wire_id if leader is not None else 0
+        log.warning("gives_way", node=self._parts.node.name, to=node, epoch=decision.epoch, if_nobody_leads="see dittomq ha-status")
         with contextlib.suppress(DiskFull):  # then the grant alone keeps the epoch
             await self._parts.heard.note(Opening(decision.epoch, decision.opener_id))
         await self._become_slave(given_up or decision.opener_id or self._parts.node.node_id, decision.epoch, node)

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 
 import pytest
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant
+from dittomq.cli.ha_report import build_report
 from dittomq.client import AsyncClient
 from dittomq.errors import DittoError, NotReady, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -151,6 +153,32 @@ def test_where_everybody_is_a_slave_of_an_epoch_that_nobody_opened_one_leads_by_
         assert [message.body for message in page.messages] == [b"confirmed"]
 
     play(story, TWO_SLAVES)
+
+
+def test_where_everybody_is_a_slave_ha_status_names_the_command_that_lets_one_lead() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        await group.in_sync(mq)
+        await announce(group, "a0", Opening(Epoch(7), 1))
+
+        async def heir() -> str:
+            answers = {machine: await mq.admin.ha_status(f"{machine}:10911") for machine in ("a0", "a1", "a2")}
+            report = build_report(await mq.admin.list_brokers(), {answer.node: answer for answer in answers.values()})
+            return report.groups[0].heir
+
+        await until(lambda: is_named(heir()))
+        named = await heir()
+        assert (await mq.admin.change_role(named)).may_be_lost == ""
+        await group.in_sync(mq, named)
+
+    play(story, TWO_SLAVES)
+
+
+async def is_named(heir: Awaitable[str]) -> bool:
+    try:
+        return bool(await heir)
+    except DittoError:
+        return False
 
 
 def test_nobody_takes_the_place_of_a_master_before_as_many_have_noted_its_epoch_as_leave_that_one_alone() -> None:

@@ -9,7 +9,7 @@ from dittomq.cli.ha_report import build_report, report_document, report_lines
 from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time
 from dittomq.errors import OutOfReach
-from dittomq.ha_status import NodeView, PinView
+from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.offsets import Epoch
 from dittomq.routes import Opening, SilentGroup
 from tests.support.ha_answers import BOTH, FOLLOWER, LEADER, MASTER_VIEW, NOW_MS, SLAVE_VIEW, registered
@@ -215,6 +215,38 @@ def test_a_group_whose_master_is_silent_says_that_no_writes_are_taken() -> None:
 
     assert report.needs_attention
     assert report_lines(report, NOW_MS)[1] == "a  NO MASTER ANSWERS  no writes; slaves serve reads"
+
+
+WAITING = replace(FOLLOWER, waiting_for="the master: a/0 is no master", nodes=(replace(SLAVE_VIEW, state="waiting"),))
+
+
+def test_a_group_all_nodes_of_which_are_slaves_says_which_command_lets_the_one_that_holds_most_lead() -> None:
+    nodes = [registered(0), registered(1), registered(2)]
+    longest = replace(WAITING, node="a/1", end=1_200, replicas_expected=2)
+    answers = {"a/0": replace(longest, node="a/0", end=1_100), "a/1": longest, "a/2": replace(longest, node="a/2", epoch=6, end=1_300)}
+
+    report = build_report(nodes, answers)
+
+    command = "unless a change of roles is under way, let one lead: dittomq role lead a/1"
+    assert report_lines(report, NOW_MS)[1] == f"a  NO MASTER ANSWERS  no writes; slaves serve reads; all are slaves: {command}"
+    assert report.missing == f"no master of a answers, all its nodes are slaves: {command}"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [OutOfReach("a/0", "connection refused"), replace(FOLLOWER, node="a/0"), replace(LEADER, writable=False, waiting_for="recovering")],
+    ids=["is silent", "follows somebody who is not heard", "recovers"],
+)
+def test_nobody_is_said_to_be_told_to_lead_where_another_node(other: HaStatus | OutOfReach) -> None:
+    report = build_report(BOTH, {"a/0": other, "a/1": WAITING})
+
+    assert "role lead" not in report_lines(report, NOW_MS)[1] + report.missing
+
+
+def test_nobody_is_said_to_be_told_to_lead_where_a_node_that_is_configured_is_in_no_list() -> None:
+    report = build_report([registered(1)], {"a/1": WAITING})
+
+    assert report.missing == "no master of a answers"
 
 
 def test_a_group_of_which_nobody_answers_serves_no_reads_either() -> None:
