@@ -80,3 +80,12 @@ async def opened(mq: AsyncClient, machine: str, epoch: int) -> bool:
 
 async def copies_in_sync(mq: AsyncClient, machine: str, copies: int) -> bool:
     return (await mq.admin.ha_status(f"{machine}:10911")).in_sync_now == copies
+
+
+async def all_in_sync(group: Group, mq: AsyncClient) -> bool:
+    """Whether some node leads with all others in sync."""
+    for machine in group.cluster.brokers:
+        status = await mq.admin.ha_status(f"{machine}:10911")
+        if status.writable and status.in_sync_now == len(group.cluster.brokers):
+            return True
+    return False

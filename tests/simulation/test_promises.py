@@ -21,6 +21,7 @@ from tests.simulation.shapes import Shape
 from tests.simulation.splits import (
     THREE_OF_TWO_NAMESERVERS,
     THREE_SLAVES,
+    all_in_sync,
     begin,
     copies_in_sync,
     leads_in,
@@ -59,7 +60,7 @@ def confirms_nothing_with_one_that_noted_another_epoch(starts: int, after: Seque
         assert await bodies(mq, "a/1") == [b"before", *after]
 
         pull_down(group, ["a0", "a2", "ns2"], ["a1", "a2", "a3", "ns"])
-        await until(lambda: _all_in_sync(group, mq))
+        await until(lambda: all_in_sync(group, mq))
         async with mq.producer() as producer:
             await producer.publish("orders", b"healed", queue=0)
         await asyncio.sleep(11)
@@ -67,14 +68,6 @@ def confirms_nothing_with_one_that_noted_another_epoch(starts: int, after: Seque
             assert await bodies(mq, machine) == [b"before", *after, b"healed"]
 
     play(story, THREE_OF_TWO_NAMESERVERS)
-
-
-async def _all_in_sync(group: Group, mq: AsyncClient) -> bool:
-    for machine in group.cluster.brokers:
-        status = await mq.admin.ha_status(f"{machine}:10911")
-        if status.writable and status.in_sync_now == len(group.cluster.brokers):
-            return True
-    return False
 
 
 def test_an_old_master_that_opened_the_same_epoch_confirms_nothing_with_a_slave_that_noted_it_for_another_node() -> None:
@@ -101,14 +94,14 @@ def test_a_slave_that_noted_an_epoch_of_a_node_that_never_led_follows_as_soon_as
         await leads_in(mq, "a0", 2)
         pull_down(group, ["a2"], ["a0", "a1", "a3", "ns"])
         await asyncio.sleep(30)
-        assert not await _all_in_sync(group, mq)
+        assert not await all_in_sync(group, mq)
         status = await mq.admin.ha_status("a0:10911")
         [dropped] = [view.last_drop_reason for view in status.nodes if view.node == "a/2"]
         assert "a/2 has noted epoch 2 of a/1, of which a/0 was not told when it opened its own" in dropped
 
         pull_down(group, ["a1"], ["a0"])
 
-        await until(lambda: _all_in_sync(group, mq))
+        await until(lambda: all_in_sync(group, mq))
         assert (await mq.admin.ha_status("a0:10911")).epoch == 2
 
     play(story, THREE_SLAVES)
@@ -128,7 +121,7 @@ def test_an_old_master_gives_way_where_no_slave_has_what_it_wrote_though_some_ha
         pull_down(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
         pull_down(group, ["a1"], ["a2", "a3"])
 
-        await until(lambda: _all_in_sync(group, mq))
+        await until(lambda: all_in_sync(group, mq))
         await asyncio.sleep(11)
         for machine in group.cluster.brokers:
             assert await bodies(mq, f"a/{machine[1:]}") == [b"before", b"of a/1"]
@@ -186,7 +179,7 @@ def test_a_slave_that_notes_an_epoch_while_its_hello_is_on_its_way_does_not_obey
         assert status.confirmed < status.end
 
         pull_down(group, ["a0", "ns2"], ["a1", "a2", "a3", "ns"])
-        await until(lambda: _all_in_sync(group, mq))
+        await until(lambda: all_in_sync(group, mq))
 
     play(story, THREE_OF_TWO_NAMESERVERS)
 
