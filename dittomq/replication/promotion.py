@@ -53,8 +53,9 @@ class Promote:
     `in_sync` names the slaves that count as in sync until they miss their deadlines. `not_heard`, in words, is what nobody who answered can
     know, though the rule lets it lead: what a degraded group confirmed is perhaps on the silent master's disk only.
     So many nodes, itself included, `must_note` the epoch before it takes the place: were they fewer, an old master that lives on or starts
-    again could confirm with the others. 0: the old master has stepped down, or the operator accepts that too few answer. `is_witnessed`:
-    enough answered to know of all that older epochs confirmed, or the operator gives up what they do not know.
+    again could confirm with the others. 0: the old master has stepped down, or the operator accepts that too few answer. `made_room`:
+    the old master that has stepped down, which says what it knew; None: enough answered to know of all that older epochs confirmed, or the
+    operator gives up what they do not know.
     """
 
     epoch: Epoch
@@ -63,7 +64,7 @@ class Promote:
     may_be_lost: str
     not_heard: str = ""
     must_note: int = 0
-    is_witnessed: bool = True
+    made_room: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class _Promotion:
         not_heard = "" if demoted is not None else self._not_heard()
         must_note = self._target.rules.witnesses if demoted is None and _is_only_a_word(missing) else 0
         lost = "; ".join(each.lost or each.what for each in missing)
-        return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), lost, not_heard, must_note, demoted is None)
+        return Promote(self._next_epoch(), self._gives_way(), self._in_sync(), lost, not_heard, must_note, demoted)
 
     def _words(self, missing: Sequence["_Missing"]) -> str:
         words = "; ".join(f"{each.what}. {each.remedy}" for each in missing)

@@ -10,7 +10,7 @@ import structlog
 
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.others import Others
-from dittomq.broker.role import BrokerService, Grant, Knowledge, check_room, knowledge, save_grant
+from dittomq.broker.role import BrokerService, Grant, check_room, knowledge, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.errors import ChangeUnknown, InvalidField, NotPermitted, NotReady, OutOfReach
@@ -100,15 +100,12 @@ class Heir:
         made_room: SteppedDown | None = None
         if isinstance(decision, AskToStepDown):
             heard, made_room = await self._ask_to_step_down(decision.node, heard, accept_loss=order.accept_loss)
-            await self._learn_degraded(heard[decision.node])
             decision = self._decide(heard, word)
         match decision:
-            case Promote(is_witnessed=False) if made_room is not None:
-                knows = knowledge(made_room.witnessed, made_room.known)
-                return await self._take_place(replace(decision, in_sync=made_room.in_sync), knows, None)
+            case Promote(made_room=Standing()) if made_room is not None:
+                return await self._take_place(replace(decision, in_sync=made_room.in_sync), None)
             case Promote():
-                knows = knowledge(decision.epoch) if decision.is_witnessed else self._parts.node.knowledge
-                return await self._take_place(decision, knows, word)
+                return await self._take_place(decision, word)
             case RefusePromotion():
                 raise NotPermitted(f"refused: {decision.why}")
             case AskToStepDown():
@@ -162,7 +159,15 @@ class Heir:
             stepped = found
         end, degraded = stepped.end, stepped.degraded
         gone = replace(
-            heard[master], stance=Stance.FOLLOWING, end=end, confirmed=end, stepped_down_at=end, degraded=degraded, successor=own.node
+            heard[master],
+            stance=Stance.FOLLOWING,
+            end=end,
+            confirmed=end,
+            stepped_down_at=end,
+            degraded=degraded,
+            successor=own.node,
+            witnessed=stepped.witnessed,
+            known=stepped.known,
         )
         return {**heard, master: gone}, replace(stepped, in_sync=(master, *(node for node in stepped.in_sync if node != own.node)))
 
@@ -195,13 +200,15 @@ class Heir:
         if old.degraded and old.lineage:
             await self._parts.follower.degraded.learn(old.degraded, old.lineage[-1].start)
 
-    async def _take_place(self, promotion: Promote, knows: Knowledge, word: PromotionOrder | None) -> RoleChange:
+    async def _take_place(self, promotion: Promote, word: PromotionOrder | None) -> RoleChange:
         """From here on this copy grows only as a master's. The grant is durable when this returns, and so is all that was received.
 
-        It `knows` all that was confirmed in those epochs. `word`: the operator's, None where the old master has made room.
+        `word`: the operator's, None where the old master has made room just now.
         """
-        parts, planned = self._parts, word is None
+        parts, planned, old = self._parts, word is None, promotion.made_room
         self._check_store()
+        if old is not None and old.node != parts.config.name:
+            await self._learn_degraded(old)
         parts.node.takes_epoch = promotion.epoch  # nobody else is to be granted it while this is made durable
         if word is not None:
             try:
@@ -217,6 +224,7 @@ class Heir:
             parts.follower.all_is_confirmed()
         own = parts.node.standing()
         parts.node.in_sync = promotion.in_sync
+        knows = knowledge(promotion.epoch) if old is None else knowledge(old.witnessed, (*old.known, Opening(promotion.epoch, old.node_id)))
         decided = promotion.epoch, promotion.other, own.end, promotion.may_be_lost
         grant = Grant(BrokerService.MASTER, own.wire_id, *decided, knows.witnessed, promotion.must_note > 0, knows.known)
         await parts.files.call(lambda: save_grant(parts.storage, grant))

@@ -155,6 +155,32 @@ def test_planned_masters_hand_on_what_they_know_of_an_epoch_without_a_byte_whose
     play(story, THREE_SLAVES)
 
 
+def test_who_is_told_again_to_lead_knows_what_the_master_knew_that_had_made_room_for_it_before_it_died() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        await group.kill("a0")
+        group.node("a0").start()
+        await until(lambda: copies_in_sync(mq, "a0", 4))
+        await mq.admin.change_role("a1:10911")
+        await until(lambda: copies_in_sync(mq, "a1", 4))
+        await group.kill("a0")
+        asking = asyncio.create_task(mq.admin.change_role("a3:10911"))
+        while not any("stepped_down node=a/1" in line for line in group.world.transcript.lines):  # noqa: ASYNC110  # nodes tell nobody
+            await asyncio.sleep(0.0001)
+        await group.kill("a3")
+        await asyncio.wait([asking])
+        assert asking.exception() is not None
+        await until(follows(mq, "a1:10911"))
+        group.node("a3").start()
+        await until(follows(mq, "a3:10911"))
+
+        assert (await mq.admin.change_role("a3:10911")).may_be_lost == ""
+
+        await until(lambda: copies_in_sync(mq, "a3", 3))
+
+    play(story, THREE_SLAVES)
+
+
 def test_a_slave_that_notes_an_epoch_while_its_hello_is_on_its_way_does_not_obey_the_answer_to_it() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(group, mq)

@@ -80,7 +80,7 @@ def test_a_target_that_holds_all_of_a_master_that_stepped_down_is_enough() -> No
 
     decision = decided(standing(1), old)
 
-    assert promoted(decision) == Promote(Epoch(2), "a/0", ("a/0",), "", is_witnessed=False)
+    assert promoted(decision) == Promote(Epoch(2), "a/0", ("a/0",), "", made_room=old)
 
 
 def test_a_target_that_lacks_something_of_a_master_that_stepped_down_is_refused_and_told_how_much() -> None:
@@ -112,7 +112,7 @@ def test_a_target_that_has_more_of_the_epoch_whose_master_stepped_down_after_a_p
 def test_a_master_that_stepped_down_may_be_promoted_again_while_the_one_it_made_room_for_is_there_and_never_led() -> None:
     again = demoted(for_node="a/1")
 
-    assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/1", ("a/1",), "", is_witnessed=False)
+    assert promoted(decided(again, standing(1))) == Promote(Epoch(2), "a/1", ("a/1",), "", made_room=again)
 
 
 @pytest.mark.parametrize("others", [[], [standing(2)]], ids=["alone", "another slave"])
