@@ -2,6 +2,7 @@
 
     > MasterAt written=900 flushed=900                  the master's own log
     > SlaveAt node=a/1 received=900 flushed=900         an ack that counts
+    > StreamBegins node=a/1 at=700                      the slave is back with so much
     > DeadlineMissed end=900 waited_s=3                 a producer waited in vain for so long
     > DiskGone node=a/1 why="..."                       the disk that acked serves another node, or the node has another disk
     > Holed start=500 end=600                           a slave is told to leave out what is damaged at the master
@@ -48,6 +49,8 @@ class Group:
                 self._confirm.master_at(written=given["written"], flushed=given["flushed"], now=now)
             case "SlaveAt":
                 self._confirm.slave_at(given["node"], received=given["received"], flushed=given["flushed"], now=now)
+            case "StreamBegins":
+                self._confirm.ends_at(given["node"], given["at"])
             case "DeadlineMissed":
                 self._confirm.deadline_missed(given["end"], since=now - given.get("waited_s", 0), now=now)
             case "DiskGone":
