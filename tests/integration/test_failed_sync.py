@@ -1,4 +1,4 @@
-"""A disk that fails an fdatasync once, under a real process: the failure is final, and nothing that was acknowledged is lost."""
+"""A disk that fails an fdatasync or a write once, under a real process: that is final, and nothing that was acknowledged is lost."""
 
 import itertools
 import time
@@ -30,12 +30,12 @@ class Bench:
     switch: Path
     told: Told = field(default_factory=Told)
 
-    def restart(self, name: str, *, nth: int) -> None:
-        """Start the node anew on a disk whose n-th fdatasync of the commit log after `break_disk` fails."""
+    def restart(self, name: str, *, nth: int, call: str = "fdatasync") -> None:
+        """Start the node anew on a disk whose n-th such call on the commit log fails, counted from when the disk breaks."""
         self.group.cluster.stop_node(name)
         self.switch = self.switch.with_suffix(f".{len(self.told.outcomes)}")
         log = self.group.cluster.data_dir(name) / "commitlog"
-        with preloading(self.shim, harming(log, when=self.switch, nth=nth, kind="eio", calls="fdatasync", trace=self.trace)):
+        with preloading(self.shim, harming(log, when=self.switch, nth=nth, kind="eio", calls=call, trace=self.trace)):
             self.group.cluster.start_node(name)
         self.group.cluster.wait_in_sync()
 
@@ -45,10 +45,10 @@ class Bench:
         return self.switch.with_suffix(f"{self.switch.suffix}.trace")
 
     def nothing_is_tried_again(self) -> bool:
-        """Whether no sync of the log came after the one that failed; what another lane was writing at that moment may have ended later."""
+        """Whether no such call on the log came after the one that failed; what another lane was at in that moment may have ended later."""
         calls = calls_in(self.trace)
-        failed = [at for at, call in enumerate(calls) if call.harmed]
-        return len(failed) == 1 and not any(call.name == "fdatasync" for call in calls[failed[0] + 1 :])
+        [failed] = [at for at, call in enumerate(calls) if call.harmed]
+        return not any(call.name == calls[failed].name for call in calls[failed + 1 :])
 
     def publish_and_break(self, producer: SyncProducer, name: str) -> Publishing:
         """Publish what was not published yet; the node's disk breaks in the middle, and the node has ended before the last ones."""
@@ -127,6 +127,33 @@ def test_after_a_failed_fdatasync_the_master_waits_for_every_slave_that_may_know
         group.cluster.start_node("a/2")
         group.cluster.wait_in_sync()
         publishing.settle()
+    bench.nothing_is_lost()
+
+
+def test_a_write_that_fails_stops_the_master_and_nothing_is_acknowledged_that_was_not_written(bench: Bench) -> None:
+    group, told = bench.group, bench.told
+    root = group.cluster.data_dir(MASTER)
+    bench.restart(MASTER, nth=3, call="pwrite")
+
+    with group.mq.producer(timeout_s=1.0, retry_s=0.5, max_waiting_bytes=IN_FLIGHT_BYTES) as producer:
+        publishing = bench.publish_and_break(producer, MASTER)
+
+        assert group.exit_status(MASTER) == INTERNAL
+        sentence = group.last_words(MASTER)
+        assert sentence.startswith(f"dittomq serve master: write of {root}/commitlog/")
+        assert sentence.endswith("failed: [Errno 5] Input/output error; the node stops, check its disk and start it again")
+        assert bench.nothing_is_tried_again()
+        assert not (root / "dittomq" / "boot").exists()
+        written = {record.body for record in group.parsed_log(MASTER).records}
+        assert [body for body in publishing.receipts if body not in written] == []
+        assert set(told.outcomes.values()) & set(Fate)
+
+        group.cluster.start_node(MASTER)
+        group.cluster.wait_in_sync()
+        assert group.events(MASTER, "store_opened")[-1]["stopped"] == "failed fsync"
+        publishing.settle()
+        assert told.bodies(Fate.UNKNOWN) == []
+
     bench.nothing_is_lost()
 
 
