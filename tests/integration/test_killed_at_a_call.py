@@ -1,5 +1,10 @@
-"""A slave dies at a call that changes its disk, one after the other; a master dies when a message is on its disk and on no other."""
+"""A slave dies at a call that changes its disk, one after the other; so does a master at those that replace a table.
 
+And a master dies when a message is on its disk and on no other.
+"""
+
+import itertools
+import json
 import shutil
 import signal
 import threading
@@ -13,8 +18,8 @@ import grpc
 import pytest
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
-from tests.support.harming import harming, preloading
-from tests.support.real_group import MASTER, TOPIC, RealGroup, real_group, shape
+from tests.support.harming import Call, calls_in, harming, preloading
+from tests.support.real_group import MASTER, QUEUES, TOPIC, RealGroup, real_group, shape
 from tests.support.told import Fate, wrong_copies, wrong_reads
 from tests.support.traffic import Publishing, messages, read_all
 from tests.support.waiting import eventually
@@ -42,6 +47,8 @@ POINTS = [
     Point("dittomq", "ftruncate", 2),
     Point("dittomq", "fdatasync", 3),
 ]
+
+REPLACING = "pwrite rename fsync"  # what a kill between any two calls leaves differs at these
 
 
 @pytest.fixture
@@ -83,6 +90,41 @@ def test_a_slave_killed_at_any_kind_of_call_holds_a_prefix_and_goes_on_from_ther
     for name in group.copies:
         assert list(wrong_reads(publishing.told, read_all(group.mq, name)))[:3] == []
     assert list(wrong_copies(group.logs(), end)) == []
+
+
+def test_a_master_killed_at_any_call_that_replaces_its_topics_has_the_old_ones_or_the_new_ones(shim: Path, tmp_path: Path) -> None:
+    with real_group(tmp_path, shape(0)) as group:
+        cluster, root = group.cluster, group.cluster.data_dir(MASTER)
+        topics, died_at = set(group.topics(MASTER)), list[Call]()
+        cluster.stop_node(MASTER)
+        for nth in itertools.count(1):
+            switch, trace = tmp_path / f"{nth}", tmp_path / f"{nth}.trace"
+            with preloading(shim, harming(root, when=switch, calls=REPLACING, nth=nth, kind="torn", trace=trace)):
+                cluster.start_node(MASTER)
+            eventually(group.writable, "it leads")
+            assert set(group.topics(MASTER)) == topics, died_at
+            switch.touch()
+            [answer] = group.mq.admin.create_topic(f"changed-{nth}", QUEUES)
+            if answer.error is None:
+                break
+            assert group.exit_status(MASTER) == signal.SIGKILL
+            died_at += [call for call in calls_in(trace) if call.harmed]
+            found = topics_in(root / "config" / "topics.json")
+            assert topics <= found <= topics | {f"changed-{nth}"}, died_at
+            assert topics_in(root / "config" / "topics.json.bak") <= found, died_at
+            topics = found
+    assert {(call.name, call.path.name) for call in died_at} >= {
+        ("pwrite", "tmp-config-topics.json.bak"),
+        ("rename", "topics.json.bak"),
+        ("pwrite", "tmp-config-topics.json"),
+        ("rename", "topics.json"),
+        ("fsync", "config"),
+    }
+
+
+def topics_in(path: Path) -> set[str]:
+    """The names in a whole file of topics."""
+    return set(json.loads(path.read_text())["topicConfigTable"])
 
 
 @contextmanager
