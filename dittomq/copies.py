@@ -90,11 +90,15 @@ class RangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RepairOrder:
-    """What a node is to verify of its log, and to mend; None: from where its log begins, up to what is flushed."""
+    """What a node is to verify of its log, and to mend; None: from where its log begins, up to what is flushed.
+
+    `validate_only`: it is only asked what that would be, and what of it is known to be damaged.
+    """
 
     node: str
     start: PhysicalOffset | None = None
     end: PhysicalOffset | None = None
+    validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import structlog
 
@@ -26,7 +26,6 @@ _GRACE_S: Final = 2.0
 _SHORT_GRACE_S: Final = 0.05
 _SHORT_GOODBYE_S: Final = 0.25
 
-Order = TypeVar("Order")
 Answer = TypeVar("Answer")
 
 log = structlog.get_logger()
@@ -153,10 +152,21 @@ class Changes:
             registrar.changed()
 
 
+class Validated(Protocol):
+    """An order that may be meant to be checked only."""
+
+    @property
+    def validate_only(self) -> bool: ...
+
+
+Order = TypeVar("Order", bound=Validated)
+
+
 class Errand(Generic[Order, Answer]):
     """An order that is carried out by a duty of the node, one at a time: what fails there ends the node.
 
-    A caller that leaves does not stop it, and may give the same order again to hear what became of it.
+    A caller that leaves does not stop it, and may give the same order again to hear what became of it. One that is to be validated only
+    is looked at by its caller, and is in nobody's way.
     """
 
     def __init__(self, node: str, carry_out: Callable[[Order], Awaitable[Answer]]) -> None:
@@ -172,6 +182,8 @@ class Errand(Generic[Order, Answer]):
 
     async def ask(self, order: Order) -> Answer:
         """The answer, or the Refused that it ended with; NotReady while another one is under way."""
+        if self._under_way is None and order.validate_only:
+            return await self._carry_out(order)
         if self._under_way is None:
             self._under_way = order, asyncio.get_running_loop().create_future()
             self._orders.put_nowait(self._under_way)

@@ -96,7 +96,9 @@ LINES: Final = {
     f"{_BROKER}/GetBroker": Line(_CLIENTS, "{}"),
     f"{_BROKER}/GetHaStatus": Line(_CLIENTS, "{}"),
     f"{_BROKER}/WatchHaStatus": Line(_CLIENTS, '{"period":"1s","max_answers":2}', "Without `max_answers` it goes on until you leave."),
-    f"{_BROKER}/ChangeRole": Line(_CLIENTS, '{"node":"a/0"}', "A master that leads already answers with its epoch."),
+    f"{_BROKER}/ChangeRole": Line(
+        _CLIENTS, '{"node":"a/0"}', "A master that leads already answers with its epoch. With `validate_only` nothing changes."
+    ),
     f"{_BROKER}/Repair": Line(_CLIENTS, '{"node":"a/0"}', "Without `ranges` all was whole; without `done` ask again from `endOffset` on."),
     f"{_MESSAGING}/Publish": Line(_CLIENTS, _PUBLISH, "Run it twice: the second answer is the first receipt, with `duplicate`."),
     f"{_MESSAGING}/PublishStream": Line(

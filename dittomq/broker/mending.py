@@ -41,6 +41,7 @@ _PIECE_S = 20.0
 _FILED_BYTES = 64 * 1024 * 1024
 # The record that ends what can be written, and what lies in a page with it, are less.
 _KEPT_BYTES = 2 * MAX_RECORD_BYTES
+_ONLY_VALIDATED = "only validated: nobody was asked for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,8 @@ class Mender:
     async def repair(self, order: RepairOrder) -> RepairReport:
         """Verify 256 MiB at most of what the log has of the asked range, and try to mend what is damaged there.
 
-        What is mended in the background meanwhile is reported too. Raises InvalidField, and OffsetOutOfRange when it has nothing of it.
+        What is mended in the background meanwhile is reported too. Of an order that is only to be validated it is reported what would be
+        verified, and what is known to be damaged of that. Raises InvalidField, and OffsetOutOfRange when it has nothing of it.
         """
         store = self._store
         if order.node != self._node:
@@ -154,6 +156,12 @@ class Mender:
             raise OffsetOutOfRange("byte", start, low, high)
         start = max(start, low)  # of a range that was asked for piece by piece retention may have dropped a part
         at, stop = start, min(end, high, start + REPAIR_BYTES)
+        if order.validate_only:
+            known = [
+                RangeOutcome(PhysicalOffset(each.start), PhysicalOffset(each.end), "", _ONLY_VALIDATED)
+                for each in store.damage.within(start, stop)
+            ]
+            return RepairReport(PhysicalOffset(start), PhysicalOffset(stop), tuple(known), stop >= min(end, high))
         with self._listening() as mended:
             while at < stop:
                 _, at = await self.verify(at, stop)

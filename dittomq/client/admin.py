@@ -185,21 +185,28 @@ class Admin:
         return wire.broker_description(response)
 
     async def change_role(
-        self, node: str, *, leads: bool = True, accept_loss: bool = False, old_master_is_stopped: bool = False
+        self,
+        node: str,
+        *,
+        leads: bool = True,
+        accept_loss: bool = False,
+        old_master_is_stopped: bool = False,
+        validate_only: bool = False,
     ) -> RoleChange:
         """Let a node, "broker/id" or "host:port", lead its group, or follow who leads it. The change is durable when this returns.
 
         A slave takes its master's place when that hands it over, or when it is silent and `old_master_is_stopped`. A master that recovers
         leads without what it waits for with `accept_loss`, and so does a slave without what it must hear. Raises NotPermitted, which says
-        what is missing, NotReady, or OutOfReach, which says whether the change may still happen.
+        what is missing, NotReady, or OutOfReach, which says whether the change may still happen. With `validate_only` nothing changes, and
+        what it returns or raises is what the call without it would, as far as that is known before the change begins.
         """
         name = node if "/" in node else (await self.get_broker(node)).node
-        order = RoleOrder(name, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
+        order = RoleOrder(name, leads, accept_loss, old_master_is_stopped, validate_only)
         address, _ = await self._find(node)
         try:
             response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
         except OutOfReach as silent:
-            was_sent = not self._around.channels.backs_off(address)
+            was_sent = not validate_only and not self._around.channels.backs_off(address)
             unknown = "; its role may change all the same, which dittomq ha-status shows" if was_sent else ""
             raise OutOfReach(node, silent.problem + unknown) from silent
         return wire.role_change(response)

@@ -258,11 +258,20 @@ class SyncAdmin:
         """What a node, "broker/id" or "host:port", is and how it is configured."""
         return self._thread.run(self._admin.get_broker(node))
 
-    def change_role(self, node: str, *, leads: bool = True, accept_loss: bool = False, old_master_is_stopped: bool = False) -> RoleChange:
-        """Let the node "broker/id", which waits in recovery, lead."""
-        return self._thread.run(
-            self._admin.change_role(node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped)
+    def change_role(
+        self,
+        node: str,
+        *,
+        leads: bool = True,
+        accept_loss: bool = False,
+        old_master_is_stopped: bool = False,
+        validate_only: bool = False,
+    ) -> RoleChange:
+        """Let a node lead its group, or follow who leads it; see Admin."""
+        change = self._admin.change_role(
+            node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped, validate_only=validate_only
         )
+        return self._thread.run(change)
 
     def repair(self, node: str, start: int | None = None, end: int | None = None) -> RepairReport:
         """Let the node verify a piece of its log and fetch what is damaged there from other copies; see Admin."""

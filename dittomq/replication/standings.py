@@ -124,7 +124,7 @@ class StepDownOrder:
     """A slave asks its master for its place. `wire_id` is the broker id that it gives up for it; `topics` the version that it holds.
 
     The master goes on to lead when it cannot confirm all that it wrote, on that slave too, within `timeout_s`. `clients` is where clients
-    reach the slave, "" where that is unknown.
+    reach the slave, "" where that is unknown. `validate_only`: it is only asked whether it would be refused at once, and leads on.
     """
 
     successor: str
@@ -133,6 +133,7 @@ class StepDownOrder:
     topics: DataVersion
     timeout_s: float
     clients: str = ""
+    validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

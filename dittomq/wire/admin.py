@@ -56,12 +56,16 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class RoleOrder:
-    """What a node is to do: lead, or follow. The rest is what the operator lets it pass over, or answers for."""
+    """What a node is to do: lead, or follow. The rest is what the operator lets it pass over, or answers for.
+
+    `validate_only`: it is only asked what would become of that, and changes nothing.
+    """
 
     node: str
     leads: bool
     accept_loss: bool = False
     old_master_is_stopped: bool = False
+    validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +181,19 @@ def change_role_request(order: RoleOrder) -> pb.ChangeRoleRequest:
         accept_loss=order.accept_loss,
         role=pb.ROLE_ASKED_LEAD if order.leads else pb.ROLE_ASKED_FOLLOW,
         old_master_is_stopped=order.old_master_is_stopped,
+        validate_only=order.validate_only,
     )
 
 
 def role_order(request: pb.ChangeRoleRequest) -> RoleOrder:
     """Decode what this node is to do."""
-    leads = request.role != pb.ROLE_ASKED_FOLLOW
-    return RoleOrder(request.node, leads=leads, accept_loss=request.accept_loss, old_master_is_stopped=request.old_master_is_stopped)
+    return RoleOrder(
+        request.node,
+        leads=request.role != pb.ROLE_ASKED_FOLLOW,
+        accept_loss=request.accept_loss,
+        old_master_is_stopped=request.old_master_is_stopped,
+        validate_only=request.validate_only,
+    )
 
 
 def role_change(response: pb.ChangeRoleResponse) -> RoleChange:
@@ -339,12 +349,13 @@ def _seconds(duration: Duration) -> float:
 
 
 def repair_request(order: RepairOrder) -> pb.RepairRequest:
-    return pb.RepairRequest(node=order.node, start_offset=order.start, end_offset=order.end)
+    return pb.RepairRequest(node=order.node, start_offset=order.start, end_offset=order.end, validate_only=order.validate_only)
 
 
 def repair_order(request: pb.RepairRequest) -> RepairOrder:
     start = PhysicalOffset(request.start_offset) if request.HasField("start_offset") else None
-    return RepairOrder(request.node, start, PhysicalOffset(request.end_offset) if request.HasField("end_offset") else None)
+    end = PhysicalOffset(request.end_offset) if request.HasField("end_offset") else None
+    return RepairOrder(request.node, start, end, request.validate_only)
 
 
 def repair_response(report: RepairReport) -> pb.RepairResponse:

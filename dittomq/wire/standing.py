@@ -110,6 +110,7 @@ def step_down_request(order: StepDownOrder, cluster: str, broker: str) -> pb.Ste
         topics=version_to_pb(order.topics),
         timeout_ms=round(order.timeout_s * 1000),
         client_address=order.clients,
+        validate_only=order.validate_only,
     )
 
 
@@ -119,9 +120,15 @@ def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
         raise InvalidField("broker_id", f"{request.broker_id} is no slave's; it is 1 or more")
     if not 1 <= request.timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidField("timeout_ms", f"{request.timeout_ms:,} is outside 1 to {MAX_TIMEOUT_MS:,}")
-    topics = version_from_pb(request.topics)
-    timeout_s = request.timeout_ms / 1000
-    return StepDownOrder(request.successor, request.replica_uuid, request.broker_id, topics, timeout_s, request.client_address)
+    return StepDownOrder(
+        request.successor,
+        request.replica_uuid,
+        request.broker_id,
+        version_from_pb(request.topics),
+        request.timeout_ms / 1000,
+        request.client_address,
+        request.validate_only,
+    )
 
 
 def stepped_down_to_pb(stepped: SteppedDown) -> pb.StepDownResponse:

@@ -190,24 +190,27 @@ class Handover:
             raise InvalidField("node", f'this is {node.name}, not "{order.node}"')
         lacking = "" if node.term is None else node.term.lacks or self._parts.replication.promises.unknown
         if order.leads and order.accept_loss and node.term is not None and lacking:
-            return await self._lead_anew(node.term, lacking)
+            return await self._lead_anew(node.term, lacking, validate_only=order.validate_only)
         if order.leads:
-            return await node.lead(accept_loss=order.accept_loss)
+            return await node.lead(accept_loss=order.accept_loss, validate_only=order.validate_only)
         if node.term is not None:
             raise NotPermitted(f"refused: {node.name} leads; say who is to lead instead: dittomq role lead NODE")
         leader = await self._leader()
         if leader is None:
             raise NotPermitted(f"refused: no other node of {node.broker} is known to lead, so {node.name} has nobody to follow")
-        await self._become_slave(leader.wire_id or leader.node_id or node.node_id, leader.newest.epoch, leader.node)
+        if not order.validate_only:
+            await self._become_slave(leader.wire_id or leader.node_id or node.node_id, leader.newest.epoch, leader.node)
         return RoleChange(leader.newest.epoch, "", comes_back=True)
 
-    async def _lead_anew(self, term: Term, lost: str) -> RoleChange:
+    async def _lead_anew(self, term: Term, lost: str, *, validate_only: bool) -> RoleChange:
         """Come back as the master of an epoch above all known, in which slaves that have more than this log are cut."""
         parts, node = self._parts, self._parts.node
         leader = await self._leader()
         if leader is not None:
             raise NotPermitted(f"refused: {leader.node} leads; stop it first, or promote it: dittomq role lead {leader.node}")
         epoch = Epoch(1 + max(term.opened.epoch, term.newer.epoch, self._news.newest.epoch if self._news is not None else 0))
+        if validate_only:
+            return RoleChange(epoch, lost, comes_back=True)
         given_up, other = (0, "") if node.grant is None else (node.grant.broker_id, node.grant.other)
         term.end("its operator lets it lead anew", Opening(epoch, None))
         await term.writer.drained()
@@ -251,8 +254,10 @@ class Handover:
         node = self._parts.node
         term = node.leading_term()
         proven = self._check(order)
-        await self._ask_back(order)
         await self._parts.files.call(self._check_room)
+        if order.validate_only:
+            return self._told(term)
+        await self._ask_back(order)
         await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
         await self._parts.files.call(lambda: save_verified(self._parts.storage, Verified(proven, order.replica_uuid)))
         node.hands_over_to = order.successor
@@ -272,8 +277,7 @@ class Handover:
                 late = f"{order.successor} did not hold all of its log, confirmed, within {order.timeout_s:g} s"
                 raise NotReady(node.name, node.why_not_leading() or late) from None
             raise
-        known = self._parts.replication.handed_on(term)
-        stepped_down = SteppedDown(term.written, term.confirm.in_sync, term.degraded.told, term.opened.witnessed, known)
+        stepped_down = self._told(term)
         await self._become_slave(order.wire_id, term.opened.epoch, order.successor)
         node.gave_way_to = order.clients
         term.writer.resume(NotMaster(node.name, order.clients))
@@ -288,6 +292,11 @@ class Handover:
             raise NotReady(node.name, f"{order.successor}, which asks for its place, cannot be asked back: {silent}") from None
         if not asks:
             raise NotReady(node.name, f"{order.successor} is not told to lead any more; give the command again")
+
+    def _told(self, term: Term) -> SteppedDown:
+        """What the successor is told."""
+        known = self._parts.replication.handed_on(term)
+        return SteppedDown(term.written, term.confirm.in_sync, term.degraded.told, term.opened.witnessed, known)
 
     async def _confirm_all(self, term: Term, successor: str) -> None:
         if not await _all_confirmed(term, successor):

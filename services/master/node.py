@@ -240,19 +240,30 @@ class MasterNode:
         partner = {grant.other} if grant is not None and grant.other else set()
         return {*self._parts.replication.held, *self._parts.store.in_sync_at_start, *partner} - {self.name}
 
-    async def lead(self, *, accept_loss: bool) -> RoleChange:
-        """Let this master lead without the copies it waits for; the answer comes when it leads or still cannot."""
+    async def lead(self, *, accept_loss: bool, validate_only: bool) -> RoleChange:
+        """Let this master lead without the copies it waits for; the answer comes when it leads or still cannot.
+
+        With `validate_only` it goes on waiting, and says what it would do with what it has heard so far.
+        """
         if self.term is not None and self.term.refuses_writes:
             raise NotPermitted(f"refused: {self._config.name} takes no writes: {self.term.refuses_writes}")
         if self.term is None and not accept_loss:
             raise NotReady(self._config.name, self.why_not_leading())
+        if self.term is None and validate_only:
+            foreseen = self._parts.recovery.if_loss_is_accepted()
+            self._check_can_lead("" if isinstance(foreseen, Lead) else foreseen)
+            assert isinstance(foreseen, Lead)
+            return RoleChange(foreseen.epoch, foreseen.accepted_loss)
         if self.term is None:
-            missing = await self._parts.recovery.accept_loss()
-            if missing:
-                raise NotPermitted(f"refused: {self._config.name} cannot lead all the same; it waits for {missing}")
+            self._check_can_lead(await self._parts.recovery.accept_loss())
             await self._parts.replication.wait_for_term()
         assert self.term is not None
         return RoleChange(self.term.opened.epoch, self._accepted_loss)
+
+    def _check_can_lead(self, missing: str) -> None:
+        """Raise NotPermitted unless nothing is `missing` that no word goes past."""
+        if missing:
+            raise NotPermitted(f"refused: {self._config.name} cannot lead all the same; it waits for {missing}")
 
     def description(self) -> BrokerDescription:
         """What this node is and how it is configured."""

@@ -19,8 +19,9 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, DiskFull, OutOfReach, Refused, StreamDropped
 from dittomq.lineage import Lineage
 from dittomq.naming.registrar import NameserverNews
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
+from dittomq.replication.foreseeing import if_loss_is_accepted
 from dittomq.replication.group_of_start import Others
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Announce, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
@@ -143,6 +144,16 @@ class Recovery:
         self._bell.set()
         return await asyncio.shield(self._word)
 
+    def if_loss_is_accepted(self) -> Lead | str:
+        """How this master would lead if the operator let it; in words what no word goes past, or what is under way."""
+        match if_loss_is_accepted(self._leadership, self._own, self._clock.monotonic()):
+            case Lead() as lead:
+                return lead
+            case Follow(epoch, opener_id):
+                return _end(epoch, opener_id)
+            case Wait(why) | Refuse(why):
+                return why
+
     async def run(self, peers: Peers) -> Lead | Follow:
         """Return when this node may lead, or must be another's slave; raises StoreFailed when the disk fails."""
         while True:
@@ -157,7 +168,7 @@ class Recovery:
                     self._weigh_word("")
                     return decision
                 case Follow():
-                    self.waiting_for = f"its end: node {decision.opener_id} of its group has opened epoch {decision.epoch}"
+                    self.waiting_for = _end(decision.epoch, decision.opener_id)
                     self._is_over = True
                     return decision
                 case TakeOver():
@@ -322,6 +333,10 @@ class Recovery:
             if crc32(piece.data) != piece.crc:
                 raise CorruptRecord(self._own.node, piece.offset, "the bytes changed on their way")
             await self._lane.call(lambda piece=piece: self._store.write_chunk(piece.offset, piece.data))  # type: ignore[misc]
+
+
+def _end(epoch: Epoch, opener_id: int) -> str:
+    return f"its end: node {opener_id} of its group has opened epoch {epoch}"
 
 
 def _by_epoch(plan: TakeOver) -> list[tuple[PhysicalOffset, PhysicalOffset]]:

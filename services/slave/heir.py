@@ -84,6 +84,8 @@ class Heir:
             raise InvalidField("node", f'this is {self._parts.config.name}, not "{order.node}"')
         if not order.leads:
             return RoleChange(node.epoch, "")
+        if order.validate_only:
+            return await self._lead(order)
         node.seeks_place = True  # before the others are asked whether they do
         try:
             return await self._lead(order)
@@ -91,6 +93,7 @@ class Heir:
             node.seeks_place = False
 
     async def _lead(self, order: RoleOrder) -> RoleChange:
+        """Take the place, or say what that would be where it is only to be validated: nobody is told of an epoch or makes room then."""
         self._check_store()
         await self._parts.files.call(self._check_room)
         await self._parts.files.call(lambda: life_as(BrokerService.MASTER))  # imported while nobody waits
@@ -99,9 +102,12 @@ class Heir:
         decision = self._decide(heard, word)
         made_room: SteppedDown | None = None
         if isinstance(decision, AskToStepDown):
-            heard, made_room = await self._ask_to_step_down(decision.node, heard, accept_loss=order.accept_loss)
+            heard, made_room = await self._ask_to_step_down(decision.node, heard, order)
             decision = self._decide(heard, word)
         match decision:
+            case Promote() if order.validate_only:
+                lost = filter(None, (decision.may_be_lost, self._lacking_tables(), decision.not_heard))
+                return RoleChange(decision.epoch, "; ".join(lost), comes_back=True)
             case Promote(made_room=Standing()) if made_room is not None:
                 return await self._take_place(replace(decision, in_sync=made_room.in_sync), None)
             case Promote():
@@ -134,30 +140,34 @@ class Heir:
         self._address_of |= {standing.node: address for address, standing in heard.items()}
         return {standing.node: standing for standing in heard.values()}
 
-    async def _ask_to_step_down(
-        self, master: str, heard: dict[str, Standing], *, accept_loss: bool
-    ) -> tuple[dict[str, Standing], SteppedDown]:
-        """What is heard afterwards, and what the old master said of itself. An answer that was lost is looked for where that one stands."""
+    async def _ask_to_step_down(self, master: str, heard: dict[str, Standing], asked: RoleOrder) -> tuple[dict[str, Standing], SteppedDown]:
+        """What is heard afterwards, and what the old master said of itself. An answer that was lost is looked for where that one stands.
+
+        Where that is only validated, as though this node held by then all that the old one has.
+        """
         parts = self._parts
         with contextlib.suppress(TimeoutError):  # a master refuses who holds other topics; no other table changes while it leads
             async with asyncio.timeout(_TABLES_S):
                 await parts.tables.pull_once()
         lacking = self._lacking_tables()
-        if lacking and not accept_loss:
+        if lacking and not asked.accept_loss:
             raise NotReady(parts.config.name, f"{lacking}; give the command again")
         self._check_store()
         own = parts.node.standing()
-        order = StepDownOrder(own.node, own.replica_uuid, own.wire_id, own.topics, _WRITES_WAIT_S, self._clients)
-        log.info("asks_to_step_down", node=own.node, master=master)
+        whom = own.node, own.replica_uuid, own.wire_id, own.topics
+        order = StepDownOrder(*whom, _WRITES_WAIT_S, self._clients, asked.validate_only)
+        log.info("asks_to_step_down", node=own.node, master=master, validate_only=asked.validate_only)
         try:
             stepped = await parts.replicas.step_down(self._address_of[master], order)
         except OutOfReach:
+            if asked.validate_only:
+                raise
             found = await self._look_for_step_down(master, order)
             if not isinstance(found, SteppedDown):
                 old = found[master]
                 return found, SteppedDown(own.end, (master,), old.degraded, old.witnessed, old.known)
             stepped = found
-        end, degraded = stepped.end, stepped.degraded
+        end, degraded = self._parts.node.standing().end if asked.validate_only else stepped.end, stepped.degraded
         gone = replace(
             heard[master],
             stance=Stance.FOLLOWING,

@@ -222,14 +222,33 @@ def test_what_was_dropped_of_an_asked_range_is_left_out_and_a_range_that_is_gone
         repair(store, RepairOrder("a/1", PhysicalOffset(begin - 5), begin))
 
 
-def test_a_repair_of_another_node_or_outside_the_log_is_refused() -> None:
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_repair_of_another_node_or_outside_the_log_is_refused(validate_only: bool) -> None:
     store = store_of(Machine(random.Random(1)))
 
     with pytest.raises(InvalidField, match="this is a/1"):
-        repair(store, RepairOrder("a/2"))
+        repair(store, RepairOrder("a/2", validate_only=validate_only))
     with pytest.raises(InvalidField, match="end_offset"):
-        repair(store, RepairOrder("a/1", PhysicalOffset(9), PhysicalOffset(9)))
+        repair(store, RepairOrder("a/1", PhysicalOffset(9), PhysicalOffset(9), validate_only))
     with pytest.raises(OffsetOutOfRange):
-        repair(store, RepairOrder("a/1", PhysicalOffset(store.end + 1)))
+        repair(store, RepairOrder("a/1", PhysicalOffset(store.end + 1), validate_only=validate_only))
     with pytest.raises(OffsetOutOfRange):
-        repair(store, RepairOrder("a/1", PhysicalOffset(-1)))
+        repair(store, RepairOrder("a/1", PhysicalOffset(-1), validate_only=validate_only))
+
+
+def test_a_repair_that_is_only_validated_tells_what_it_would_verify_and_finds_and_mends_nothing() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    log = whole_log(store)
+    peers = [Peer("a/2", serving(copy_of(store, other)))]
+    (known, end), unknown = entries(log)[4], entries(log)[30]
+    for place in ((known, end), unknown):
+        rot(machine, log, HARMS["body"], *place)
+    repair(store, RepairOrder("a/1", PhysicalOffset(known), PhysicalOffset(end)))  # nobody has it now: it is noted
+    before = store.damaged
+
+    report = repair(store, RepairOrder("a/1", validate_only=True), peers)
+
+    assert (report.start, report.end, report.is_done) == (0, len(log), True)
+    assert [(each.start, each.end, each.source) for each in report.ranges] == [(known, end, "")]
+    assert store.damaged == before
