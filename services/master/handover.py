@@ -260,7 +260,7 @@ class Handover:
         await self._ask_back(order)
         await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
         await self._parts.files.call(lambda: save_verified(self._parts.storage, Verified(proven, order.replica_uuid)))
-        node.hands_over_to = order.successor
+        node.hands_over(order.successor)
         term.writer.pause()
         try:
             async with asyncio.timeout(order.timeout_s):
@@ -270,7 +270,7 @@ class Handover:
                 await self._confirm_all(term, order.successor)
                 self._check(order)  # it may have come back meanwhile, with less
         except BaseException as problem:
-            node.hands_over_to = ""
+            node.hands_over("")
             term.writer.resume()
             term.outdated.set()  # who gives way to a newer epoch waited for this
             if isinstance(problem, TimeoutError):

@@ -30,7 +30,7 @@ from dittomq.wire.admin import BrokerDescription, RoleChange, Setting
 from services.master.opening import open_epoch
 from services.master.parts import NodeParts
 from services.master.slaves import with_absent
-from services.master.status import StatusBoard
+from services.master.status import Leaving, StatusBoard
 from services.master.term import Term
 
 _MARK_S: Final = 0.5
@@ -55,6 +55,7 @@ class MasterNode:
         self._told = NO_OPENING  # the newest epoch that it gives way to, though it has decided to lead
         self.draining = False
         self.hands_over_to = ""  # the slave that takes its place, while writes wait for that reason
+        self._hands_over_since_ms: int | None = None
         self.gave_way_to: str | None = None  # where clients reach the one that has taken it, "" where that is unknown; None: nobody has
 
     @property
@@ -119,13 +120,18 @@ class MasterNode:
 
     def why_not_leading(self) -> str:
         """What this master waits for; empty while it leads."""
-        if self.draining:
-            return "it is shutting down"
         if self.hands_over_to:
             return f"it hands its place over to {self.hands_over_to}"
+        if self.draining:
+            return "it is shutting down"
         if self.term is not None and self.term.is_over:
             return f"its epoch is over: {self.term.refuses_writes}"
         return "" if self.term is not None else f"recovering, waits for {self._parts.recovery.waiting_for}"
+
+    def hands_over(self, successor: str) -> None:
+        """That slave is to take its place, and writes wait; "": it leads on."""
+        self.hands_over_to = successor
+        self._hands_over_since_ms = self._parts.clock.wall_ms() if successor else None
 
     def leading_term(self) -> Term:
         """The term; NotReady before it, and while the node is shutting down, gives its place up, or has heard of a newer one."""
@@ -232,7 +238,8 @@ class MasterNode:
         applied = self._parts.dispatcher.applied
         if self.term is None:
             return self._board.recovering(self._parts.recovery.waiting_for, applied, records)
-        return self._board.leading(self.term, applied, records)
+        leaving = Leaving(self.why_not_leading(), self.hands_over_to, self._hands_over_since_ms)
+        return self._board.leading(self.term, applied, records, leaving)
 
     def _known_slaves(self) -> set[str]:
         """Nodes of the group that were its slaves before this start, or change places with this one."""

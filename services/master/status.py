@@ -1,11 +1,12 @@
 """What a master tells about its group's replication."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from dittomq.broker.pinning import Pins
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import HANDING_OVER, HaStatus, NodeView
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import SlaveView
 from dittomq.replication.confirm_states import Degrade
@@ -16,6 +17,15 @@ from services.master.slaves import FOLLOWING, GONE, SlaveRecord
 from services.master.term import Term
 
 _IN_SYNC = "in sync"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Why a master takes no writes though its epoch is not over, "" where it does; to which slave it hands over, since which wall time."""
+
+    why: str
+    hands_over_to: str
+    since_ms: int | None
 
 
 class StatusBoard:
@@ -52,22 +62,23 @@ class StatusBoard:
         slaves = [NodeView(record.node, "slave", record.state, since_ms=record.since_ms) for record in records]
         return self._status(own, slaves, confirmed=store.confirmed_at_start, waiting_for=waiting_for)
 
-    def leading(self, term: Term, applied: PhysicalOffset, records: Iterable[SlaveRecord]) -> HaStatus:
+    def leading(self, term: Term, applied: PhysicalOffset, records: Iterable[SlaveRecord], leaving: Leaving) -> HaStatus:
         """During the term."""
         own = NodeView(
             self._config.name,
             "master",
-            "leading",
+            f"{HANDING_OVER}, to {leaving.hands_over_to}" if leaving.hands_over_to else "leading",
             received=term.written,
             flushed=term.flushed,
             applied=applied,
             applied_lag_bytes=term.confirm.confirmed - applied,
             applied_lag_s=self._confirmed_ends.lag_s(applied, term.confirm.confirmed, self._clock.monotonic()),
+            since_ms=leaving.since_ms,
             pins=self._pins.views(),
             damaged_bytes=self._store.damage.total_bytes,
         )
         slaves = [self._slave(term, record) for record in records]
-        waiting_for = term.refuses_writes or str(term.writer.full or too_few_copies(self._config, term) or "")
+        waiting_for = term.refuses_writes or leaving.why or str(term.writer.full or too_few_copies(self._config, term) or "")
         return self._status(own, slaves, confirmed=term.confirm.confirmed, waiting_for=waiting_for, term=term)
 
     def _status(

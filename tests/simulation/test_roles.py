@@ -6,6 +6,7 @@ import pytest
 
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import BrokerService, Grant, save_grant
+from dittomq.cli.ha_report import build_report, report_lines
 from dittomq.client import AsyncClient, Producer, PutStatus
 from dittomq.errors import ChangeUnknown, DittoError, NotPermitted, NotReady, OutOfReach
 from dittomq.offsets import Epoch, PhysicalOffset
@@ -221,6 +222,34 @@ def test_writes_that_waited_for_a_change_that_is_refused_are_stored_by_the_maste
         ]
         assert receipts[1].physical_offset >= held, "it was not written while it waited"
         assert _who_opened_epochs(group) == ["a/0"]
+
+    play(story, Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH))
+
+
+def test_a_master_says_for_whom_it_drains_and_since_when_until_it_is_decided_whether_it_gives_its_place_up() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        async with mq.producer(timeout_s=8.0) as producer, asyncio.TaskGroup() as tasks:
+            group.world.network.silence("a2", "a0")  # what is written now cannot be confirmed
+            unconfirmed = tasks.create_task(producer.publish("orders", b"unconfirmed", queue=0))
+            await asyncio.sleep(0.5)
+            began_ms = group.node("a0").clock.wall_ms()
+            changing = tasks.create_task(_refused_to_lead(mq, "a/1"))
+            await asyncio.sleep(1.0)
+
+            drains = await mq.admin.ha_status("a/0")
+            report = build_report(await mq.admin.list_brokers(), {"a/0": drains})
+
+            assert (drains.writable, drains.waiting_for) == (False, "it hands its place over to a/1")
+            assert drains.nodes[0].state == "handing over, to a/1"
+            assert began_ms <= (drains.nodes[0].since_ms or 0) < began_ms + 1000
+            assert "NO WRITES: it hands its place over to a/1" in report_lines(report, began_ms)[1]
+            assert "did not hold all of its log" in await changing
+            leads_on = await mq.admin.ha_status("a/0")
+            assert (leads_on.writable, leads_on.nodes[0].state, leads_on.nodes[0].since_ms) == (True, "leading", None)
+            group.world.network.heal("a2", "a0")
+            await unconfirmed
 
     play(story, Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2, in_sync_replicas=3), FlushMode.SYNC_FLUSH))
 
