@@ -97,13 +97,17 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A topic's route. `unsettled`: groups and nodes may be missing that a nameserver has not heard of yet, because it is newly up."""
+    """A topic's route. `unsettled`: groups and nodes may be missing that a nameserver has not heard of yet, because it is newly up.
+
+    `silent`: the first groups, by name, of which no node is registered; they may hold queues of the topic too.
+    """
 
     topic: str
     cluster: str
     queues: tuple[QueueRange, ...]
     nodes: tuple[Node, ...]
     unsettled: bool = False
+    silent: tuple["SilentGroup", ...] = ()
 
 
 DEFAULT_NETWORK = "default"
@@ -247,6 +251,17 @@ class ClusterListing:
         if self.nodes:
             return self.nodes[0].cluster
         return self.silent[0].cluster if self.silent else None
+
+    def silence_of(self, name: str) -> str:
+        """Of a group that is silent, or a node of it, what that means and what to do; empty of any other."""
+        broker, _, node_id = name.partition("/")
+        group = next((group for group in self.silent if group.broker == broker), None)
+        if group is None:
+            return ""
+        known = f"nameservers know its group {broker}, and no node of that" if node_id else "nameservers know it, and no node of it"
+        if group.unsettled:
+            return f"{known} has registered since they were started; ask again in half a minute"
+        return f"{known} is registered now; start its nodes, and see dittomq ha-status"
 
 
 def _named_id(broker_id: int, configured_id: int | None) -> int:

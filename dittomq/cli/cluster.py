@@ -10,7 +10,7 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import silent_document
 from dittomq.cli.output import hint, human_age, printable, say, say_json, table
-from dittomq.routes import Node, Role
+from dittomq.routes import Node, Role, Route
 
 
 def add_to(app: typer.Typer) -> None:
@@ -59,6 +59,14 @@ def name_groups_without_master(nodes: Sequence[Node]) -> None:
     led = {node.broker for node in nodes if node.role is not Role.SLAVE}
     for broker in sorted({node.broker for node in nodes} - led):
         hint(f"{printable(broker)} has no master now and takes no writes; its slaves serve reads. See dittomq ha-status")
+
+
+def name_silent_groups(route: Route) -> None:
+    """Say which groups may hold queues of the topic that its route does not tell."""
+    if route.silent:
+        names = ", ".join(printable(group.broker) for group in route.silent)
+        may = f"which nameservers remember and which may hold queues of {printable(route.topic)} too"
+        hint(f"nobody answers for {names}, {may}. See dittomq ha-status")
 
 
 def node_document(node: Node) -> dict[str, object]:

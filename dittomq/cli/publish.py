@@ -11,6 +11,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from dittomq.cli.cluster import name_silent_groups
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.durations import seconds
 from dittomq.cli.examples import example
@@ -115,7 +116,7 @@ async def _send(order: _Order, lines: BinaryIO, tally: Tally, advance: Callable[
             stopped.append(refused)
 
     async with AsyncClient(order.nameserver) as mq, mq.producer(order.ack, timeout_s=order.timeout_s, on_weak="return") as producer:
-        await mq.route(order.recipe.topic)  # a topic that is not there is one error, not one for each line
+        name_silent_groups(await mq.route(order.recipe.topic))  # a topic that is not there is one error, not one for each line
         async for batch in _batches(Records(order.recipe), lines):
             tally.add_all(await producer.publish_many(checked(batch), on_failure="return"))
             if stopped:

@@ -12,7 +12,8 @@ from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit, exit_of
 from dittomq.cli.output import hint, printable, say, say_json
 from dittomq.copies import RangeOutcome
-from dittomq.errors import DittoError, InvalidField, OffsetOutOfRange
+from dittomq.errors import DittoError, InvalidField, OffsetOutOfRange, OutOfReach
+from dittomq.routes import ClusterListing, Node
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import Client
@@ -81,16 +82,24 @@ def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the comma
         raise typer.BadParameter("say --bytes or --run, not both", param_hint="--run")
     asked = _range(bytes_)
     with Client(nameserver_address(nameserver)) as mq:
-        nodes = [each for each in mq.admin.list_brokers() if node == each.name or broker == each.broker]
-        if not nodes:
-            field, name = ("broker", broker) if node is None else ("node", node)
-            raise InvalidField(field, f'"{name}" is not registered with any nameserver; list them: dittomq cluster')
+        nodes = nodes_to_repair(mq.admin.list_cluster(), node, broker)
         spans = {each.name: [asked] if run is None else wrong_spans(each.cluster, each.name, run) for each in nodes}
         repairs = [_repair(mq, NodeRepair(name, wanted), may_be_gone=run is not None) for name, wanted in spans.items()]
     if len(repairs) == 1 and repairs[0].error is not None and not repairs[0].verified_bytes:
         raise repairs[0].error
     _show(repairs, json=json)
     return _exit(repairs)
+
+
+def nodes_to_repair(cluster: ClusterListing, node: str | None, broker: str | None) -> list[Node]:
+    """The node, or all of the group; raises OutOfReach where nameservers know the group and nobody of it is there, else InvalidField."""
+    nodes = [each for each in cluster.nodes if node == each.name or broker == each.broker]
+    if nodes:
+        return nodes
+    field, name = ("broker", broker or "") if node is None else ("node", node)
+    if silence := cluster.silence_of(name):
+        raise OutOfReach(name, silence)
+    raise InvalidField(field, f'"{name}" is not registered with any nameserver; list them: dittomq cluster')
 
 
 def _repair(mq: "Client", done: NodeRepair, *, may_be_gone: bool) -> NodeRepair:

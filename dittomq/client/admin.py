@@ -286,11 +286,13 @@ class Admin:
         """Its address, and what nameservers say of it; None of one that is called by its address."""
         if is_address(node):
             return node, None
-        nodes = await self.list_brokers()
-        for known in nodes:
+        listing = await self.list_cluster()
+        for known in listing.nodes:
             if known.name == node:
                 return self._around.routing.address(known), known
-        names = ", ".join(known.name for known in nodes) or "none"
+        if silence := listing.silence_of(node):
+            raise OutOfReach(node, silence)
+        names = ", ".join(known.name for known in listing.nodes) or "none"
         raise InvalidField("node", f'"{node}" is not registered with any nameserver; registered: {names}')
 
     async def _await_route(self, topic: str, expected: dict[str, TopicConfig]) -> None:

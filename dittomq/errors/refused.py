@@ -24,14 +24,22 @@ class InvalidField(Refused):
 
 @dataclass(eq=False)
 class TopicNotFound(Refused):
-    """`similar` is the nearest known name, empty for none; `where` names the cluster or the node that was asked."""
+    """`similar` is the nearest known name, empty for none; `where` names the cluster or the node that was asked.
+
+    `silent` names groups of which no node is registered, empty for none: they may hold the topic.
+    """
 
     reason: ClassVar[str] = "TOPIC_NOT_FOUND"
     topic: str
     where: str
     similar: str = ""
+    silent: str = ""
 
     def __str__(self) -> str:
+        if self.silent:
+            back = "bring them back" if "," in self.silent else "bring it back"
+            nobody = f"nobody answers for {self.silent}, which may hold it: {back}, or create it elsewhere"
+            return f'topic "{self.topic}" is in no registered broker group of {self.where}; {nobody}: dittomq topic create {self.topic}'
         hint = f'; did you mean "{self.similar}"' if self.similar else ""
         end = "? Create it" if hint else ". Create it"
         return f'topic "{self.topic}" does not exist in {self.where}{hint}{end}: dittomq topic create {self.topic}'

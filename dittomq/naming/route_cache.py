@@ -224,7 +224,10 @@ def _merged(routes: Sequence[Route]) -> Route:
             if group.broker not in best or _rank(nodes) > _rank(best[group.broker][1]):
                 best[group.broker] = (group, nodes)
     told = [best[broker] for broker in sorted(best)]
-    return replace(routes[0], queues=tuple(group for group, _ in told), nodes=tuple(node for _, nodes in told for node in nodes))
+    queues, members = tuple(group for group, _ in told), tuple(node for _, nodes in told for node in nodes)
+    silent_for_all = set.intersection(*({group.broker for group in route.silent} for route in routes)) - best.keys()
+    silent = _merged_silent(group for route in routes for group in route.silent if group.broker in silent_for_all)
+    return replace(routes[0], queues=queues, nodes=members, silent=silent)
 
 
 def _merged_lists(lists: Iterable[Iterable[Node]]) -> list[Node]:

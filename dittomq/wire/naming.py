@@ -154,7 +154,8 @@ def _pb_claim(value: Claim) -> pb.RivalClaim:
 
 def route(topic: str, response: pb.GetRouteResponse) -> Route:
     queues = tuple(QueueRange(each.broker, each.read_queues, each.write_queues, each.permission) for each in response.queues)
-    return Route(topic, response.cluster, queues, tuple(map(_node, response.nodes)), response.unsettled)
+    nodes, silent = tuple(map(_node, response.nodes)), tuple(map(_silent_group, response.silent_groups))
+    return Route(topic, response.cluster, queues, nodes, response.unsettled, silent)
 
 
 def route_response(value: Route) -> pb.GetRouteResponse:
@@ -162,7 +163,13 @@ def route_response(value: Route) -> pb.GetRouteResponse:
         pb.QueueRange(broker=each.broker, read_queues=each.read_queues, write_queues=each.write_queues, permission=each.permission)
         for each in value.queues
     ]
-    return pb.GetRouteResponse(cluster=value.cluster, queues=queues, nodes=map(_pb_node, value.nodes), unsettled=value.unsettled)
+    return pb.GetRouteResponse(
+        cluster=value.cluster,
+        queues=queues,
+        nodes=map(_pb_node, value.nodes),
+        unsettled=value.unsettled,
+        silent_groups=map(_pb_silent_group, value.silent),
+    )
 
 
 def node_page(response: pb.ListBrokersResponse) -> NodePage:

@@ -68,9 +68,7 @@ class Names:
         """A topic's route."""
         check_topic_name(topic)
         check_network(network or DEFAULT_NETWORK)
-        now = self._now()
-        route = self._registry.route(topic, network or DEFAULT_NETWORK, now)
-        return replace(route, unsettled=not self._registry.is_settled(now))
+        return self._registry.route(topic, network or DEFAULT_NETWORK, self._now())
 
     def page(self, size: int, token: str, network: str) -> NodePage:
         """A page of nodes, and of groups without one."""

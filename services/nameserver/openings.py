@@ -3,14 +3,22 @@
 It is the one thing that brokers cannot tell anew: who starts as a master asks for it, while those who know may all be down.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
+from itertools import islice
 
 from dittomq.routes import NO_OPENING, Opening
 
 MAX_GROUPS = 10_000
 
+_NAMES_SHOWN = 5
+
 Rows = tuple[tuple[str, Opening], ...]
 """Group and newest epoch, the one told of longest ago first."""
+
+
+def named(groups: Collection[str]) -> str:
+    """The first few of them, as they are read."""
+    return ", ".join([*islice(groups, _NAMES_SHOWN), *(["…"] if len(groups) > _NAMES_SHOWN else [])])
 
 
 class Openings:
@@ -29,6 +37,10 @@ class Openings:
     def groups(self) -> tuple[str, ...]:
         """All groups of which an epoch is known."""
         return tuple(self._newest)
+
+    def silent(self, living: Container[str]) -> list[str]:
+        """Those that are not `living`, by name."""
+        return sorted(group for group in self._newest if group not in living)
 
     @property
     def unkept(self) -> int:

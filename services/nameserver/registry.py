@@ -37,7 +37,7 @@ from dittomq.routes import (
     SilentGroup,
     TopicQueues,
 )
-from services.nameserver.openings import MAX_GROUPS, Openings
+from services.nameserver.openings import MAX_GROUPS, Openings, named
 
 MAX_NODES = MAX_GROUPS  # and no more: of one group more, one has no members
 MAX_SUPERSEDED = 10_000
@@ -47,7 +47,7 @@ DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
 PERIODS_IN_EXPIRY = 3  # a broker whose registration period does not fit so often refuses to start
 _ANY_GROUP = "any broker group"
-_NAMES_SHOWN = 5
+MAX_SILENT = 100  # groups in a route that may hold the topic too
 _NAMES_LOOKED_AT = 100_000  # for one like an unknown one
 
 _PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
@@ -200,12 +200,14 @@ class Registry:
         queues = tuple(sorted(self._queue_ranges(topic), key=lambda each: each.broker))
         if not queues:
             self._check_all_heard(topic, now)
-            raise TopicNotFound(topic, f"cluster {self._cluster}", nearest_name(topic, islice(self._holders, _NAMES_LOOKED_AT)))
+            similar = nearest_name(topic, islice(self._holders, _NAMES_LOOKED_AT))
+            raise TopicNotFound(topic, f"cluster {self._cluster}", similar, named(self._openings.silent(self._groups)))
         keys = [(each.broker, broker_id) for each in queues for broker_id, _ in self._group(each.broker)]
         nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
         if not nodes:
             raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
-        return Route(topic, self._cluster, queues, nodes)
+        silent = self._openings.silent(self._groups)[:MAX_SILENT]
+        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now), self._silent_groups(silent, now))
 
     def page(self, size: int, token: str, network: str, now: Now) -> NodePage:
         """Nodes in the order of broker name and id, then silent groups; raises VersionChanged when they changed since the token."""
@@ -215,12 +217,14 @@ class Registry:
         keys = sorted(self._members)
         end = start + (size or DEFAULT_PAGE)
         nodes = tuple(self._node(key, network) for key in keys[start:end])
-        names = sorted(group for group in self._openings.groups if group not in self._groups)
+        names = self._openings.silent(self._groups)
         more = f"{self._version}:{end}" if end < len(keys) + len(names) else ""
-        unsettled = () if self.is_settled(now) else self._unheard
         shown = names[max(0, start - len(keys)) : max(0, end - len(keys))]
-        silent = tuple(SilentGroup(self._cluster, group, self._openings.newest(group), group in unsettled) for group in shown)
-        return NodePage(nodes, more, silent)
+        return NodePage(nodes, more, self._silent_groups(shown, now))
+
+    def _silent_groups(self, names: list[str], now: Now) -> tuple[SilentGroup, ...]:
+        unsettled = () if self.is_settled(now) else self._unheard
+        return tuple(SilentGroup(self._cluster, group, self._openings.newest(group), group in unsettled) for group in names)
 
     @property
     def nodes(self) -> int:
@@ -235,11 +239,13 @@ class Registry:
         """Raise NotReady while groups are still to register since this start, for as long as that may take those that live, or none has."""
         up_ms, period_ms = now.monotonic_ms - self._born_ms, self._expiry_ms // PERIODS_IN_EXPIRY
         if self._unheard and up_ms < period_ms:
-            unheard = ", ".join([*islice(self._unheard, _NAMES_SHOWN), *(["…"] if len(self._unheard) > _NAMES_SHOWN else [])])
+            unheard = named(self._unheard)
             why = f'it was started {up_ms // 1_000} s ago and has not heard of topic "{topic}" yet, nor of anything that {unheard} holds'
             raise NotReady("the nameserver", f"{why}; brokers register within {period_ms / 1_000:g} s, ask again then")
         if not self._members:
-            why = f'no broker is registered with it, so it cannot know whether topic "{topic}" exists'
+            silent = named(self._openings.silent(self._groups))
+            known = f", though it remembers {silent}" if silent else ""
+            why = f'no broker is registered with it, so it cannot know whether topic "{topic}" exists{known}'
             raise NotReady("the nameserver", f"{why}; start one, or look whether those that run reach this nameserver")
 
     def _check_room(self, key: NodeKey) -> None:

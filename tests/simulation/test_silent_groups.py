@@ -3,11 +3,14 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from dittomq.cli.ha_report import build_report, report_lines
 from dittomq.cli.ha_status import ask_every_node
 from dittomq.client import AsyncClient
 from dittomq.client.copies import CopyReader
 from dittomq.client.ha_watch import ClusterView
+from dittomq.errors import InvalidField, OutOfReach
 from dittomq.offsets import Epoch
 from dittomq.routes import Opening, SilentGroup
 from services.nameserver.config import NameserverConfig, NodeConfig
@@ -99,6 +102,43 @@ def test_after_the_restart_of_a_nameserver_a_silent_group_is_said_to_be_maybe_no
         assert (await town.routes().listing()).silent == (SILENT_B,), "another nameserver has been up for long enough to know"
 
     play(world, story)
+
+
+def test_a_route_names_a_group_that_is_silent_for_every_nameserver_that_was_asked(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        town.broker(master())
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        world.network.cut("b-0", "n0")
+        await asyncio.sleep(EXPIRED_S)
+
+        one = await town.routes(["n0:9876"]).route("orders")
+        assert ([group.broker for group in one.queues], one.silent) == (["a"], (SILENT_B,))
+        world.network.cut("a-0", "n1")  # so that n0 is not enough for a client that knew both groups
+        both = town.routes()
+        b.node.crash(Power.KILL)
+        await asyncio.sleep(EXPIRED_S)
+        assert (await both.refresh("orders")).silent == (SILENT_B,)
+
+    play(world, story)
+
+
+def test_what_to_do_about_a_group_that_is_gone_is_said_to_whoever_names_it_or_a_node_of_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        for name in ("a0", "a1"):
+            await group.kill(name)
+        await asyncio.sleep(EXPIRED_S + 5)
+
+        for node in ("a/0", "a/1"):
+            with pytest.raises(OutOfReach) as gone:
+                await mq.admin.repair(node)
+            assert gone.value.problem.startswith("nameservers know its group a, and no node of that is registered now; start its nodes")
+        with pytest.raises(InvalidField, match='"c/0" is not registered with any nameserver; registered: none'):
+            await mq.admin.repair("c/0")
+
+    groups.play(story)
 
 
 def test_silent_groups_of_another_cluster_are_none_of_this_one(world: World) -> None:

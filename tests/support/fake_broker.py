@@ -348,7 +348,7 @@ class FakeNameserver(naming_pb2_grpc.NameServerServiceServicer):
             raise self.refusal or TopicNotFound(request.topic, "cluster test")
         queues = tuple(QueueRange(group, count, count, self.permissions.get(group, 6)) for group, count in sorted(groups.items()))
         nodes = tuple(node for node in self.nodes if node.broker in groups)
-        return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled))
+        return naming_wire.route_response(Route(request.topic, "test", queues, nodes, self.unsettled, tuple(self.silent)))
 
     async def ListBrokers(self, request: Any, context: Any) -> Any:
         return naming_wire.node_page_response(NodePage(tuple(self.nodes), "", tuple(self.silent)))

@@ -47,8 +47,26 @@ def test_a_topic_may_exist_that_was_known_and_whose_brokers_are_all_gone(registr
     registry.register(master(), "s1", at(0))
     registry.expire(at(EXPIRY_MS))
 
-    with pytest.raises(NotReady, match='no broker is registered with it, so it cannot know whether topic "orders" exists; start one'):
+    with pytest.raises(NotReady, match='no broker is registered with it, so it cannot know whether topic "orders" exists, though'):
         registry.route("orders", "default", at(EXPIRY_MS))
+
+
+def test_a_group_that_is_remembered_and_not_registered_is_named_wherever_it_may_hold_the_topic(registry: Registry) -> None:
+    for broker, uuid in (("a", "a" * 32), ("b", "b" * 32), ("c", "c" * 32)):
+        registry.register(replace(master(uuid, host=f"{broker}-0", broker=broker), opener_id=0), f"s{broker}", at(0))
+    for session in ("sb", "sc"):
+        registry.unregister(session)
+
+    route = registry.route("orders", "default", at(1))
+    with pytest.raises(TopicNotFound) as unknown:
+        registry.route("payments", "default", at(EXPIRY_MS))
+    registry.unregister("sa")
+    with pytest.raises(NotReady, match="though it remembers a, b, c; start one"):
+        registry.route("orders", "default", at(EXPIRY_MS))
+
+    assert [(group.broker, group.newest) for group in route.silent] == [("b", Opening(Epoch(7), 0)), ("c", Opening(Epoch(7), 0))]
+    assert unknown.value.silent == "b, c"
+    assert "nobody answers for b, c, which may hold it: bring them back" in str(unknown.value)
 
 
 def test_a_nameserver_that_stood_still_denies_what_it_denied_before(registry: Registry) -> None:
