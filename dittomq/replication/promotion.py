@@ -1,6 +1,7 @@
 """Who may be promoted: what a slave must hear before it takes its master's place.
 
-Pure. The rules (S slaves configured, q copies asked for); the *old master* is who opened the newest epoch that anybody knows of:
+Pure. The rules (S slaves configured, q copies asked for); the *old master* is who opened the newest epoch that anybody
+knows of, of two that opened it one that does not answer:
 
     somebody leads                         planned: it is asked to step down, and then confirms where its log ends
     the old master has stepped down, and   planned: the target holds its log up to there, and that is enough
@@ -122,8 +123,10 @@ class _Promotion:
         self._others = [heard[node] for node in sorted(heard) if node != target.node]
         self._order = order
         self._known = known
-        self._newest = max((known, target.newest, *(other.newest for other in self._others)), key=lambda each: each.epoch)
         self._broker = target.node.rpartition("/")[0]
+        openings = (known, target.newest, *(other.newest for other in self._others))
+        self._newest = max(openings, key=lambda each: (each.epoch, self._is_silent(each)))  # of two that opened it, who may lead still
+        self._openers = {each.opener_id for each in openings if each.epoch == self._newest.epoch} - {None, FOREIGN}
 
     def decide(self) -> PromotionDecision:
         leading = [other.node for other in self._others if other.stance is Stance.LEADING]
@@ -216,12 +219,17 @@ class _Promotion:
         So it is when two masters have given way to each other. One with another disk may be the second of its name.
         """
         everybody = (self._target, *self._others)
-        claims = [each.claim.opener_id for each in everybody if each.claim.epoch > self._newest.epoch]
+        claims = {each.claim.opener_id for each in everybody if each.claim.epoch > self._newest.epoch}
         if None in claims or FOREIGN in claims:
             return False
-        may_have_led = {self._last_leader(), *(f"{self._broker}/{opener}" for opener in claims)}
+        may_have_led = {self._last_leader(), *(f"{self._broker}/{opener}" for opener in claims | self._openers)}
         slaves = {self._target.node, *(each.node for each in self._others if each.stance is Stance.FOLLOWING and each.seeks_place is False)}
         return all(each.lineage and not each.is_filling for each in everybody if each.node in may_have_led) and may_have_led <= slaves
+
+    def _is_silent(self, opening: Opening) -> bool:
+        """Whether it is known who opened that epoch, and that one does not answer."""
+        everybody = (self._target, *self._others)
+        return opening.opener_id not in {None, FOREIGN, *(each.node_id for each in everybody)}
 
     def _after_step_down(self, old: Standing) -> Iterator[_Missing]:
         """What the target lacks of what the old master confirmed to be all, or has beyond that: it may have been said not to be stored."""

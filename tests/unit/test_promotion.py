@@ -156,6 +156,15 @@ def test_two_masters_that_gave_way_to_each_other_write_no_more_and_the_one_that_
         assert "a/1, which may have led and answers without the log that it led with" in refused(decided(two, other_disk, third))
 
 
+@pytest.mark.parametrize("known", [NO_OPENING, Opening(Epoch(2), 0), Opening(Epoch(2), 1), Opening(Epoch(2), None)])
+def test_of_two_that_opened_one_epoch_the_silent_one_may_be_writing_whomever_nameservers_know_of(known: Opening) -> None:
+    by_0, by_1 = ((*ONE, LineageEntry(Epoch(2), opener, opener, PhysicalOffset(500))) for opener in (0, 1))
+    target, gave_way = standing(2, lineage=by_1), standing(0, lineage=by_0, end=600)
+
+    assert "a/1 has not confirmed its demotion and may still be writing" in refused(decided(target, gave_way, known=known))
+    assert promoted(decided(target, gave_way, known=known, order=STOPPED)).other == "a/1"
+
+
 def test_who_led_last_counts_among_those_who_answer_when_it_is_a_slave_with_its_log() -> None:
     old, lonely = standing(0), replace(RULES, in_sync_replicas=1)
 
