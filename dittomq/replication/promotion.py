@@ -1,7 +1,7 @@
 """Who may be promoted: what a slave must hear before it takes its master's place.
 
 Pure. The rules (S slaves configured, q copies asked for); the *old master* is who opened the newest epoch that anybody
-knows of, of two that opened it one that does not answer:
+knows of, of two that opened it one that has stepped down, or else one that does not answer:
 
     somebody leads                         planned: it is asked to step down, and then confirms where its log ends
     the old master has stepped down, and   planned: the target holds its log up to there, and that is enough
@@ -125,7 +125,7 @@ class _Promotion:
         self._known = known
         self._broker = target.node.rpartition("/")[0]
         openings = (known, target.newest, *(other.newest for other in self._others))
-        self._newest = max(openings, key=lambda each: (each.epoch, self._is_silent(each)))  # of two that opened it, who may lead still
+        self._newest = max(openings, key=lambda each: (each.epoch, self._has_made_room(each), self._is_silent(each)))
         self._openers = {each.opener_id for each in openings if each.epoch == self._newest.epoch} - {None, FOREIGN}
 
     def decide(self) -> PromotionDecision:
@@ -225,6 +225,12 @@ class _Promotion:
         may_have_led = {self._last_leader(), *(f"{self._broker}/{opener}" for opener in claims | self._openers)}
         slaves = {self._target.node, *(each.node for each in self._others if each.stance is Stance.FOLLOWING and each.seeks_place is False)}
         return all(each.lineage and not each.is_filling for each in everybody if each.node in may_have_led) and may_have_led <= slaves
+
+    def _has_made_room(self, opening: Opening) -> bool:
+        """Whether who opened that epoch has stepped down for one that answers: of two that opened it, that one may lead next."""
+        everybody = (self._target, *self._others)
+        heirs = {each.successor for each in everybody if each.node_id == opening.opener_id and each.stepped_down_at is not None}
+        return any(each.node in heirs for each in everybody)
 
     def _is_silent(self, opening: Opening) -> bool:
         """Whether it is known who opened that epoch, and that one does not answer."""

@@ -165,6 +165,14 @@ def test_of_two_that_opened_one_epoch_the_silent_one_may_be_writing_whomever_nam
     assert promoted(decided(target, gave_way, known=known, order=STOPPED)).other == "a/1"
 
 
+@pytest.mark.parametrize("known", [NO_OPENING, Opening(Epoch(2), 1)])
+def test_who_has_made_room_is_enough_though_another_one_that_opened_its_epoch_is_silent(known: Opening) -> None:
+    by_0, by_1 = ((*ONE, LineageEntry(Epoch(2), opener, opener, PhysicalOffset(500))) for opener in (0, 1))
+    old = standing(0, lineage=by_0, stepped_down_at=PhysicalOffset(900), successor="a/2")
+
+    assert promoted(decided(standing(2, lineage=by_0), old, standing(3, lineage=by_1, end=600), known=known)).made_room == old
+
+
 def test_who_led_last_counts_among_those_who_answer_when_it_is_a_slave_with_its_log() -> None:
     old, lonely = standing(0), replace(RULES, in_sync_replicas=1)
 
