@@ -137,7 +137,8 @@ class _Promotion:
         if hidden and not self._order.accept_loss:
             return RefusePromotion(self._words(hidden))
         if leading:
-            return AskToStepDown(leading[0])
+            newer = "" if self._order.accept_loss else self._noted_beyond(leading[0])
+            return RefusePromotion(newer) if newer else AskToStepDown(leading[0])
         demoted = self._demoted()
         missing = [*hidden, *(self._after_silence() if demoted is None else self._after_step_down(demoted))]
         if missing and not self._order.accept_loss:
@@ -175,6 +176,16 @@ class _Promotion:
         if seeking:
             return f"{seeking} is told to lead just now; see whether it does (dittomq ha-status), or stop it and give the command again"
         return ""
+
+    def _noted_beyond(self, leader: str) -> str:
+        """Who knows of an epoch that would keep the target from its place when the master has stepped down."""
+        knows = max((self._target, *self._others), key=lambda each: each.granted)
+        if knows.granted <= self._newest.epoch:
+            return ""
+        opener = "" if knows.claim.opener_id is None else f" of {self._broker}/{knows.claim.opener_id}"
+        noted = f"{knows.node} has noted epoch {knows.granted}{opener}"
+        untold = f"of which {leader} was not told, which leads in epoch {self._newest.epoch}"
+        return f"{noted}, {untold}. Let {knows.node} reach {leader}, which gives way then, and give the command again"
 
     def _hidden_numbers(self) -> Iterator[_Missing]:
         """What would let it give places again that messages have."""

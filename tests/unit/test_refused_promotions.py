@@ -72,3 +72,13 @@ def test_of_those_that_are_heard_once_more_only_who_has_noted_the_epoch_is_a_wit
     longer = replace(two, end=PhysicalOffset(950))
     assert "a/2 has 50 bytes that a/1 lacks" in refused(decided(one, longer, three, order=STOPPED, noted=["a/3"]))
     assert isinstance(decided(one, replace(two, stance=Stance.LEADING), three, noted=["a/3"]), AskToStepDown)
+
+
+def test_nobody_is_asked_to_step_down_where_an_epoch_that_was_noted_would_keep_the_target_from_its_place() -> None:
+    leader, noted = standing(0, Stance.LEADING), standing(2, granted=Epoch(3), granted_to=3)
+    known = "a/2 has noted epoch 3 of a/3, of which a/0 was not told, which leads in epoch 1"
+
+    for others in ((standing(1), leader, noted), (noted, leader, standing(1))):
+        assert refused(decided(*others)) == f"{known}. Let a/2 reach a/0, which gives way then, and give the command again"
+    assert decided(standing(1), leader, noted, order=PromotionOrder(accept_loss=True)) == AskToStepDown("a/0")
+    assert "may still be writing" in refused(decided(standing(1), demoted(for_node="a/1"), noted))
