@@ -21,7 +21,7 @@ _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
 def may_lack(nodes: Iterable[str]) -> str:
     """What is said of replicas that are being filled, as a clause."""
-    return f"{' and '.join(nodes)} may lack what it acknowledged: its disk is new, or it gave up a copy"
+    return f"{' and '.join(nodes)} may lack what it acknowledged: its disk is new, or it gave up a copy or a part of one"
 
 
 class VerdictAction(StrEnum):

@@ -24,7 +24,7 @@ nameserver that has heard all living brokers; with that one, the replicas that n
 promoted and not have reached any nameserver. A node that was just granted its epoch by a role change need not hear it denied.
 
 Those that must be heard have all that was confirmed by q copies. What a degraded group confirmed may be on any of the others. A slave that
-began on an empty disk, or gave up a copy that it had made of its master's log, and has not caught up since is not among them: what is
+began on an empty disk, or gave up a copy of its master's log or a part of one, and has not caught up since is not among them: what is
 gone may have been one of the q.
 
 Then the longest tail of the newest lineage among those heard, own log included, is taken over, unless it is another master's of the same

@@ -124,10 +124,14 @@ class ObeyMaster:
 
 @dataclass(frozen=True, slots=True)
 class CutLog:
-    """Cut the log to `to`, saving what is cut, and report CutDone."""
+    """Cut the log to `to`, saving what is cut, and report CutDone.
+
+    `gives_up`: this copy may have acknowledged what goes, for it is of epochs that the master has there as well.
+    """
 
     to: PhysicalOffset
     reason: str
+    gives_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

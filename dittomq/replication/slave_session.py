@@ -130,9 +130,10 @@ class SlaveSession:
                 if verdict.start >= self._end:
                     return self._reconnect(f"told to cut to {verdict.start:,} with an end of {self._end:,}")
                 self.state = State.CUTTING
+                common = common_end(ours=self._lineage, our_end=self._end, theirs=verdict.lineage, their_end=self._end)
                 self._end = verdict.start
                 self._lineage = cut_lineage(self._lineage, verdict.start)
-                return [*self._hear_master(verdict), CutLog(verdict.start, verdict.reason)]
+                return [*self._hear_master(verdict), CutLog(verdict.start, verdict.reason, gives_up=verdict.start < common)]
             case VerdictAction.RESYNC:
                 return self._copy_anew(verdict)
             case VerdictAction.STREAM:

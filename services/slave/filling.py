@@ -1,8 +1,9 @@
 """⑤ Whether this copy may lack what this node, or a disk in its place, has acknowledged (`dittomq/filling`).
 
-One that began on an empty disk does, as a slave or as a master that was passed over before it had copied all, and one beside which a copy
-was given up that had acknowledged more, until it has once held all that its master's log held at some moment. Until then it is no witness:
-what was confirmed with the help of what is gone may be on others only.
+One that began on an empty disk does, as a slave or as a master that was passed over before it had copied all, one beside which a copy was
+given up that had acknowledged more, and one that was cut where its bytes differed from its master's of the same epoch, until it has once
+held all that its master's log held at some moment. Until then it is no witness: what was confirmed with the help of what is gone may be on
+others only.
 """
 
 from dittomq.commitlog.disk import side_file
@@ -41,7 +42,7 @@ class Filling:
         self.goes_on = self._is_noted or not store.lineage or await self._files.call(lambda: boot.is_incomplete(self._storage))
 
     async def begin(self) -> None:
-        """To be done before the first byte comes, or before the last one goes; durable when this returns. Raises DiskFull, StoreFailed."""
+        """To be done before the first byte comes, or before one goes; durable when this returns. Raises DiskFull, StoreFailed."""
         self.goes_on, self._goal = True, None
         if not self._is_noted:
             await self._files.call(self._note)

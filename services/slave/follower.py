@@ -330,7 +330,7 @@ class Follower:
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
-            *(describe, replica.cut, replica.begin),
+            *(describe, self.filling.begin, replica.cut, replica.begin),
             hear=self._hear,
             obey=self._obey,
             learn_degraded=self.degraded.learn,

@@ -82,6 +82,7 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
+    `gives_up` is to note durably that this node may lack what it has acknowledged; it raises DiskFull.
     `hear` writes down, durably, which epoch there is, `obey` that it is this master's, to whom those promises were said; it raises NotReady
     where there are more by now. `learn_degraded` writes down what a master tells of degraded ranges.
     `doubted` tells, once, where the first damage begins that was found since the last hello.
@@ -93,6 +94,7 @@ class StreamParts:
     clock: Clock
     ears: Ears
     describe: Callable[[], Awaitable[Hello]]
+    gives_up: Callable[[], Awaitable[None]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
     hear: Callable[[Opening], Awaitable[None]]
@@ -232,9 +234,7 @@ class MasterStream:
             case slave_events.HearEpoch() | slave_events.ObeyMaster():
                 await self._note(command)
             case slave_events.CutLog():
-                await self._parts.cut(command.to, command.reason)
-                self._hello = await self._parts.describe()
-                return slave_events.CutDone(self._stored_now())
+                return await self._cut(command)
             case slave_events.BeginLog():
                 await self._parts.begin(command.at)
             case slave_events.DigestRange():
@@ -251,6 +251,13 @@ class MasterStream:
             case _:
                 assert_never(command)
         return None
+
+    async def _cut(self, command: slave_events.CutLog) -> slave_events.CutDone:
+        if command.gives_up:
+            await self._parts.gives_up()
+        await self._parts.cut(command.to, command.reason)
+        self._hello = await self._parts.describe()
+        return slave_events.CutDone(self._stored_now())
 
     async def _note(self, command: slave_events.HearEpoch | slave_events.ObeyMaster) -> None:
         opening = Opening(command.epoch, command.opener_id)

@@ -73,6 +73,8 @@ def stream_of(store: Store, line: Line, first: Hello, hear: list[Opening]) -> Ma
     async def describe() -> Hello:
         return first
 
+    async def give_up() -> None: ...
+
     async def cut(to: PhysicalOffset, reason: str) -> None: ...
 
     async def begin(at: PhysicalOffset) -> None: ...
@@ -89,7 +91,7 @@ def stream_of(store: Store, line: Line, first: Hello, hear: list[Opening]) -> Ma
     log = CopyLog(store, lane, InlineLane(), sync_each_group=True)
     held = SlaveLog((), nothing, Stored(nothing, nothing, nothing, nothing), Epoch(0))
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
-    parts = StreamParts(store, log, lane, clock, Ears(), describe, cut, begin, note, obey, learn, lambda: None)
+    parts = StreamParts(store, log, lane, clock, Ears(), describe, give_up, cut, begin, note, obey, learn, lambda: None)
     return MasterStream(parts, session, line)
 
 

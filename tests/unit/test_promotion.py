@@ -314,7 +314,7 @@ def test_a_copy_that_began_on_an_empty_disk_is_no_witness_of_what_was_confirmed_
         why = refused(decided(standing(1), new, order=STOPPED))
         assert why.startswith(
             "1 of the 2 slaves answer that together hold all that was confirmed; "
-            "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy."
+            "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy or a part of one."
         )
 
     assert promoted(decided(standing(1), standing(2), order=STOPPED)).may_be_lost == ""

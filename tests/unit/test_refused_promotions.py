@@ -54,7 +54,7 @@ def test_where_every_slave_answers_and_the_disk_of_one_is_new_the_old_master_is_
     new = standing(2, end=0, lineage=(), is_filling=True)
 
     assert refused(decided(standing(1), new, order=STOPPED, names=("a/0",))).endswith(f". Start a/0 again, {GIVE_UP}")
-    lost = "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy"
+    lost = "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy or a part of one"
     assert promoted(decided(standing(1), new, order=ALL_ACCEPTED)).may_be_lost == lost
 
 

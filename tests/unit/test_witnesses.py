@@ -21,7 +21,7 @@ def test_a_slave_that_began_on_an_empty_disk_and_never_caught_up_is_not_among_th
         assert isinstance(waits, Wait)
         assert "1 more of 2 slaves" in waits.why
         assert waits.why.endswith(
-            "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy, "
+            "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy or a part of one, "
             "and it cannot catch up before somebody leads: --accept-loss"
         )
 
@@ -39,7 +39,7 @@ def test_what_an_operator_gave_up_is_named_without_the_advice_to_give_it_up() ->
 
     led = decided(leadership, 1e6)
     assert isinstance(led, Lead)
-    assert led.accepted_loss == "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy"
+    assert led.accepted_loss == "a/2 may lack what it acknowledged: its disk is new, or it gave up a copy or a part of one"
 
 
 def test_slaves_of_a_new_group_that_are_all_empty_are_heard_though_none_was_ever_filled() -> None:
