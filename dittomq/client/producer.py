@@ -214,7 +214,8 @@ class Producer:
         checked_size(message)
         request = wire.publish_request(handle, message, self._options.ack, self._options.timeout_s)
         try:
-            response, _ = await self._ask_master(handle, "Publish", request)
+            with self._unknowns_of(handle).resending(handle.producer_id):
+                response, _ = await self._ask_master(handle, "Publish", request)
         except OutcomeUnknown as unknown:
             gap = unknown.__cause__
             if isinstance(gap, SequenceGap) and self._unknowns_of(handle).is_cut_off(handle.producer_id, gap.expected, handle.sequence):

@@ -6,6 +6,10 @@ once its epoch is newer than that of every master that may still hold the reques
 Sequences leave no gaps. So when one is surely not stored, and nobody sends it any more, none behind it can ever be stored.
 """
 
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
 _MAX_PRODUCERS = 1_024
 
 
@@ -16,6 +20,16 @@ class Unknowns:
         self._resent: dict[str, int | None] = {}
         self._stored: dict[str, None] = {}
         self._absent: dict[str, set[int]] = {}
+        self._being_resent: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def resending(self, producer_id: str) -> Iterator[None]:
+        """A message is sent again until the block ends: it may arrive at any time."""
+        self._being_resent[producer_id] += 1
+        try:
+            yield
+        finally:
+            self._being_resent -= Counter({producer_id: 1})
 
     def resent_in_vain(self, producer_id: str) -> None:
         """A message was sent again and not answered: to a master no newer than the next one that is heard."""
@@ -40,6 +54,8 @@ class Unknowns:
     def is_proof(self, producer_id: str, epoch: int, sent: int | None) -> bool:
         """Whether "not in the log" from a master of `epoch` is final. `sent`: newest epoch that streams sent to, None when not known."""
         resent = self._resent.get(producer_id, 0)
+        if producer_id in self._being_resent:
+            return False
         return sent is not None and resent is not None and epoch > max(sent, resent)
 
     def is_absent(self, producer_id: str, sequence: int) -> None:

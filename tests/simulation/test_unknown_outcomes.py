@@ -99,6 +99,27 @@ def test_not_in_the_log_of_the_same_epoch_stays_unknown_until_it_is_sent_again()
     ClientTown().play(story)
 
 
+def test_what_is_being_sent_again_is_not_called_absent_meanwhile() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders:
+            handle = await lost_answer(town, orders, b"again", lose)
+            town.master.epoch = 2
+            town.restart("a-0")
+            await asyncio.sleep(20.0)
+            await orders.publish("orders", b"other")
+            town.master.gate = asyncio.Event()
+            sending = asyncio.create_task(orders.send_again(handle, Message("orders", b"again")))
+            await asyncio.sleep(1.0)
+
+            with pytest.raises(OutcomeUnknown):
+                await orders.resolve(handle)
+
+            town.master.gate.set()
+            assert not (await sending).duplicate
+
+    ClientTown().play(story)
+
+
 def test_a_message_whose_producer_is_forgotten_stays_unknown_and_is_never_stored_twice() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
