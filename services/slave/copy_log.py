@@ -76,8 +76,7 @@ class CopyLog:
         while True:
             await self._must_sync.wait()
             self._must_sync.clear()
-            flushed = await self._sync()
-            self.flushed = min(flushed, self.received)  # of what is written only just now nobody has been told
+            self.flushed = await self._sync()
             moved()
 
     async def flush(self) -> None:
@@ -88,7 +87,8 @@ class CopyLog:
     async def _sync(self) -> PhysicalOffset:
         """One after the other; whoever leaves does not end what is under way; no batch is synced where it is written meanwhile."""
         self._syncs += 1
-        return await self._sync_lane.run(self._sync_steps(), self._synced)
+        flushed = await self._sync_lane.run(self._sync_steps(), self._synced)
+        return min(flushed, self.received)  # of what is written only just now nobody has been told
 
     def _sync_steps(self) -> Generator[None, None, PhysicalOffset]:
         flushed = self._store.sync()

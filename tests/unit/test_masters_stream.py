@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Generator
+from typing import TypeVar
 
 from zlib_ng.zlib_ng import crc32
 
@@ -12,7 +13,7 @@ from dittomq.lineage import newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import Chunk, Hello, SlaveAck, Verdict, VerdictAction
-from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
+from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLog, Stored, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion, Opening
 from services.slave.copy_log import CopyLog
@@ -21,6 +22,9 @@ from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import hello
 from tests.support.stores import Machine, frame, open_epoch
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class Ears:
@@ -126,5 +130,49 @@ def test_an_ack_that_waited_while_a_newer_epoch_was_told_never_leaves() -> None:
         assert "told of epoch 2, newer than 1" in str(ended)
         assert heard == [Opening(Epoch(2), 1)]
         assert line.acked() == chunks[2].offset
+
+    run(story())
+
+
+class HeldLane(InlineLane):
+    """Runs steps when it is let go, and tells of them when it is let tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes, self.tells = asyncio.Event(), asyncio.Event()
+
+    async def run(self, steps: Generator[P, None, R], progress: Callable[[P], None] | None = None) -> R:
+        await self.goes.wait()
+        told: list[P] = []
+        result = await super().run(steps, told.append)
+        await self.tells.wait()
+        if progress is not None:
+            for value in told:
+                progress(value)
+        return result
+
+
+def test_what_is_synced_of_bytes_that_are_just_being_written_is_not_called_flushed_before_they_are_called_received() -> None:
+    async def story() -> None:
+        master, (first, second) = masters_chunks(2)
+        writes, syncs = HeldLane(), HeldLane()
+        log = CopyLog(Machine(random.Random(2)).open(), writes, syncs, sync_each_group=False)
+        running = asyncio.create_task(log.run(lambda: None))
+        for lane in (writes, syncs):
+            lane.tells.set()
+        writes.goes.set()
+        await log.put(AdoptLineage(master.lineage))
+        await log.put(WriteChunk(first.offset, first.data))
+        await asyncio.sleep(0.1)
+        flushing = asyncio.create_task(log.flush())
+        await asyncio.sleep(0.1)
+        writes.tells.clear()
+        await log.put(WriteChunk(second.offset, second.data))
+        await asyncio.sleep(0.1)
+        syncs.goes.set()
+        await flushing
+
+        assert log.flushed == log.received == second.offset
+        running.cancel()
 
     run(story())
