@@ -11,7 +11,7 @@ from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import DittoError, OffsetOutOfRange
 from tests.simulation.parser import Malformed
 from tests.support.real_group import QUEUES, TOPIC, RealGroup
-from tests.support.told import Fate, Told, undone_reads, wrong_copies, wrong_holders, wrong_reads
+from tests.support.told import Fate, Told, undone_reads, wrong_copies, wrong_epochs, wrong_holders, wrong_order, wrong_reads
 from tests.support.traffic import Publishing, begins_of, messages, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -112,6 +112,7 @@ class History:
             self._check_reads(name, {})
         _demand_none("all", wrong_copies(self.group.logs(), end))
         self.check_holders()
+        self._check_acks()
         return end
 
     def check_what_retention_left(self) -> None:
@@ -122,6 +123,10 @@ class History:
         logs = {name: self.group.parsed_log(name) for name in self.group.copies}
         start = max(log.start for log in logs.values())
         _demand_none("all", wrong_copies({name: log.content[start - log.start :] for name, log in logs.items()}, end - start))
+        self._check_acks()
+
+    def _check_acks(self) -> None:
+        _demand_none("all", itertools.chain(wrong_epochs(self.told), wrong_order(self.told)))
 
     def _check_what_is_left(self, name: str) -> None:
         """Again, as long as retention drops what is about to be read."""

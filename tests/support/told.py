@@ -1,5 +1,6 @@
 """What a producer was told of each message, and what must therefore be read back. Pure, and blind to how either came about."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,12 +23,34 @@ class Fate(Enum):
     NOT_STORED = auto()
 
 
+class Acked(NamedTuple):
+    """Where a receipt comes from. `sent` and `told` are moments of one Told: before the message was sent, and when its receipt was there.
+
+    `stream`: whose messages were sent one after the other. `incarnation` is that of the epoch's opening. `acker`: who acknowledged in
+    that epoch; empty when the receipt is one of an earlier try. `at_once`: nothing else was told of the message before.
+    """
+
+    stream: int
+    sent: int
+    told: int
+    epoch: int
+    incarnation: int | None
+    acker: str
+    physical_offset: int
+    at_once: bool
+
+
 @dataclass(slots=True)
 class Told:
-    """What was told, by body; every body is sent once under one identity. `holders`: the nodes that a receipt named."""
+    """What was told, by body; every body is sent once under one identity. `holders`: the nodes that a receipt named.
+
+    `acks`: of those with a receipt.
+    """
 
     outcomes: dict[bytes, Place | Fate] = field(default_factory=dict)
     holders: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    acks: dict[bytes, Acked] = field(default_factory=dict)
+    moments: Iterator[int] = field(default_factory=itertools.count)
 
     def bodies(self, fate: Fate) -> list[bytes]:
         """Bodies of which that was told, in the order of sending."""
@@ -73,6 +96,39 @@ def wrong_holders(told: Told, held: Mapping[str, AbstractSet[bytes]]) -> Iterato
                 yield f"{body!r} is not on {node}, which its receipt names"
 
 
+def wrong_epochs(told: Told) -> Iterator[str]:
+    """Which of the receipts that hold cannot all be right: one node acknowledges in an epoch, after one opening of it.
+
+    None acknowledges in an older epoch what was sent after somebody was told of a newer one, and epochs grow along the log.
+    """
+    acks = _acks_that_hold(told)
+    first: dict[int, tuple[bytes, Acked]] = {}
+    for body, ack in acks:
+        before, other = first.setdefault(ack.epoch, (body, ack))
+        if ack.incarnation != other.incarnation:
+            yield f"{before!r} and {body!r} were acknowledged in two openings of epoch {ack.epoch}"
+        if ack.acker and not other.acker:
+            first[ack.epoch] = body, ack
+        elif ack.acker and ack.acker != other.acker:
+            yield f"{before!r} and {body!r} were acknowledged in epoch {ack.epoch} by {other.acker} and {ack.acker}"
+    for (before, other), (body, ack) in itertools.pairwise(sorted(acks, key=lambda each: each[1].physical_offset)):
+        if ack.epoch < other.epoch:
+            yield f"{body!r} of epoch {ack.epoch} lies behind {before!r} of epoch {other.epoch}"
+    yield from _late_epochs(acks)
+
+
+def wrong_order(told: Told) -> Iterator[str]:
+    """What was sent later in a stream, and acknowledged at once, lies behind what had been sent into that queue before."""
+    last: dict[tuple[int, int], tuple[bytes, Place]] = {}
+    for body, ack in sorted(_acks_that_hold(told), key=lambda each: each[1].sent):
+        place = told.outcomes[body]
+        if isinstance(place, Place) and ack.at_once:
+            before, other = last.get((ack.stream, place.queue), (b"", None))
+            if other is not None and place.queue_offset <= other.queue_offset:
+                yield f"{body!r} was sent after {before!r}, and is at {place}, not behind {other}"
+            last[ack.stream, place.queue] = body, place
+
+
 def undone_reads(shown: Mapping[tuple[int, int], bytes], read: Mapping[int, Sequence[tuple[int, bytes]]]) -> Iterator[str]:
     """What of that which readers were shown, by queue and queue offset, one copy does not serve there any more."""
     there = {(queue, offset): body for queue, messages in read.items() for offset, body in messages}
@@ -111,6 +167,22 @@ def wrong_copies(logs: Mapping[str, bytes], confirmed: int) -> Iterator[str]:
         if log[:confirmed] != reference[:confirmed]:
             pairs = zip(log, reference, strict=False)
             yield f"{node} and {first} differ at byte {next((at for at, (one, other) in enumerate(pairs) if one != other), len(log))}"
+
+
+def _acks_that_hold(told: Told) -> list[tuple[bytes, Acked]]:
+    """What became of others, whose only disks are lost, says nothing."""
+    return [(body, ack) for body, ack in list(told.acks.items()) if isinstance(told.outcomes.get(body), Place)]
+
+
+def _late_epochs(acks: Sequence[tuple[bytes, Acked]]) -> Iterator[str]:
+    as_told = iter(sorted(acks, key=lambda each: each[1].told))
+    next_told, newest = next(as_told, None), None
+    for body, ack in sorted(acks, key=lambda each: each[1].sent):
+        while next_told is not None and next_told[1].told < ack.sent:
+            newest = next_told if newest is None or newest[1].epoch < next_told[1].epoch else newest
+            next_told = next(as_told, None)
+        if newest is not None and ack.epoch < newest[1].epoch:
+            yield f"{body!r} was acknowledged in epoch {ack.epoch}, and sent after {newest[0]!r} was in epoch {newest[1].epoch}"
 
 
 def _wrong_message(told: Told, place: Place, body: bytes) -> Iterator[str]:

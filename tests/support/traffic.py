@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dittomq.client import Client, DittoError, LevelNotReached, Message, NotStored, OutcomeHandle, OutcomeUnknown, PutStatus, Receipt
 from dittomq.client.sync_client import SyncProducer
 from dittomq.errors import OffsetOutOfRange
+from dittomq.tokens import decode_token
 from tests.support.real_group import QUEUES, TOPIC
-from tests.support.told import Fate, Place, Told
+from tests.support.told import Acked, Fate, Place, Told
 from tests.support.waiting import eventually
 
 
@@ -24,6 +25,8 @@ class Publishing:
         self.refusals: list[DittoError] = []
         self.receipts: dict[bytes, Receipt] = {}
         self._producer = producer
+        self._stream = next(self.told.moments)
+        self._sent: dict[bytes, int] = {}
 
     def publish(self, messages: Iterable[Message]) -> list[Receipt]:
         """Publish all of them, whatever becomes of each; returns the receipts there were."""
@@ -32,6 +35,7 @@ class Publishing:
         def noted() -> Iterator[Message]:
             for message in messages:
                 sent.append(message)
+                self._sent[message.body] = next(self.told.moments)
                 yield message
 
         outcomes = self._producer.publish_many(noted(), on_failure="return")
@@ -58,9 +62,10 @@ class Publishing:
 
     def _note(self, body: bytes, outcome: Receipt | DittoError) -> None:
         receipt = outcome.receipt if isinstance(outcome, LevelNotReached) else outcome
-        self.handles.pop(body, None)
+        at_once = self.handles.pop(body, None) is None
         match receipt:
             case Receipt():
+                self.told.acks[body] = self._acked(body, receipt, at_once=at_once)
                 self.told.outcomes[body] = Place(receipt.queue, receipt.queue_offset)
                 self.told.holders[body] = tuple(copy.node for copy in receipt.copies)
                 self.receipts[body] = receipt
@@ -70,6 +75,18 @@ class Publishing:
             case _:
                 self.told.outcomes[body] = Fate.NOT_STORED
                 self.refusals.append(receipt.cause if isinstance(receipt, NotStored) else receipt)
+
+    def _acked(self, body: bytes, receipt: Receipt, *, at_once: bool) -> Acked:
+        return Acked(
+            stream=self._stream,
+            sent=self._sent[body],
+            told=next(self.told.moments),
+            epoch=receipt.epoch,
+            incarnation=decode_token(receipt.token).incarnation,
+            acker="" if receipt.duplicate else receipt.copies[0].node,
+            physical_offset=receipt.physical_offset,
+            at_once=at_once,
+        )
 
 
 def missed(producer: SyncProducer, times: int) -> list[Receipt]:

@@ -2,7 +2,20 @@
 
 import pytest
 
-from tests.support.told import Fate, Place, Told, lost_from, undone_reads, wrong_copies, wrong_holders, wrong_losses, wrong_reads
+from tests.support.told import (
+    Acked,
+    Fate,
+    Place,
+    Told,
+    lost_from,
+    undone_reads,
+    wrong_copies,
+    wrong_epochs,
+    wrong_holders,
+    wrong_losses,
+    wrong_order,
+    wrong_reads,
+)
 
 TOLD = Told({b"a": Place(0, 0), b"b": Place(0, 1), b"c": Place(1, 0), b"u": Fate.UNKNOWN, b"n": Fate.NOT_STORED})
 READ = {0: [(0, b"a"), (1, b"b")], 1: [(0, b"c")]}
@@ -67,3 +80,79 @@ def test_what_was_shown_once_and_is_something_else_later_is_named() -> None:
     assert list(undone_reads({(0, 1): b"b", (1, 0): b"c"}, READ)) == []
     assert list(undone_reads({(0, 1): b"x"}, READ)) == ["b'x' was shown at Place(queue=0, queue_offset=1), where b'b' is now"]
     assert list(undone_reads({(1, 1): b"d"}, READ)) == ["b'd' was shown at Place(queue=1, queue_offset=1), where None is now"]
+
+
+def acked(*acks: Acked) -> Told:
+    """Messages a, b, c, ... in one queue, in the order of the log."""
+    bodies = [bytes([ord("a") + number]) for number in range(len(acks))]
+    places = {body: Place(0, number) for number, body in enumerate(bodies)}
+    return Told({**places}, acks=dict(zip(bodies, acks, strict=True)))
+
+
+def ack(at: int, *, sent: int, told: int, epoch: int = 1, opening: int = 7, acker: str = "a/0", at_once: bool = True) -> Acked:
+    return Acked(1, sent, told, epoch, opening, acker, at, at_once)
+
+
+def test_epochs_that_follow_one_another_are_right() -> None:
+    sent_before_and_told_after = acked(ack(0, sent=0, told=3), ack(100, sent=1, told=2, epoch=2, opening=8, acker="a/1"))
+    duplicate_of_an_earlier_epoch = acked(ack(0, sent=0, told=1), ack(100, sent=2, told=5, acker=""), ack(200, sent=3, told=4, epoch=2))
+
+    assert list(wrong_epochs(sent_before_and_told_after)) == []
+    assert list(wrong_epochs(duplicate_of_an_earlier_epoch)) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        (
+            acked(ack(0, sent=0, told=1), ack(100, sent=2, told=3, acker="a/1")),
+            "b'a' and b'b' were acknowledged in epoch 1 by a/0 and a/1",
+        ),
+        (
+            acked(ack(0, sent=0, told=1, acker=""), ack(50, sent=2, told=3), ack(100, sent=4, told=5, acker="a/1")),
+            "b'b' and b'c' were acknowledged in epoch 1 by a/0 and a/1",
+        ),
+        (
+            acked(ack(0, sent=0, told=1), ack(100, sent=2, told=3, opening=8)),
+            "b'a' and b'b' were acknowledged in two openings of epoch 1",
+        ),
+        (
+            acked(ack(0, sent=0, told=3, epoch=2), ack(100, sent=1, told=2)),
+            "b'b' of epoch 1 lies behind b'a' of epoch 2",
+        ),
+        (
+            acked(ack(0, sent=2, told=3), ack(100, sent=0, told=1, epoch=2)),
+            "b'a' was acknowledged in epoch 1, and sent after b'b' was in epoch 2",
+        ),
+        (
+            acked(ack(0, sent=4, told=5), ack(50, sent=0, told=1), ack(100, sent=2, told=3, epoch=2)),
+            "b'a' was acknowledged in epoch 1, and sent after b'c' was in epoch 2",
+        ),
+    ],
+)
+def test_receipts_that_two_masters_gave_where_one_may_are_named(told: Told, complaint: str) -> None:
+    assert list(wrong_epochs(told)) == [complaint]
+
+
+def test_receipts_of_what_is_lost_with_its_only_disk_say_nothing_of_epochs_and_order() -> None:
+    told = acked(ack(0, sent=2, told=3), ack(100, sent=0, told=1, epoch=2))
+    told.holders.update({b"a": ("a/0",), b"b": ("a/0", "a/1")})
+
+    told.lost_with("a/0")
+
+    assert list(wrong_epochs(told)) == list(wrong_order(told)) == []
+
+
+def test_what_a_stream_sent_later_and_lies_before_is_named() -> None:
+    in_turn = acked(ack(0, sent=0, told=3), ack(100, sent=1, told=2))
+    out_of_turn = acked(ack(0, sent=1, told=3), ack(100, sent=0, told=2))
+
+    assert list(wrong_order(in_turn)) == []
+    assert list(wrong_order(out_of_turn)) == [f"b'a' was sent after b'b', and is at {Place(0, 0)}, not behind {Place(0, 1)}"]
+
+
+def test_the_order_of_other_streams_and_of_what_was_unknown_first_is_nobodys_promise() -> None:
+    others = acked(ack(0, sent=1, told=3), ack(100, sent=0, told=2)._replace(stream=2))
+    unknown_first = acked(ack(0, sent=1, told=2), ack(100, sent=0, told=3, at_once=False))
+
+    assert list(wrong_order(others)) == list(wrong_order(unknown_first)) == []
