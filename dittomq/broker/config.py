@@ -218,7 +218,10 @@ class ReplicationTable:
     ] = 15_000
     hold_max_bytes: Annotated[
         int,
-        Meta(ge=0, description="retention keeps the log for a known slave, also while it is away, until it is further behind than this"),
+        Meta(
+            ge=0,
+            description="every node keeps the log for a known slave, also one that is away, until it is further behind than this",
+        ),
     ] = 64 * 1024 * 1024 * 1024
     heartbeat_ms: Annotated[
         Milliseconds, Meta(description="how often a heartbeat goes to each slave. RocketMQ: haSendHeartbeatInterval")

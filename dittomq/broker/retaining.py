@@ -1,6 +1,7 @@
 """Drops the beginning of the log as the rules allow, one segment at a time, in the background.
 
-Master and slaves each do so by themselves, from what they hold and by their own clock and disk.
+Master and slaves each do so by themselves, from what they hold and by their own clock and disk; but slaves keep what their master
+keeps for others.
 """
 
 import asyncio

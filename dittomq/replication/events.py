@@ -125,15 +125,25 @@ class Hole:
     log_end: PhysicalOffset
 
 
+SlaveHolds = tuple[tuple[str, PhysicalOffset], ...]
+"""Slaves by node name, and from where on the master keeps its log for each; MAX_HOLDS at most."""
+
+MAX_HOLDS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sent from time to time, whatever else is. `topics` is the version of the master's topics, None when it is not told."""
+    """Sent from time to time, whatever else is. `topics` is the version of the master's topics, None when it is not told.
+
+    `holds`: for whom it keeps its log; None: it does not say, as a session does not know it and its driver adds it.
+    """
 
     epoch: Epoch
     end: PhysicalOffset
     confirmed: PhysicalOffset
     digest: RangeDigest | None
     topics: DataVersion | None
+    holds: SlaveHolds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dittomq.lineage import Lineage
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SlaveHolds, Verdict
 from dittomq.routes import DataVersion
 
 
@@ -173,6 +173,13 @@ class LearnConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnHolds:
+    """The master keeps its log for these slaves: so does this copy."""
+
+    holds: SlaveHolds
+
+
+@dataclass(frozen=True, slots=True)
 class LearnTopics:
     """The version of the master's topics."""
 
@@ -250,6 +257,7 @@ Command = (
     | LeaveHole
     | LearnConfirmed
     | LearnTopics
+    | LearnHolds
     | LearnDegraded
     | SendAck
     | DigestRange

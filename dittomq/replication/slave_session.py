@@ -32,6 +32,7 @@ from dittomq.replication.slave_events import (
     HearEpoch,
     LearnConfirmed,
     LearnDegraded,
+    LearnHolds,
     LearnTopics,
     LeaveHole,
     NoteCompared,
@@ -224,6 +225,8 @@ class SlaveSession:
         learn: list[Command] = [LearnConfirmed(beat.confirmed, beat.end)]
         if beat.topics is not None:
             learn.append(LearnTopics(beat.topics))
+        if beat.holds is not None:
+            learn.append(LearnHolds(beat.holds))
         if beat.digest is not None and self._begin <= beat.digest.start and beat.digest.end <= self._stored.flushed:
             return [*learn, SendAck(self._ack(None)), DigestRange(beat.digest)]
         return [*learn, SendAck(self._ack(None if beat.digest is None else _not_whole(beat.digest)))]

@@ -8,6 +8,7 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import MAX_RANGES, Degraded, DegradedRange
 from dittomq.replication.events import (
+    MAX_HOLDS,
     Chunk,
     DegradedRanges,
     Heartbeat,
@@ -18,6 +19,7 @@ from dittomq.replication.events import (
     RangeDigest,
     RangePiece,
     SlaveAck,
+    SlaveHolds,
     Verdict,
     VerdictAction,
 )
@@ -277,6 +279,8 @@ def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:
         frame.heartbeat.digest.CopyFrom(digest_to_pb(beat.digest))
     if beat.topics is not None:
         frame.heartbeat.topics_version.CopyFrom(version_to_pb(beat.topics))
+    if beat.holds is not None:
+        frame.heartbeat.holds.CopyFrom(pb.SlaveHolds(holds=[pb.SlaveHold(node=node, offset=offset) for node, offset in beat.holds]))
     return frame
 
 
@@ -319,6 +323,7 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole 
                 PhysicalOffset(beat.confirmed_offset),
                 digest_from_pb(beat.digest) if beat.HasField("digest") else None,
                 version_from_pb(beat.topics_version) if beat.HasField("topics_version") else None,
+                _holds_from_pb(beat.holds) if beat.HasField("holds") else None,
             )
         case "verdict":
             return _verdict_from_pb(frame.verdict)
@@ -330,6 +335,17 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole 
             return DegradedRanges(Epoch(frame.degraded.epoch), degraded_from_pb(frame.degraded.ranges))
         case _:
             raise InvalidField("event", "a frame must say something")
+
+
+def _holds_from_pb(told: pb.SlaveHolds) -> SlaveHolds:
+    if len(told.holds) > MAX_HOLDS:
+        raise InvalidField("heartbeat.holds", f"{len(told.holds):,} are more than {MAX_HOLDS}")
+    for hold in told.holds:
+        if hold.offset < 0:
+            raise InvalidField("heartbeat.holds.offset", f"{hold.offset:,} is negative")
+        if len(hold.node) > MAX_HELLO_CHARACTERS:
+            raise InvalidField("heartbeat.holds.node", f"has {len(hold.node):,} characters, more than {MAX_HELLO_CHARACTERS:,}")
+    return tuple((hold.node, PhysicalOffset(hold.offset)) for hold in told.holds)
 
 
 def _hole_from_pb(hole: pb.Hole) -> Hole:

@@ -5,27 +5,24 @@ group any more: who was taken out of it, or replaced under another name, holds n
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import structlog
 
-from dittomq.commitlog.disk import side_file
+from dittomq.broker import holds_file
+from dittomq.broker.role import Grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import MAX_HOLDS, SlaveHolds
 from services.master.slaves import SlaveRecord
-
-_NAME: Final = "holds"
-_KIND: Final = b"HOLD"
 
 log = structlog.get_logger()
 
 
-class SlaveHolds:
+class HoldsOfSlaves:
     """The log is kept for a slave from the segment on in which its flushed end lies."""
 
     def __init__(self, storage: Storage, store: Store, lane: Lane, slaves: int, records: Callable[[], Mapping[str, SlaveRecord]]) -> None:
@@ -46,25 +43,33 @@ class SlaveHolds:
         """Those that were written down."""
         return frozenset(self._kept)
 
+    @property
+    def written(self) -> SlaveHolds:
+        """What was written down, for slaves to know: should one of them lead one day, the others need it there."""
+        return tuple((node, PhysicalOffset(self._kept[node])) for node in sorted(self._kept)[:MAX_HOLDS])
+
     async def run(self, period_s: float) -> None:
         """Write down who wants what, until cancelled."""
         while True:
             await self.keep()
             await asyncio.sleep(period_s)
 
-    async def load(self) -> None:
-        """Take up what was written down."""
-        self._kept = await self._lane.call(self._load)
+    async def load(self, own: str, grant: Grant | None) -> None:
+        """Take up what was written down, perhaps by this node as the slave that it was.
+
+        The one whose place it took by `grant`, and that was nobody's slave, holds no more of its log than this one did then.
+        """
+        found = await self._lane.call(lambda: holds_file.load(self._storage))
+        before = {grant.other: int(self._store.segment_of(grant.end)[0])} if grant is not None and grant.other else {}
+        self._kept = {node: offset for node, offset in (before | found).items() if node != own}
 
     async def keep(self) -> None:
         """Write down what has changed; on a full disk a later call does."""
         wanted = {node: int(self._store.segment_of(offset)[0]) for node, offset in self._wanted().items()}
-        if wanted != self._kept:
-            payload = json.dumps(wanted, sort_keys=True).encode()
-            if await self._lane.call(lambda: side_file.save_if_room(self._storage, _NAME, _KIND, payload)):
-                for node in self._kept.keys() - wanted.keys():
-                    log.info("hold_forgotten", slave=node, start=self._kept[node])
-                self._kept = wanted
+        if wanted != self._kept and await self._lane.call(lambda: holds_file.save_if_room(self._storage, wanted)):
+            for node in self._kept.keys() - wanted.keys():
+                log.info("hold_forgotten", slave=node, start=self._kept[node])
+            self._kept = wanted
 
     def _wanted(self) -> dict[str, PhysicalOffset]:
         records = self._records()
@@ -73,11 +78,3 @@ class SlaveHolds:
         if 0 < self._slaves <= len(connected):
             return connected
         return {node: PhysicalOffset(offset) for node, offset in self._kept.items()} | live
-
-    def _load(self) -> dict[str, int]:
-        try:
-            found = side_file.load_json(self._storage, _NAME, _KIND, dict[str, side_file.Number])
-        except side_file.DamagedSideFile as damage:
-            log.warning("holds_forgotten", problem=str(damage))
-            return {}
-        return found or {}

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
@@ -18,7 +18,18 @@ from dittomq.errors import CorruptRecord, DittoError, NeedsOperator, NotReady, S
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import master_events
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, Verdict, VerdictAction
+from dittomq.replication.events import (
+    Chunk,
+    DegradedRanges,
+    Heartbeat,
+    Hello,
+    Hole,
+    LeafDigests,
+    LeafProbe,
+    SlaveHolds,
+    Verdict,
+    VerdictAction,
+)
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import SlavePace, chunk_bytes
 from dittomq.replication.parted import Parted
@@ -40,7 +51,8 @@ _CONFIRMED_WAITS_S = 0.005
 class StreamParts:
     """What a stream works with.
 
-    `topics` tells the version of the topics, `speaks` whether it is still its replica's newest stream; `pace` is this stream's own.
+    `topics` tells the version of the topics, `holds` for whom the log is kept, None while that is not known, `speaks` whether it is still
+    its replica's newest stream; `pace` is this stream's own.
     """
 
     term: Term
@@ -51,6 +63,7 @@ class StreamParts:
     clock: Clock
     node: str
     topics: Callable[[], DataVersion]
+    holds: Callable[[], SlaveHolds | None]
     speaks: Callable[[], bool]
     pace: SlavePace
 
@@ -208,7 +221,7 @@ class SlaveStream:
             case master_events.SendVerdict():
                 await self._send_verdict(command.verdict)
             case master_events.SendHeartbeat(said) | master_events.SendProbe(said):
-                await self._send(said)
+                await self._send(replace(said, holds=self._parts.holds()) if isinstance(said, Heartbeat) else said)
             case master_events.SendDegraded():
                 self._degraded = command.degraded.ranges
                 await self._send(command.degraded)

@@ -12,7 +12,7 @@ from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, InvalidField, NeedsOperator, SessionEnded, WrongCluster, first_of
 from dittomq.lineage import common_end
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Hello, Verdict, VerdictAction
+from dittomq.replication.events import Hello, SlaveHolds, Verdict, VerdictAction
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.parted import Parted
@@ -53,6 +53,7 @@ class Replication:
         self.outflow = Outflow(table, clock)
         self.records: dict[str, SlaveRecord] = {}
         self.held: frozenset[str] = frozenset()  # slaves for which the log was kept before this start
+        self.holds: Callable[[], SlaveHolds | None] = _not_known  # for which it is kept, and from where on
 
     def lead(self, term: Term, topics: Callable[[], DataVersion]) -> None:
         """The epoch is open: whoever waits is answered. `topics` tells the version of the topics; it may be asked often."""
@@ -154,12 +155,16 @@ class Replication:
             clock=self._clock,
             node=self._config.name,
             topics=self._topics,
+            holds=self._holds_now,
             speaks=lambda: self._seats.speaks(seat),
             pace=self.outflow.to(hello.node),
         )
         session = MasterSession(self._log(term), self._limits(), self._clock.monotonic())
         await SlaveStream(parts, session, record, send).run(hello, said)
         stream.ends.set()
+
+    def _holds_now(self) -> SlaveHolds | None:
+        return self.holds()
 
     async def _wait_to_lead(self, hello: Hello, send: Callable[[MasterSays], Awaitable[None]]) -> Term:
         """Tell the slave to wait, as often as it must hear something."""
@@ -223,3 +228,7 @@ async def _either(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
     """Return when the task has ended or the event is set, whichever is first."""
     task.add_done_callback(lambda _: event.set())
     await event.wait()
+
+
+def _not_known() -> None:
+    return None

@@ -52,7 +52,7 @@ from services.ha_metrics import HaCollector
 from services.master.appends import Appends
 from services.master.config import MasterConfig, leadership_rules
 from services.master.handover import Handover, HandoverParts
-from services.master.holds import SlaveHolds
+from services.master.holds import HoldsOfSlaves
 from services.master.leading import Reached, come_to_lead
 from services.master.node import MasterNode
 from services.master.outcomes import Outcomes
@@ -141,7 +141,7 @@ class Master:
             parts.dispatcher.run,
             keeper.run,
             mender.run,
-            lambda: self._retain(store, lanes, parts.replication, pins),
+            lambda: self._retain(parts, lanes),
             lambda: prepare_segments(store.ahead, lanes.ahead),
             lambda: parts.recovery.ask(handover.others),
             lambda: parts.replication.promises.settle(handover.others, parts.replication.knows_all_of),
@@ -188,17 +188,17 @@ class Master:
         around = reach.place, reach.heard, reach.changes.changed, lambda: lanes.store.call(parts.store.mark_incomplete)
         return Handover(HandoverParts(node, self._doors.storage, lanes.files, parts.replication, replicas, routes, *around))
 
-    async def _retain(self, store: Store, lanes: Lanes, replication: Replication, pins: Pins) -> None:
+    async def _retain(self, node: NodeParts, lanes: Lanes) -> None:
         """Drop old segments while this master leads; what it wrote down of its slaves is known before."""
-        doors, table = self._doors, self._config.retention
+        doors, table, store, replication = self._doors, self._config.retention, node.store, node.replication
         period_s = table.check_period_ms / 1000
         slaves = self._config.replication.replicas_expected
-        holds = SlaveHolds(doors.storage, store, lanes.files, slaves, lambda: replication.records)
-        parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock, pins)
+        holds = HoldsOfSlaves(doors.storage, store, lanes.files, slaves, lambda: replication.records)
+        parts = RetainingParts(self._config.name, store, lanes.retention, doors.clock, node.pins)
         retaining = Retaining(parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
-        await holds.load()
-        replication.held = holds.slaves
+        await holds.load(self._config.name, node.grant)
+        replication.held, replication.holds = holds.slaves, lambda: holds.written
         await replication.wait_for_term()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(holds.run(period_s), name="holds")

@@ -29,6 +29,7 @@ from services.slave.config import SlaveConfig
 from services.slave.copy_log import CopyLog
 from services.slave.degraded import KnownDegraded
 from services.slave.filling import Filling
+from services.slave.holds import HoldsOfOthers
 from services.slave.line import ReplicationLine
 from services.slave.replica import Replica
 from services.slave.resync import CopyComplete, Resync, ResyncParts
@@ -74,6 +75,7 @@ class Follower:
         self._following: MasterStream | None = None
         self.filling = Filling(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
+        self.held = HoldsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self._streaming = False
         self._heard_at = parts.clock.monotonic()
         self._time = RunningTime(self._heard_at)
@@ -334,6 +336,7 @@ class Follower:
             hear=self._hear,
             obey=self._obey,
             learn_degraded=self.degraded.learn,
+            learn_holds=self.held.learn,
             doubted=replica.take_doubted,
         )
         self._following = MasterStream(parts, session, line)

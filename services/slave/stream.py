@@ -15,7 +15,19 @@ from dittomq.lineage import newest_incarnation
 from dittomq.offsets import NO_EPOCH, PhysicalOffset
 from dittomq.replication import slave_events
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import (
+    Chunk,
+    DegradedRanges,
+    Heartbeat,
+    Hello,
+    Hole,
+    LeafDigests,
+    LeafProbe,
+    RangeDigest,
+    SlaveAck,
+    SlaveHolds,
+    Verdict,
+)
 from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import State
@@ -84,8 +96,8 @@ class StreamParts:
 
     `gives_up` is to note durably that this node may lack what it has acknowledged; it raises DiskFull.
     `hear` writes down, durably, which epoch there is, `obey` that it is this master's, to whom those promises were said; it raises NotReady
-    where there are more by now. `learn_degraded` writes down what a master tells of degraded ranges.
-    `doubted` tells, once, where the first damage begins that was found since the last hello.
+    where there are more by now. `learn_degraded` writes down what a master tells of degraded ranges,
+    `learn_holds` for whom it keeps its log. `doubted` tells, once, where the first damage begins that was found since the last hello.
     """
 
     store: Store
@@ -100,6 +112,7 @@ class StreamParts:
     hear: Callable[[Opening], Awaitable[None]]
     obey: Callable[[Opening, Collection[Opening]], Awaitable[None]]
     learn_degraded: Callable[[Degraded, PhysicalOffset], Awaitable[None]]
+    learn_holds: Callable[[SlaveHolds], Awaitable[None]]
     doubted: Callable[[], PhysicalOffset | None]
 
 
@@ -224,8 +237,8 @@ class MasterStream:
                 ears.confirmed(command.confirmed, command.master_end)
             case slave_events.LearnTopics():
                 ears.topics_at(command.version)
-            case slave_events.LearnDegraded():
-                await self._parts.learn_degraded(command.ranges, command.term_start)
+            case slave_events.LearnHolds() | slave_events.LearnDegraded():
+                await self._write_down(command)
             case slave_events.SendAck():
                 await self._say(command.ack)
             case slave_events.SayHello():
@@ -258,6 +271,13 @@ class MasterStream:
         await self._parts.cut(command.to, command.reason)
         self._hello = await self._parts.describe()
         return slave_events.CutDone(self._stored_now())
+
+    async def _write_down(self, command: slave_events.LearnHolds | slave_events.LearnDegraded) -> None:
+        match command:
+            case slave_events.LearnHolds():
+                await self._parts.learn_holds(command.holds)
+            case slave_events.LearnDegraded():
+                await self._parts.learn_degraded(command.ranges, command.term_start)
 
     async def _note(self, command: slave_events.HearEpoch | slave_events.ObeyMaster) -> None:
         opening = Opening(command.epoch, command.opener_id)

@@ -96,7 +96,7 @@ class Slave:
         pins = await self._pins(store, lanes)
         parts = self._parts(opened, lanes, _Tables(metadata, RemoteMetadata(channels, lambda: addresses.clients), pins))
         callers = Callers(lambda: addresses.replication, parts.puller.topics_at, lambda why: place.come_back(BrokerService.SLAVE, why))
-        follower = self._follower(parts, lanes, channels, callers)
+        follower = await self._follower(parts, lanes, channels, callers)
         node = SlaveNode(parts, follower, addresses)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
@@ -127,7 +127,7 @@ class Slave:
             parts.dispatcher.run,
             keeper.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
-            self._retaining(store, lanes, pins).run,
+            self._retaining(parts, lanes, follower).run,
             mender.run,
             parts.puller.run,
             follower.run,
@@ -160,17 +160,20 @@ class Slave:
         dispatcher = Dispatcher(store, lanes.dispatch)
         return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, opened.grant)
 
-    def _retaining(self, store: Store, lanes: Lanes, pins: Pins) -> Retaining:
-        table = self._config.retention
-        parts = RetainingParts(self._config.name, store, lanes.retention, self._doors.clock, pins)
-        retaining = Retaining(parts, table.rules, table.check_period_ms / 1000, tuple)
+    def _retaining(self, parts: NodeParts, lanes: Lanes, follower: Follower) -> Retaining:
+        table, hold_bytes = self._config.retention, self._config.replication.hold_max_bytes
+        work = RetainingParts(self._config.name, parts.store, lanes.retention, self._doors.clock, parts.pins)
+        retaining = Retaining(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(hold_bytes))
         self.registry.register(RetentionCollector(retaining))
         return retaining
 
-    def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, callers: Callers) -> Follower:
+    async def _follower(self, parts: NodeParts, lanes: Lanes, channels: Channels, callers: Callers) -> Follower:
         doors, config, store = self._doors, self._config, parts.store
         own = Replica(ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, parts.dispatcher))
-        return Follower(FollowerParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance), callers)
+        of_it = FollowerParts(config, own, ResyncParts(config, doors, lanes, store), channels, doors.clock, doors.chance)
+        follower = Follower(of_it, callers)
+        await follower.held.load()
+        return follower
 
     def _heir(self, node: SlaveNode, bound: "_Bound", channels: Channels, place: Place) -> Heir:
         config, doors = self._config, self._doors

@@ -12,7 +12,7 @@ from dittomq.errors import DittoError
 from dittomq.lineage import newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, Hello, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, Hello, SlaveAck, SlaveHolds, Verdict, VerdictAction
 from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLog, Stored, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion, Opening
@@ -91,11 +91,13 @@ def stream_of(store: Store, line: Line, first: Hello, hear: list[Opening]) -> Ma
 
     async def learn(ranges: Degraded, term_start: PhysicalOffset) -> None: ...
 
+    async def keep(holds: SlaveHolds) -> None: ...
+
     lane, clock, nothing = InlineLane(), LoopClock(), PhysicalOffset(0)
     log = CopyLog(store, lane, InlineLane(), sync_each_group=True)
     held = SlaveLog((), nothing, Stored(nothing, nothing, nothing, nothing), Epoch(0))
     session = SlaveSession(held, silence_s=20.0, now=clock.monotonic())
-    parts = StreamParts(store, log, lane, clock, Ears(), describe, give_up, cut, begin, note, obey, learn, lambda: None)
+    parts = StreamParts(store, log, lane, clock, Ears(), describe, give_up, cut, begin, note, obey, learn, keep, lambda: None)
     return MasterStream(parts, session, line)
 
 

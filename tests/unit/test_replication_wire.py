@@ -13,7 +13,18 @@ from dittomq.copies import Beginning
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
-from dittomq.replication.events import MAX_PROMISES, Chunk, DegradedRanges, LeafDigests, LeafProbe, RangeDigest, SlaveAck
+from dittomq.replication.events import (
+    MAX_HOLDS,
+    MAX_PROMISES,
+    Chunk,
+    DegradedRanges,
+    Heartbeat,
+    LeafDigests,
+    LeafProbe,
+    RangeDigest,
+    SlaveAck,
+    SlaveHolds,
+)
 from dittomq.replication.standings import GroupRules, Stance, Standing, SteppedDown
 from dittomq.routes import DataVersion, Opening
 from dittomq.wire import beginning as wire_beginning
@@ -94,6 +105,26 @@ def test_degraded_ranges_cross_the_wire_unchanged() -> None:
     frame = wire.master_frame(DegradedRanges(Epoch(7), known), 0)
 
     assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(frame)) == DegradedRanges(Epoch(7), known)
+
+
+@pytest.mark.parametrize("holds", [None, (), (("a/1", at(0)), ("a/2", at(2**40)))])
+def test_for_whom_a_master_keeps_its_log_crosses_the_wire_with_its_heartbeat(holds: SlaveHolds | None) -> None:
+    beat = Heartbeat(Epoch(7), at(2**41), at(2**40), None, None, holds)
+
+    assert wire.master_event_from_pb(pb.ReplicateResponse.FromString(wire.master_frame(beat, 0))) == beat
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        [pb.SlaveHold(node="a/1", offset=-1)],
+        [pb.SlaveHold(node="a" * 1_025)],
+        [pb.SlaveHold(node=f"a/{number}") for number in range(MAX_HOLDS + 1)],
+    ],
+)
+def test_holds_that_cannot_be_are_refused(holds: list[pb.SlaveHold]) -> None:
+    with pytest.raises(InvalidField, match=r"heartbeat\.holds"):
+        wire.master_event_from_pb(pb.ReplicateResponse(heartbeat=pb.Heartbeat(epoch=7, holds=pb.SlaveHolds(holds=holds))))
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 2**20, 2**21])

@@ -4,9 +4,12 @@ import random
 
 import pytest
 
+from dittomq.commitlog.retention import Hold
 from dittomq.offsets import PhysicalOffset
-from services.master.holds import SlaveHolds
+from services.master.holds import HoldsOfSlaves
 from services.master.slaves import SlaveRecord
+from services.slave.holds import HoldsOfOthers
+from tests.simulation.disk import BOUNDLESS
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
 from tests.support.stores import SMALL, Machine
@@ -16,24 +19,50 @@ def record(node: str, flushed: int, *, connected: bool = True) -> SlaveRecord:
     return SlaveRecord(node, "u" + node, connected=connected, flushed=PhysicalOffset(flushed))
 
 
+def test_what_a_master_tells_of_its_holds_a_slave_writes_down_for_others_than_itself_as_soon_as_there_is_room() -> None:
+    async def story() -> None:
+        machine = Machine(random.Random(1))
+        machine.open()
+        told = (("a/1", PhysicalOffset(0)), ("a/2", PhysicalOffset(SMALL.segment_bytes)))
+
+        async def after_a_restart() -> list[Hold]:
+            again = HoldsOfOthers("a/1", machine.beside(), InlineLane())
+            await again.load()
+            return again.holds(1_000)
+
+        holds = HoldsOfOthers("a/1", machine.beside(), InlineLane())
+        machine.disk.capacity_bytes = machine.disk.used_bytes()
+        await holds.learn(told)
+        assert holds.holds(1_000) == [Hold("a/2", PhysicalOffset(SMALL.segment_bytes), 1_000)]
+        assert await after_a_restart() == []
+
+        machine.disk.capacity_bytes = BOUNDLESS
+        await holds.learn(told)
+        assert await after_a_restart() == holds.holds(1_000)
+        await holds.learn(())
+        assert await after_a_restart() == []
+
+    run(story())
+
+
 @pytest.mark.parametrize(("slaves", "held"), [(0, ["a/1", "a/2"]), (1, ["a/1"]), (2, ["a/1", "a/2"])])
 def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_there(slaves: int, held: list[str]) -> None:
     async def story() -> None:
         machine = Machine(random.Random(1))
         store, segment = machine.open(), SMALL.segment_bytes
         records = {"a/1": record("a/1", segment + 1), "a/2": record("a/2", 3 * segment + 1)}
-        before = SlaveHolds(machine.beside(), store, InlineLane(), 2, lambda: records)
+        before = HoldsOfSlaves(machine.beside(), store, InlineLane(), 2, lambda: records)
         await before.keep()
 
         now = {"a/1": record("a/1", 4 * segment + 1)}
-        holds = SlaveHolds(machine.beside(), store, InlineLane(), slaves, lambda: now)
-        await holds.load()
+        holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+        await holds.load("a/0", None)
         assert sorted(hold.name for hold in holds.holds(1_000)) == held
         await holds.keep()
 
         now["a/1"].connected = False
-        again = SlaveHolds(machine.beside(), store, InlineLane(), slaves, lambda: now)
-        await again.load()
+        again = HoldsOfSlaves(machine.beside(), store, InlineLane(), slaves, lambda: now)
+        await again.load("a/0", None)
         assert {hold.name: hold.offset for hold in again.holds(1_000)} == {
             "a/1": 4 * segment + 1,
             **({"a/2": 3 * segment} if "a/2" in held else {}),

@@ -67,6 +67,7 @@ def begun(
         clock,
         "a/0",
         DataVersion,
+        tuple,
         lambda: True,
         Outflow(ReplicationTable(), clock).to("a/1"),
     )

@@ -1,0 +1,30 @@
+"""Slaves of a group, and from where on each wants the log (`dittomq/holds`): the master writes it down, and every slave what it is told."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from dittomq.commitlog.disk import side_file
+from dittomq.commitlog.disk.storage import Storage
+
+_NAME: Final = "holds"
+_KIND: Final = b"HOLD"
+
+log = structlog.get_logger()
+
+
+def load(storage: Storage) -> dict[str, int]:
+    """By node, the start of a segment; nothing where the file is not there, or damaged."""
+    try:
+        found = side_file.load_json(storage, _NAME, _KIND, dict[str, side_file.Number])
+    except side_file.DamagedSideFile as damage:
+        log.warning("holds_forgotten", problem=str(damage))
+        return {}
+    return found or {}
+
+
+def save_if_room(storage: Storage, holds: Mapping[str, int]) -> bool:
+    """Durably replace it; False, and nothing is changed, on a full disk."""
+    return side_file.save_if_room(storage, _NAME, _KIND, json.dumps(holds, sort_keys=True).encode())

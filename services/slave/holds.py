@@ -1,0 +1,36 @@
+"""⑤ From where on a slave keeps its log for others: as far back as its master does. Should it lead one day, they need that from it."""
+
+from dittomq.broker import holds_file
+from dittomq.commitlog.disk.storage import Storage
+from dittomq.commitlog.retention import Hold
+from dittomq.doors.workers import Lane
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import SlaveHolds
+
+
+class HoldsOfOthers:
+    """What the master told last, of every slave but this one."""
+
+    def __init__(self, node: str, storage: Storage, lane: Lane) -> None:
+        self._node = node
+        self._storage = storage
+        self._lane = lane
+        self._told: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
+
+    def holds(self, max_bytes: int) -> list[Hold]:
+        """One for each, as a master has them."""
+        return [Hold(node, PhysicalOffset(offset), max_bytes) for node, offset in self._told.items()]
+
+    async def load(self) -> None:
+        """Take up what was written down, perhaps by this node as the master that it was."""
+        self._kept = await self._lane.call(lambda: holds_file.load(self._storage))
+        self._told = {node: offset for node, offset in self._kept.items() if node != self._node}
+
+    async def learn(self, holds: SlaveHolds) -> None:
+        """The master tells for whom it keeps its log; durable when this returns, or on a full disk when it tells it again."""
+        self._told = {node: offset for node, offset in holds if node != self._node}
+        if self._told != self._kept:
+            told = dict(self._told)
+            if await self._lane.call(lambda: holds_file.save_if_room(self._storage, told)):
+                self._kept = told
