@@ -230,6 +230,24 @@ class SilentGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetOrder:
+    """A nameserver is to forget a group of which it knows no epoch newer than `epoch`; `validate_only`: only whether it would."""
+
+    cluster: str
+    broker: str
+    epoch: Epoch
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What a nameserver remembered of a group, NO_OPENING for nothing. `kept`: its disk has it no more either."""
+
+    newest: Opening
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class NodePage:
     """Some nodes in the order of broker name and id, behind the last of them silent groups; an empty token means that no more follow."""
 

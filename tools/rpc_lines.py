@@ -85,6 +85,11 @@ LINES: Final = {
         refused="SESSION_ENDED",
     ),
     f"{_NAMING}/UnregisterBroker": Line(_NAMESERVER, '{"session_id":"made-up"}', "Removes nobody."),
+    f"{_NAMING}/ForgetGroup": Line(
+        _NAMESERVER,
+        '{"cluster":"local-5f2a","broker":"made-up","epoch":"1"}',
+        "Of a group that it does not know nothing was remembered.",
+    ),
     f"{_TOPICS}/CreateTopic": Line(_CLIENTS, '{"topic":{"name":"invoices","read_queues":4,"write_queues":4}}'),
     f"{_TOPICS}/GetTopic": Line(_CLIENTS, '{"name":"invoices"}'),
     f"{_TOPICS}/ListTopics": Line(_CLIENTS, '{"page_size":100}'),

@@ -16,11 +16,11 @@ from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicSe
 from dittomq.client.checks import check_number, is_address
 from dittomq.client.routing import Surroundings
 from dittomq.copies import RepairOrder, RepairReport
-from dittomq.errors import DittoError, InvalidField, OutOfReach, TopicNotFound
+from dittomq.errors import DittoError, InvalidField, NotPermitted, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
-from dittomq.routes import ClusterListing, Node, Role
+from dittomq.routes import ClusterListing, ForgetOrder, Forgotten, Node, Role
 from dittomq.rpc.channel import breaking, call
 from dittomq.wire import admin as wire
 from dittomq.wire.admin import BrokerDescription, RoleChange, RoleOrder
@@ -159,6 +159,22 @@ class Admin:
     async def list_cluster(self) -> ClusterListing:
         """The same, and the broker groups that nameservers remember and of which no node is registered now."""
         return await self._around.routing.listing()
+
+    async def forget_group(self, broker: str, *, validate_only: bool = False) -> dict[str, Forgotten | DittoError]:
+        """Let every nameserver forget a group that is gone for good; what came of it at each, by its address. Nothing where none knows it.
+
+        What they remember is all that tells an old master of the group, should one start again, that another one was promoted past it: see
+        to it that no node of the group ever starts on its disk again. Raises NotPermitted while one is registered.
+        """
+        listing = await self.list_cluster()
+        here = [node.name for node in listing.nodes if node.broker == broker]
+        if here:
+            is_there = f"{', '.join(here)} {'is' if len(here) == 1 else 'are'} registered"
+            raise NotPermitted(f"refused: {is_there}; only a group that is gone can be forgotten")
+        group = next((group for group in listing.silent if group.broker == broker), None)
+        if group is None:
+            return {}
+        return await self._around.routing.forget_group(ForgetOrder(group.cluster, broker, group.newest.epoch, validate_only))
 
     async def ha_status(self, node: str) -> HaStatus:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""

@@ -12,12 +12,12 @@ from dittomq.client.loop_thread import Held, LoopThread
 from dittomq.client.producer import OnFull, OnWeak, Producer
 from dittomq.client.reader import Page, Reader
 from dittomq.copies import RepairReport
-from dittomq.errors import OutcomeHandle
+from dittomq.errors import DittoError, OutcomeHandle
 from dittomq.ha_status import HaStatus
 from dittomq.message import MAX_FRAME_MESSAGES, Ack, Message, Receipt, StoredMessage
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
-from dittomq.routes import DEFAULT_NETWORK, ClusterListing, Node, Route
+from dittomq.routes import DEFAULT_NETWORK, ClusterListing, Forgotten, Node, Route
 from dittomq.wire.admin import BrokerDescription, RoleChange
 
 
@@ -233,6 +233,10 @@ class SyncAdmin:
     def list_cluster(self) -> ClusterListing:
         """The same, and the broker groups of which no node is registered now."""
         return self._thread.run(self._admin.list_cluster())
+
+    def forget_group(self, broker: str, *, validate_only: bool = False) -> dict[str, Forgotten | DittoError]:
+        """Let every nameserver forget a group that is gone for good; see Admin."""
+        return self._thread.run(self._admin.forget_group(broker, validate_only=validate_only))
 
     def ha_status(self, node: str) -> HaStatus:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""

@@ -12,7 +12,7 @@ from dittomq._pb.ditto.naming.v1.naming_pb2_grpc import NameServerServiceStub
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, OutOfReach, TopicNotFound, VersionChanged
 from dittomq.naming.asking import CALL_DEADLINE_S, Question, ask_in_turn
-from dittomq.routes import DEFAULT_NETWORK, ClusterListing, Node, QueueRange, Route, SilentGroup
+from dittomq.routes import DEFAULT_NETWORK, ClusterListing, ForgetOrder, Forgotten, Node, QueueRange, Route, SilentGroup
 from dittomq.rpc.channel import Channels, call
 from dittomq.wire import naming as wire
 
@@ -98,6 +98,23 @@ class RouteCache:
     async def nodes_of(self, broker: str) -> list[Node]:
         """The nodes of one group as each nameserver lists them: where one knows half of it, another one may know the other half."""
         return [node for listing in await self._lists() for node in listing.nodes if node.broker == broker]
+
+    async def forget_group(self, order: ForgetOrder) -> dict[str, Forgotten | DittoError]:
+        """What came of it at each nameserver, by its address."""
+        outcomes: dict[str, Forgotten | DittoError] = {}
+
+        async def ask(nameserver: str) -> None:
+            request, stub = wire.forget_group_request(order), self._stub(nameserver)
+            try:
+                response = await call(stub.ForgetGroup, request, who=_who(nameserver), deadline_s=CALL_DEADLINE_S)
+                outcomes[nameserver] = wire.forgotten(response)
+            except DittoError as error:
+                outcomes[nameserver] = error
+
+        async with asyncio.TaskGroup() as tasks:
+            for nameserver in self._nameservers:
+                tasks.create_task(ask(nameserver))
+        return dict(sorted(outcomes.items()))
 
     async def _lists(self) -> list[ClusterListing]:
         """What each nameserver that answers lists."""

@@ -11,6 +11,8 @@ from dittomq.routes import (
     BeatAnswer,
     Claim,
     DataVersion,
+    ForgetOrder,
+    Forgotten,
     Membership,
     Node,
     NodePage,
@@ -180,6 +182,26 @@ def node_page_response(value: NodePage) -> pb.ListBrokersResponse:
     return pb.ListBrokersResponse(
         nodes=map(_pb_node, value.nodes), next_page_token=value.next_page_token, silent_groups=map(_pb_silent_group, value.silent)
     )
+
+
+def forget_group_request(order: ForgetOrder) -> pb.ForgetGroupRequest:
+    return pb.ForgetGroupRequest(cluster=order.cluster, broker=order.broker, epoch=order.epoch, validate_only=order.validate_only)
+
+
+def forget_order(request: pb.ForgetGroupRequest) -> ForgetOrder:
+    if not request.broker:
+        raise InvalidField("broker", "is empty; name the group that is gone")
+    return ForgetOrder(request.cluster, request.broker, epoch_from_pb("epoch", request.epoch), request.validate_only)
+
+
+def forget_group_response(value: Forgotten) -> pb.ForgetGroupResponse:
+    epoch = value.newest.epoch or None
+    return pb.ForgetGroupResponse(epoch=epoch, opener_id=value.newest.opener_id, kept=value.kept)
+
+
+def forgotten(response: pb.ForgetGroupResponse) -> Forgotten:
+    newest = Opening(Epoch(response.epoch), response.opener_id if response.HasField("opener_id") else None)
+    return Forgotten(newest, response.kept)
 
 
 def _silent_group(group: pb.SilentGroup) -> SilentGroup:

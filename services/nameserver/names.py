@@ -8,10 +8,21 @@ import structlog
 
 from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
-from dittomq.errors import NodeIdTaken
+from dittomq.errors import NodeIdTaken, NotPermitted, NotReady, WrongCluster
 from dittomq.metadata.topics import check_topic_name
 from dittomq.naming.limits import check_network
-from dittomq.routes import DEFAULT_NETWORK, Beat, BeatAnswer, Membership, NodePage, Registration, Route
+from dittomq.routes import (
+    DEFAULT_NETWORK,
+    Beat,
+    BeatAnswer,
+    ForgetOrder,
+    Forgotten,
+    Membership,
+    NodePage,
+    Opening,
+    Registration,
+    Route,
+)
 from services.nameserver.config import NameserverConfig
 from services.nameserver.keeping import Keeper
 from services.nameserver.openings import Openings
@@ -32,6 +43,8 @@ class Names:
         self._looked_ms = started.monotonic_ms
         self._registry = Registry(config.node.cluster, config.registry.broker_expiry_ms, started, openings)
         self._keeper = keeper
+        self._cluster = config.node.cluster
+        self._openings = openings
 
     @property
     def nodes(self) -> int:
@@ -74,6 +87,35 @@ class Names:
         """A page of nodes, and of groups without one."""
         check_network(network or DEFAULT_NETWORK)
         return self._registry.page(size, token, network or DEFAULT_NETWORK, self._now())
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        """Remember nothing of a group of which no node is registered; its disk neither, as far as the answer says so.
+
+        Raises NotPermitted, NotReady, WrongCluster.
+        """
+        self.expire()
+        newest = self._to_forget(order)
+        if order.validate_only or not newest.epoch:
+            return Forgotten(newest, kept=not newest.epoch and await self._keeper.keep(order.broker))
+        self._openings.forget(order.broker)
+        log.warning("group_forgotten", broker=order.broker, epoch=newest.epoch, opener=newest.opener_id)
+        return Forgotten(newest, kept=await self._keeper.keep(order.broker))
+
+    def _to_forget(self, order: ForgetOrder) -> Opening:
+        if order.cluster != self._cluster:
+            raise WrongCluster("cluster", order.cluster, self._cluster)
+        newest = self._openings.newest(order.broker)
+        group = next((each for each in self._registry.silent(self._now()) if each.broker == order.broker), None)
+        if group is None and newest.epoch:
+            raise NotPermitted(f"refused: a node of {order.broker} is registered; only a group that is gone can be forgotten")
+        if group is not None and group.unsettled:
+            why = f"it was just started, and a node of {order.broker} may register yet; ask again when it was up for its broker_expiry_ms"
+            raise NotReady("the nameserver", why)
+        if newest.epoch > order.epoch:
+            raise NotPermitted(
+                f"refused: it remembers epoch {newest.epoch} of {order.broker}, newer than {order.epoch}; look at that first"
+            )
+        return newest
 
     def expire(self) -> None:
         """Forget silent nodes. Time in which this process stood still, with the others' words unread, is no silence of theirs."""

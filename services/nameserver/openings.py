@@ -30,6 +30,7 @@ class Openings:
 
     def __init__(self, found: Iterable[tuple[str, Opening]] = ()) -> None:
         self._newest: dict[str, Opening] = dict(list(found)[-MAX_GROUPS:])
+        self.forgotten = 0  # how many groups it was told to forget
         self._changes = 1  # how often anything was learned; what was found is the first of it
         self._unkept: dict[str, int] = dict.fromkeys(self._newest, self._changes)  # the group's last change, until that is on the disk
 
@@ -65,6 +66,13 @@ class Openings:
         self._unkept[group] = self._changes
         self._forget_a_group(living)
         return heard
+
+    def forget(self, group: str) -> None:
+        """Nothing is known of the group any more; kept when the disk knows nothing of it either."""
+        if self._newest.pop(group, None) is not None:
+            self._changes += 1
+            self._unkept[group] = self._changes
+            self.forgotten += 1
 
     def is_kept(self, group: str) -> bool:
         """Whether all that is known of the group's epochs is on the disk."""

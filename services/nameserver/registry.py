@@ -206,8 +206,7 @@ class Registry:
         nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
         if not nodes:
             raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
-        silent = self._openings.silent(self._groups)[:MAX_SILENT]
-        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now), self._silent_groups(silent, now))
+        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now), self.silent(now)[:MAX_SILENT])
 
     def page(self, size: int, token: str, network: str, now: Now) -> NodePage:
         """Nodes in the order of broker name and id, then silent groups; raises VersionChanged when they changed since the token."""
@@ -217,13 +216,13 @@ class Registry:
         keys = sorted(self._members)
         end = start + (size or DEFAULT_PAGE)
         nodes = tuple(self._node(key, network) for key in keys[start:end])
-        names = self._openings.silent(self._groups)
-        more = f"{self._version}:{end}" if end < len(keys) + len(names) else ""
-        shown = names[max(0, start - len(keys)) : max(0, end - len(keys))]
-        return NodePage(nodes, more, self._silent_groups(shown, now))
+        silent = self.silent(now)
+        more = f"{self._version + self._openings.forgotten}:{end}" if end < len(keys) + len(silent) else ""
+        return NodePage(nodes, more, silent[max(0, start - len(keys)) : max(0, end - len(keys))])
 
-    def _silent_groups(self, names: list[str], now: Now) -> tuple[SilentGroup, ...]:
-        unsettled = () if self.is_settled(now) else self._unheard
+    def silent(self, now: Now) -> tuple[SilentGroup, ...]:
+        """Groups that are remembered and of which no node is registered, by name."""
+        names, unsettled = self._openings.silent(self._groups), () if self.is_settled(now) else self._unheard
         return tuple(SilentGroup(self._cluster, group, self._openings.newest(group), group in unsettled) for group in names)
 
     @property
@@ -385,7 +384,7 @@ class Registry:
         if parts is None:
             raise InvalidField("page_token", "is not one that this server gave; start with an empty one")
         version, start = map(int, parts.groups())
-        if version != self._version:
+        if version != self._version + self._openings.forgotten:
             raise VersionChanged("the list of nodes")
         return start
 

@@ -50,3 +50,6 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
 
     async def UnregisterBroker(self, request: pb.UnregisterBrokerRequest, context: Context) -> pb.UnregisterBrokerResponse:
         return pb.UnregisterBrokerResponse(removed=self._names.unregister(request.session_id))
+
+    async def ForgetGroup(self, request: pb.ForgetGroupRequest, context: Context) -> pb.ForgetGroupResponse:
+        return wire.forget_group_response(await self._names.forget(wire.forget_order(request)))

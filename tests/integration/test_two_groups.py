@@ -218,6 +218,29 @@ def test_a_group_that_is_gone_altogether_does_not_keep_the_other_one_from_being_
     assert sorted(json.loads(line)["text"] for line in out.splitlines()) == ["0", "1", "2", "3", "4", "5"]
 
 
+def test_a_group_that_is_gone_is_forgotten_when_its_operator_says_that_its_nodes_are(pair: Pair) -> None:
+    early = pair.command.run("cluster", "forget", "b", "--its-nodes-are-gone")
+    for name in ("b/1", "b/0"):
+        pair.cluster.stop_node(name)  # cleanly: its nameserver knows at once
+    warned = pair.command.run("cluster", "forget", "b")
+    known = pair.command.run("cluster")
+    forgotten = pair.command.run("cluster", "forget", "b", "--its-nodes-are-gone")
+    again = pair.command.run("cluster", "forget", "b", "--its-nodes-are-gone", "--json")
+    after = pair.command.run("cluster")
+    pair.revive()
+
+    assert (early.code, early.one_sentence()) == (1, "refused: b/0, b/1 are registered; only a group that is gone can be forgotten")
+    assert warned.code == 1
+    assert re.search(
+        r"^refused: nameservers remember epoch \d+ of b, opened by b/0\. .* then add --its-nodes-are-gone$", warned.one_sentence()
+    )
+    assert " b " in known.out
+    assert forgotten.code == 0
+    assert re.search(r":\d+  forgotten: epoch \d+, opened by node 0$", forgotten.out.strip())
+    assert (again.code, json.loads(again.out)["nameservers"]) == (0, [])
+    assert (after.code, " b " in after.out) == (0, False)
+
+
 def test_commands_name_a_group_of_which_no_node_is_registered(pair: Pair) -> None:
     for name in ("b/1", "b/0"):
         pair.cluster.stop_node(name)  # cleanly: its nameserver knows at once

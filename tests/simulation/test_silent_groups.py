@@ -10,9 +10,9 @@ from dittomq.cli.ha_status import ask_every_node
 from dittomq.client import AsyncClient
 from dittomq.client.copies import CopyReader
 from dittomq.client.ha_watch import ClusterView
-from dittomq.errors import InvalidField, OutOfReach
+from dittomq.errors import DittoError, InvalidField, NotPermitted, OutOfReach
 from dittomq.offsets import Epoch
-from dittomq.routes import Opening, SilentGroup
+from dittomq.routes import NO_OPENING, ForgetOrder, Forgotten, Opening, SilentGroup
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation import group as groups
 from tests.simulation.disk import Deed, Operation
@@ -123,6 +123,86 @@ def test_a_route_names_a_group_that_is_silent_for_every_nameserver_that_was_aske
         assert (await both.refresh("orders")).silent == (SILENT_B,)
 
     play(world, story)
+
+
+def test_a_group_that_is_gone_is_forgotten_on_the_disk_too_and_not_while_a_node_of_it_is_there_or_may_yet_be(world: World) -> None:
+    async def story(town: Town) -> None:
+        name = town.nameserver()
+        town.broker(replace(master(), opener_id=0))
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        routes, order = town.routes(), ForgetOrder("dittomq", "b", Epoch(3))
+
+        async def outcome(order: ForgetOrder = order) -> Forgotten | str:
+            [found] = (await routes.forget_group(order)).values()
+            return str(found) if isinstance(found, DittoError) else found
+
+        assert "a node of b is registered" in str(await outcome())
+        b.node.crash(Power.KILL)
+        await asyncio.sleep(EXPIRED_S)
+        assert "it remembers epoch 3 of b, newer than 2" in str(await outcome(replace(order, epoch=Epoch(2))))
+        assert "cluster" in str(await outcome(replace(order, cluster="other")))
+        world.nodes[name].crash(Power.KILL)
+        await asyncio.sleep(1)
+        world.nodes[name].start()
+        await asyncio.sleep(1)
+        assert "a node of b may register yet" in str(await outcome())
+        await asyncio.sleep(60)
+        assert await outcome(replace(order, validate_only=True)) == Forgotten(Opening(Epoch(3), 0), kept=False)
+        assert (await routes.listing()).silent == (SILENT_B,)
+
+        assert await outcome() == Forgotten(Opening(Epoch(3), 0), kept=True)
+
+        assert (await routes.listing()).silent == ()
+        assert await outcome() == Forgotten(NO_OPENING, kept=True)
+        world.nodes[name].crash(Power.LOSS)
+        await asyncio.sleep(1)
+        world.nodes[name].start()
+        await asyncio.sleep(60)
+        listing = await routes.listing()
+        assert ([node.name for node in listing.nodes], listing.silent) == (["a/0"], ())
+        b.node.start()
+        await asyncio.sleep(3)
+        await b.node.stop()
+        assert (await routes.listing()).silent == (SILENT_B,), "whoever comes back is remembered anew"
+
+    play(world, story)
+
+
+def test_a_group_is_forgotten_by_each_nameserver_that_answers_and_the_others_are_named(world: World) -> None:
+    async def story(town: Town) -> None:
+        for _ in range(2):
+            town.nameserver()
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        await b.node.stop()
+        world.nodes["n1"].crash(Power.KILL)
+        await asyncio.sleep(1)
+
+        outcomes = await town.routes().forget_group(ForgetOrder("dittomq", "b", Epoch(3)))
+
+        assert outcomes["n0:9876"] == Forgotten(Opening(Epoch(3), 0), kept=True)
+        assert isinstance(outcomes["n1:9876"], OutOfReach)
+
+    play(world, story)
+
+
+def test_a_group_of_which_a_node_is_registered_anywhere_is_forgotten_nowhere() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await group.kill("a0")
+        await asyncio.sleep(EXPIRED_S + 5)
+        with pytest.raises(NotPermitted, match="a/1 is registered; only a group that is gone can be forgotten"):
+            await mq.admin.forget_group("a")
+        assert await mq.admin.forget_group("b") == {}
+        await group.kill("a1")
+        await asyncio.sleep(EXPIRED_S + 5)
+
+        [outcome] = (await mq.admin.forget_group("a")).values()
+
+        assert outcome == Forgotten(Opening(Epoch(1), 0), kept=True)
+        assert (await mq.admin.list_cluster()).silent == ()
+
+    groups.play(story)
 
 
 def test_what_to_do_about_a_group_that_is_gone_is_said_to_whoever_names_it_or_a_node_of_it() -> None:

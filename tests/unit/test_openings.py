@@ -75,3 +75,17 @@ def test_of_a_file_with_too_many_groups_those_that_were_told_of_last_are_known(m
     monkeypatch.setattr(module, "MAX_GROUPS", 2)
 
     assert Openings([("a", SEVEN), ("b", SEVEN), ("c", EIGHT)]).to_keep()[0] == (("b", SEVEN), ("c", EIGHT))
+
+
+def test_a_group_that_is_forgotten_is_so_for_good_when_the_disk_has_it_no_more() -> None:
+    openings = Openings([("a", SEVEN), ("b", EIGHT)])
+    openings.kept(openings.to_keep()[1])
+
+    openings.forget("a")
+    openings.forget("c")
+
+    rows, number = openings.to_keep()
+    assert (openings.newest("a"), openings.is_kept("a"), rows) == (NO_OPENING, False, (("b", EIGHT),))
+    openings.kept(number)
+    assert openings.is_kept("a")
+    assert openings.learn("a", Opening(Epoch(1), 0), ()) == Opening(Epoch(1), 0)

@@ -297,6 +297,17 @@ class TestPages:
         assert [node.broker_id for node in first.nodes + second.nodes] == [1, 2, 3, 4, 5]
         assert second.next_page_token == ""
 
+    def test_a_token_of_a_list_that_had_a_group_which_was_forgotten_since_is_refused(self) -> None:
+        openings = Openings([(name, Opening(Epoch(1), 0)) for name in ("b", "c", "d")])
+        registry = Registry("dittomq", 30_000, at(0), openings)
+        registry.register(master(), "s1", at(0))
+        first = registry.page(2, "", "default", at(0))
+
+        openings.forget("b")
+
+        with pytest.raises(VersionChanged):
+            registry.page(2, first.next_page_token, "default", at(0))
+
     def test_a_token_of_an_older_list_is_refused(self, registry: Registry) -> None:
         registry.register(master(), "s1", at(0))
         registry.register(slave(), "s2", at(0))
