@@ -199,7 +199,7 @@ def test_a_try_whose_answer_was_that_the_store_failed_or_the_epoch_is_over_may_l
     ClientTown().play(story)
 
 
-def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof() -> None:
+def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_proof_until_that_master_is_replaced() -> None:
     async def story(town: ClientTown, mq: AsyncClient) -> None:
         async with mq.producer() as orders:
             handle = await lost_answer(town, orders, b"slow", lose)
@@ -212,6 +212,29 @@ def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_pro
                     await orders.send_again(handle, Message("orders", b"slow"))
 
             with pytest.raises(OutcomeUnknown, match="may still arrive"):
+                await orders.resolve(handle)
+            town.kill("a-0")
+            town.master.epoch = 3
+            town.restart("a-0")
+            with pytest.raises(NotStored):
+                await orders.resolve(handle)
+
+    ClientTown().play(story)
+
+
+@pytest.mark.parametrize("is_publishing", [False, True])
+def test_a_producer_that_did_not_send_a_message_cannot_know_which_master_may_still_get_it(is_publishing: bool) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        async with mq.producer() as orders, mq.producer() as other:
+            handle = await lost_answer(town, orders, b"gone", lose)
+            town.master.epoch = 2
+            town.restart("a-0")
+            if is_publishing:
+                await other.publish("orders", b"its own")
+
+            with pytest.raises(OutcomeUnknown, match="may still arrive"):
+                await other.resolve(handle)
+            with pytest.raises(NotStored):
                 await orders.resolve(handle)
 
     ClientTown().play(story)
