@@ -82,7 +82,7 @@ def ignore_the_floor(patches: Patches, _: Cluster) -> None:
 
 
 def receipt_claims_flushed(patches: Patches, _: Cluster) -> None:
-    patches.put(Confirm, "copies", lambda honest: lambda confirm, end: tuple((name, True) for name, _ in honest(confirm, end)))
+    patches.put(Confirm, "copies", lambda honest: lambda confirm, *span: tuple((name, True) for name, _ in honest(confirm, *span)))
 
 
 def timeout_reported_as_ok(patches: Patches, _: Cluster) -> None:
