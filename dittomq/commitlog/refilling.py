@@ -2,8 +2,9 @@
 
     note what is gone, durably ▶ make the files, zeros up to their full size, and sync them ▶ sync their names
 
-All of it counts as unread, so a node that lacks it is not promoted. What was not durable ends the log, as ever. Where no whole segment
-is left nothing is made: another disk is mounted there, or none.
+All of it counts as unread, so a node that lacks it is not promoted. What is not known to have been durable ends the log; where the newest
+segment is gone it may have been acknowledged, and the copy counts as a part of one. Where no whole segment is left nothing is made: another
+disk is mounted there, or none.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.state import damaged, lineage_file, watermark
+from dittomq.commitlog.state import boot, damaged, lineage_file, watermark
 from dittomq.commitlog.state.damaged import Register
 
 
@@ -49,6 +50,8 @@ class Refilling:
                 what = "is cut short" if start in sizes else "is missing"
                 notes.append(f"{path_of(start)} {what}: bytes {gone:,} to {end:,} are fetched from other copies")
         if short:
+            if short[-1] + segment_bytes > flushed:  # how much it held behind that nobody knows
+                boot.mark_incomplete(self._storage)
             damaged.save(self._storage, register)
             for start in short:
                 with contextlib.closing(self._storage.open(path_of(start), create=True)) as file:

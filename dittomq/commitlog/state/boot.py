@@ -5,7 +5,7 @@ process is there and the boot is the same, the page cache has all that was writt
 and after a failed sync: the next start then counts as a power loss. Where a disk refused even that, `settling` looks for traces.
 
 `dittomq/incomplete` is there while a master copies what it lacks from a slave: until that has ended its disk does not hold all that was
-confirmed, however its processes end.
+confirmed, however its processes end. So it is where a follower has lost its newest segment, until the node has noted that.
 """
 
 from enum import StrEnum
