@@ -228,8 +228,8 @@ class Cluster:
         if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
             if name == "epoch_opened" and self.history.was_split:  # who led on in its half comes back before the one that was chosen
                 self.replaced(self.leader, self.world.loop.time())
-            self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
             self.operator.leads(machine, fields["epoch"])
+            self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
         if name == "copies_its_slaves":  # what it acknowledged alone goes with its epoch
             self.replaced(machine, self.world.loop.time())
         if machine in self._may_lose and name in ("loss_accepted", "promoted", "leads_anew") and fields["may_be_lost"]:

@@ -91,9 +91,19 @@ class Operator:
 
     def leads(self, machine: str, epoch: int) -> None:
         """A machine leads, or was promoted to lead, that did not before."""
+        if epoch <= self._newest_epoch and self._cannot_know(machine, self._group.leader):
+            apart = Apart(name_of(machine), self._group.world.loop.time(), replaced=True)
+            self._group.history.aparts.append(apart)
         self._newest_epoch = max(self._newest_epoch, epoch)
         if self._apart is not None and name_of(machine) != self._apart.node:
             self._has_replaced()
+
+    def _cannot_know(self, machine: str, leader: str) -> bool:
+        """Whether no node of the group can tell it who leads, and a nameserver answers it that the leader does not reach either."""
+        world, group = self._group.world, self._group
+        others = [name for name in group.brokers if name != machine and world.nodes[name].running]
+        names = [name for name in group.shape.name_machines if not world.network.talk(leader, name)]
+        return any(world.network.talk(machine, name) for name in names) and not any(world.network.talk(machine, other) for other in others)
 
     def _has_replaced(self) -> None:
         """Another one leads, or may come to lead, instead of the master that is cut off."""
