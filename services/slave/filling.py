@@ -64,8 +64,8 @@ class Filling:
     async def look_after(self) -> None:
         """Take the note away when it is over; a crash before that costs nothing but the next end. Raises StoreFailed."""
         if self._is_noted and not self.goes_on:
+            self._is_noted = False  # it may begin again meanwhile, and is noted anew then
             await self._files.call(self._forget)
-            self._is_noted = False
 
     async def end(self) -> None:
         """This copy is its group's from now on: whatever it lacks is given up. Raises StoreFailed."""
