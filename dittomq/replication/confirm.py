@@ -239,7 +239,7 @@ class Confirm:
 
     def holed(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """Bytes of the master's in [start, end) are damaged, and a slave is told to leave them out."""
-        if end > self._confirmed:
+        if end > min(self._confirmed, self._held_by(self._rules.in_sync_replicas, flushed=False)):
             low, high = self._hole
             self._hole = (start, end) if self._confirmed >= high else (min(low, start), max(high, end))
             self._advance()

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
@@ -241,6 +243,22 @@ def test_whoever_waits_for_copies_of_what_is_damaged_here_is_not_told_that_there
     for start, end, copies in ((0, 100, 2), (50, 150, 1), (100, 200, 1), (150, 250, 1), (200, 300, 2)):
         assert group.reaches(Ack.REPLICA_FLUSHED, at(start), at(end)) == (copies > 1)
         assert (Ack.REPLICA_RECEIVED in group.levels_reached(at(start), at(end))) == (copies > 1)
+        assert 1 + len(group.copies(at(start), at(end))) == copies
+
+
+@pytest.mark.parametrize("rules", [RULES, replace(RULES, sync_master=False)])
+def test_no_copy_is_told_of_what_is_damaged_here_either_where_the_master_alone_had_confirmed_it_before(rules: ConfirmRules) -> None:
+    group = confirm(rules, members=())
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.range_recorded()
+    group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
+    assert group.confirmed == 300
+
+    group.holed(at(100), at(200))
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+
+    for start, end, copies in ((0, 100, 2), (100, 200, 1), (200, 300, 2)):
+        assert group.reaches(Ack.REPLICA_FLUSHED, at(start), at(end)) == (copies > 1)
         assert 1 + len(group.copies(at(start), at(end))) == copies
 
 
