@@ -206,7 +206,7 @@ class Registry:
         nodes = tuple(node for node in (self._node(key, network) for key in keys) if node.address)
         if not nodes:
             raise InvalidField("network", f'no node of topic "{topic}" advertises an address on "{network}"')
-        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now), self.silent(now)[:MAX_SILENT])
+        return Route(topic, self._cluster, queues, nodes, not self.is_settled(now), self.silent(now, MAX_SILENT))
 
     def page(self, size: int, token: str, network: str, now: Now) -> NodePage:
         """Nodes in the order of broker name and id, then silent groups; raises VersionChanged when they changed since the token."""
@@ -220,9 +220,9 @@ class Registry:
         more = f"{self._version + self._openings.forgotten}:{end}" if end < len(keys) + len(silent) else ""
         return NodePage(nodes, more, silent[max(0, start - len(keys)) : max(0, end - len(keys))])
 
-    def silent(self, now: Now) -> tuple[SilentGroup, ...]:
-        """Groups that are remembered and of which no node is registered, by name."""
-        names, unsettled = self._openings.silent(self._groups), () if self.is_settled(now) else self._unheard
+    def silent(self, now: Now, limit: int = MAX_GROUPS) -> tuple[SilentGroup, ...]:
+        """Groups that are remembered and of which no node is registered, by name; the first `limit` of them."""
+        names, unsettled = self._openings.silent(self._groups)[:limit], () if self.is_settled(now) else self._unheard
         return tuple(SilentGroup(self._cluster, group, self._openings.newest(group), group in unsettled) for group in names)
 
     @property
