@@ -100,7 +100,7 @@ def known(response: pb.AnnounceEpochResponse) -> KnownBefore:
 
 
 def step_down_request(order: StepDownOrder, cluster: str, broker: str) -> pb.StepDownRequest:
-    """As it is."""
+    """As it is; what is only to be validated leaves no time for it: a master that does not know of that refuses, and does not step down."""
     return pb.StepDownRequest(
         cluster=cluster,
         broker=broker,
@@ -108,7 +108,7 @@ def step_down_request(order: StepDownOrder, cluster: str, broker: str) -> pb.Ste
         replica_uuid=order.replica_uuid,
         broker_id=order.wire_id,
         topics=version_to_pb(order.topics),
-        timeout_ms=round(order.timeout_s * 1000),
+        timeout_ms=0 if order.validate_only else round(order.timeout_s * 1000),
         client_address=order.clients,
         validate_only=order.validate_only,
     )
@@ -118,7 +118,7 @@ def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
     """Checked: an id that a slave may have, and a time that producers may be kept waiting."""
     if request.broker_id < 1:
         raise InvalidField("broker_id", f"{request.broker_id} is no slave's; it is 1 or more")
-    if not 1 <= request.timeout_ms <= MAX_TIMEOUT_MS:
+    if not request.validate_only and not 1 <= request.timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidField("timeout_ms", f"{request.timeout_ms:,} is outside 1 to {MAX_TIMEOUT_MS:,}")
     return StepDownOrder(
         request.successor,

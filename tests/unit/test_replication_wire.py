@@ -25,7 +25,7 @@ from dittomq.replication.events import (
     SlaveAck,
     SlaveHolds,
 )
-from dittomq.replication.standings import GroupRules, Stance, Standing, SteppedDown
+from dittomq.replication.standings import GroupRules, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import DataVersion, Opening
 from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
@@ -231,3 +231,13 @@ def test_what_a_master_says_that_makes_room_and_a_slave_that_has_crosses_the_wir
     for told in (leads, has_led):
         answer = pb.DescribeReplicaResponse.FromString(wire_standing.standing_to_pb(told).SerializeToString())
         assert wire_standing.standing(answer) == told
+
+
+def test_a_master_that_cannot_only_validate_a_demotion_refuses_it_instead_of_stepping_down() -> None:
+    asked = StepDownOrder("a/1", "u1", 1, DataVersion(1, 2, 3), 3.0, "a-1:1", validate_only=True)
+    request = wire_standing.step_down_request(asked, "dittomq", "a")
+
+    assert wire_standing.step_down_order(request).validate_only
+    request.ClearField("validate_only")  # as an older one reads it
+    with pytest.raises(InvalidField, match="timeout_ms"):
+        wire_standing.step_down_order(request)
