@@ -20,7 +20,7 @@ from dittomq.errors import DittoError, InvalidField, NotPermitted, OutOfReach, T
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
-from dittomq.routes import ClusterListing, ForgetOrder, Forgotten, Node, Role
+from dittomq.routes import NO_OPENING, ClusterListing, ForgetOrder, Forgotten, Node, Role
 from dittomq.rpc.channel import breaking, call
 from dittomq.wire import admin as wire
 from dittomq.wire.admin import BrokerDescription, RoleChange, RoleOrder
@@ -161,7 +161,7 @@ class Admin:
         return await self._around.routing.listing()
 
     async def forget_group(self, broker: str, *, validate_only: bool = False) -> dict[str, Forgotten | DittoError]:
-        """Let every nameserver forget a group that is gone for good; what came of it at each, by its address. Nothing where none knows it.
+        """Let every nameserver forget a group that is gone for good; what came of it at each, by its address. Nothing where none had it.
 
         What they remember is all that tells an old master of the group, should one start again, that another one was promoted past it: see
         to it that no node of the group ever starts on its disk again. Raises NotPermitted while one is registered.
@@ -172,9 +172,13 @@ class Admin:
             is_there = f"{', '.join(here)} {'is' if len(here) == 1 else 'are'} registered"
             raise NotPermitted(f"refused: {is_there}; only a group that is gone can be forgotten")
         group = next((group for group in listing.silent if group.broker == broker), None)
-        if group is None:
+        cluster = listing.cluster
+        if cluster is None:
             return {}
-        return await self._around.routing.forget_group(ForgetOrder(group.cluster, broker, group.newest.epoch, validate_only))
+        # one that is not listed may be on the disk of a nameserver, or on that of a silent one
+        newest = NO_OPENING if group is None else group.newest
+        outcomes = await self._around.routing.forget_group(ForgetOrder(cluster, broker, newest.epoch, validate_only))
+        return {name: each for name, each in outcomes.items() if group is not None or each != Forgotten(NO_OPENING, kept=True)}
 
     async def ha_status(self, node: str) -> HaStatus:
         """The view of one node, "broker/id" or "host:port", of its group's replication."""

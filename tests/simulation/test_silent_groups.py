@@ -1,6 +1,7 @@
 """Groups of which no node is registered any more: nameservers remember them, and nobody calls such a cluster whole."""
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,14 +9,16 @@ import pytest
 from dittomq.cli.ha_report import build_report, report_lines
 from dittomq.cli.ha_status import ask_every_node
 from dittomq.client import AsyncClient
+from dittomq.client.admin import Admin
 from dittomq.client.copies import CopyReader
 from dittomq.client.ha_watch import ClusterView
+from dittomq.client.routing import Routing, Surroundings
 from dittomq.errors import DittoError, InvalidField, NotPermitted, OutOfReach
 from dittomq.offsets import Epoch
 from dittomq.routes import NO_OPENING, ForgetOrder, Forgotten, Opening, SilentGroup
 from services.nameserver.config import NameserverConfig, NodeConfig
 from tests.simulation import group as groups
-from tests.simulation.disk import Deed, Operation
+from tests.simulation.disk import BOUNDLESS, Deed, Operation
 from tests.simulation.group import Group
 from tests.simulation.town import Town, play
 from tests.simulation.world import Power, World
@@ -183,6 +186,33 @@ def test_a_group_is_forgotten_by_each_nameserver_that_answers_and_the_others_are
 
         assert outcomes["n0:9876"] == Forgotten(Opening(Epoch(3), 0), kept=True)
         assert isinstance(outcomes["n1:9876"], OutOfReach)
+
+    play(world, story)
+
+
+def test_who_asks_again_hears_of_each_nameserver_that_may_still_bring_the_group_back_though_none_lists_it(world: World) -> None:
+    async def story(town: Town) -> None:
+        for _ in range(2):
+            town.nameserver()
+        town.broker(master())
+        b = town.broker(B)
+        await asyncio.sleep(60)
+        await b.node.stop()
+        n0, n1 = world.nodes["n0"], world.nodes["n1"]
+        admin = Admin(Surroundings(town.channels, Routing(town.routes(), n0.clock, {}), n0.clock, random.Random(1)))
+        n0.disk.capacity_bytes = n0.disk.used_bytes()
+        await admin.forget_group("b")
+        n1.crash(Power.KILL)
+        await asyncio.sleep(1)
+
+        again = await admin.forget_group("b")
+
+        assert again["n0:9876"] == Forgotten(NO_OPENING, kept=False)
+        assert isinstance(again["n1:9876"], OutOfReach)
+        n0.disk.capacity_bytes = BOUNDLESS
+        n1.start()
+        await asyncio.sleep(60)
+        assert await admin.forget_group("b") == {}
 
     play(world, story)
 
