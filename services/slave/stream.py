@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol, assert_never
 
 from dittomq.broker.digesting import digest_of
+from dittomq.broker.record_starts import record_start
 from dittomq.commitlog.store import Store
 from dittomq.copies import LEAF_BYTES
 from dittomq.doors.clock import Clock
@@ -266,7 +267,9 @@ class MasterStream:
         return None
 
     async def _cut(self, command: slave_events.CutLog) -> slave_events.CutDone:
-        if command.gives_up:
+        """Where a record lies over the place it is cut from its start on, and that may be of an epoch that both have."""
+        store, to = self._parts.store, command.to
+        if command.gives_up or await self._parts.reads.call(lambda: record_start(store, to)) < to:
             await self._parts.gives_up()
         await self._parts.cut(command.to, command.reason)
         self._hello = await self._parts.describe()

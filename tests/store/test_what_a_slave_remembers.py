@@ -331,6 +331,26 @@ def test_a_slave_that_has_no_record_where_it_is_to_cut_cuts_where_the_one_begins
     assert run(story()) == second
 
 
+@pytest.mark.parametrize("behind", [0, 8])
+def test_a_slave_that_cuts_before_where_another_epoch_begins_is_no_witness_of_what_it_cut_before_that(behind: int) -> None:
+    async def story() -> tuple[bool, PhysicalOffset, bool]:
+        machine = Machine(random.Random(7))
+        async with following(machine) as (master, _):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+            await flushed(master, size)
+            master.leave()
+            before = await hello(master)
+            epochs = (entry(1, 0), entry(2, second + behind))
+            master.say(Verdict(VerdictAction.TRUNCATE, at(second + behind), "", Epoch(2), epochs, 5_000))
+            after = await asyncio.wait_for(hello(master), 10)
+            return before.is_filling, after.end, after.is_filling
+
+    size = SMALL.segment_bytes
+    second = next_border(0)
+    assert run(story()) == (False, second, behind > 0)
+
+
 def test_a_slave_dials_again_when_its_stream_is_given_up_before_its_hello_is_out() -> None:
     """Whoever asks the same node in vain closes the channel that both share."""
 
