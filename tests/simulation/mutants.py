@@ -67,7 +67,7 @@ def _product_noticed(run: Run, mutant: Mutant) -> bool:
     return any(not (mutant.refused and "UnreadableStore" in failure) for failure in run.failures)
 
 
-_LEFT_ON_SLOW_DISKS = (FaultKind.LEFT_BEHIND, FaultKind.SLOW_DISK)
+_LEFT_WITHOUT_POWER = (FaultKind.LEFT_BEHIND, FaultKind.POWER_LOSS)
 _HANGS = (FaultKind.HANG,)
 _STALLS = (FaultKind.STALL, FaultKind.KILL)
 _FAILED_SYNCS = (FaultKind.FAILED_SYNC, FaultKind.POWER_LOSS)
@@ -78,6 +78,7 @@ _PASSED_AND_LEFT = (FaultKind.PASSED_OVER, FaultKind.LEFT_BEHIND)
 _PASSINGS = (FaultKind.PASSED_OVER, FaultKind.KILL)
 _LOST_PROMOTIONS = (FaultKind.PROMOTION, FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _LOST_DISKS = (FaultKind.DISK_LOSS, FaultKind.KILL)
+_LOST_WITH_POWER = (FaultKind.DISK_LOSS, FaultKind.POWER_LOSS)
 _ROT = (FaultKind.ROT, FaultKind.KILL)
 _CUT_LINKS = (FaultKind.CUT,)
 _CUTS = (FaultKind.LEFT_BEHIND, FaultKind.CRASH_IN_A_CUT)
@@ -92,7 +93,7 @@ MUTANTS = (
     Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 33, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
-    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 112, _LEFT_ON_SLOW_DISKS),
+    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 49, _LEFT_WITHOUT_POWER),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 2),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 52, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
@@ -105,7 +106,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        19,
+        36,
         _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
@@ -119,7 +120,11 @@ MUTANTS = (
     Mutant("receipt-flushed", "a receipt calls flushed what a slave has only received", of_confirming.receipt_claims_flushed, 5),
     Mutant("timeout-ok", "a level that was not reached in time is reported as PUT_OK", of_confirming.timeout_reported_as_ok, 0),
     Mutant(
-        "lead-alone", "a recovering master leads without hearing its slaves", of_confirming.lead_without_hearing_the_slaves, 30, _LOST_DISKS
+        "lead-alone",
+        "a recovering master leads without hearing its slaves",
+        of_confirming.lead_without_hearing_the_slaves,
+        8,
+        _LOST_WITH_POWER,
     ),
     Mutant("own-tail", "a recovering master keeps its own tail, however short", of_confirming.take_the_shortest_tail, 1, _LOST_DISKS),
     Mutant("epoch-again", "a start acknowledges in the epoch that was opened before", of_confirming.epoch_not_raised, 0, _PROMOTIONS),
@@ -129,7 +134,7 @@ MUTANTS = (
     Mutant(
         "strange-epochs", "a master takes what its slaves noted for others for nothing", of_roles.strange_epochs_are_nothing, 336, _PASSINGS
     ),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 35, _PASSED_AND_LEFT),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 92, _PASSED_AND_LEFT),
     Mutant(
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",
@@ -157,7 +162,7 @@ MUTANTS = (
         "forgotten-as-new",
         "a producer that is forgotten is taken for a new one",
         of_producers.a_forgotten_producer_taken_for_a_new_one,
-        65,
+        12,
         _LOST_ANSWERS,
     ),
     Mutant(
