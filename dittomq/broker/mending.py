@@ -270,8 +270,7 @@ class Mender:
         if piece.offset != expected or crc32(piece.data) != piece.crc:
             raise CorruptRecord(self._node, expected, "the bytes changed on their way")
         lineage, end = self._store.lineage, PhysicalOffset(piece.offset + len(piece.data))
-        ours = entry_at(lineage, piece.offset)
-        is_same = (piece.epoch, piece.incarnation) == ((0, 0) if ours is None else (ours.epoch, ours.incarnation))
+        is_same = piece.is_of(entry_at(lineage, piece.offset))
         same_end = stretch_end(lineage, piece.offset, end) if is_same else piece.offset  # there that epoch may have gone on for longer
         if same_end < end:
             raise CorruptRecord(self._node, same_end, "what the other copy has there was written under another master")

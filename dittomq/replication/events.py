@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dittomq.lineage import Lineage, newest_epoch, newest_opener
+from dittomq.lineage import Lineage, LineageEntry, newest_epoch, newest_opener
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
 from dittomq.routes import DataVersion, Opening
@@ -217,3 +217,7 @@ class RangePiece:
     epoch: Epoch
     incarnation: int
     damaged_end: PhysicalOffset | None = None
+
+    def is_of(self, entry: LineageEntry | None) -> bool:
+        """Whether its first byte was written under that master; None: before the first of ours."""
+        return (self.epoch, self.incarnation) == ((0, 0) if entry is None else (entry.epoch, entry.incarnation))

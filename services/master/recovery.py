@@ -17,7 +17,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import CorruptRecord, DiskFull, OutOfReach, Refused, StreamDropped
-from dittomq.lineage import Lineage
+from dittomq.lineage import Lineage, LineageEntry, entry_at
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
@@ -278,7 +278,7 @@ class Recovery:
                 plan = await self._start(plan, source)
             for start, end in _by_epoch(plan):
                 await self._lane.call(lambda start=start: self._store.adopt_lineage(_lineage_upto(plan.lineage, start)))  # type: ignore[misc]
-                await self._copy(source.fetch_past_damage(start, end))
+                await self._copy(source.fetch_past_damage(start, end), entry_at(plan.lineage, start))
             await self._hold_what_came()
         except DiskFull as full:
             await self._hold_what_came()
@@ -323,8 +323,11 @@ class Recovery:
             await self._lane.call(lambda: store.begin_at(beginning))
         return replace(plan, start=beginning.offset)
 
-    async def _copy(self, pieces: AsyncIterator[RangePiece]) -> None:
-        """Write what comes; what that slave does not hold whole is a hole here too, durably noted: another replica may have it."""
+    async def _copy(self, pieces: AsyncIterator[RangePiece], planned: LineageEntry | None) -> None:
+        """Write what comes; what that slave does not hold whole is a hole here too, durably noted: another replica may have it.
+
+        Raises CorruptRecord for what is not of the epoch that was `planned`: a slave may have followed another master since its hello.
+        """
         async for piece in pieces:
             if piece.damaged_end is not None:
                 log.warning("hole_taken_over", node=self._own.node, start=piece.offset, end=piece.damaged_end)
@@ -332,6 +335,8 @@ class Recovery:
                 continue
             if crc32(piece.data) != piece.crc:
                 raise CorruptRecord(self._own.node, piece.offset, "the bytes changed on their way")
+            if not piece.is_of(planned):
+                raise CorruptRecord(self._own.node, piece.offset, "what the slave has there by now was written under another master")
             await self._lane.call(lambda piece=piece: self._store.write_chunk(piece.offset, piece.data))  # type: ignore[misc]
 
 
