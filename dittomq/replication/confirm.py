@@ -26,6 +26,7 @@ from dittomq.replication.running import RunningTime
 REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
 _LEVELS = tuple(Ack)
 _MISSED_DEADLINES_TO_LEAVE = 2
+_MOST_LEFT_OUT = 64
 _EARLY_S = 0.05  # a timer may be so much early
 
 HEARD = (Member.RETURNED, Member.BEHIND, Member.IN_SYNC)  # it said something to this master
@@ -106,6 +107,7 @@ class Confirm:
         self._degrade = DEGRADE_MOVES.first
         self._time = RunningTime(now)
         self._hole = (confirmed, confirmed)  # from the first to the last of what no slave was sent, for it is damaged here
+        self._left_out: list[tuple[PhysicalOffset, PhysicalOffset]] = []  # the same, each by itself, also when it is confirmed
         self._short: _ShortWait | None = None  # the first of those whose write deadline is not over
 
     @property
@@ -174,8 +176,7 @@ class Confirm:
 
     def was_left_out(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
         """Whether slaves acknowledge what lies behind bytes of [start, end) without having got them, for these were damaged here."""
-        low, high = self._hole
-        return max(low, start) < min(high, end)
+        return any(max(low, start) < min(high, end) for low, high in self._left_out)
 
     def master_at(self, *, written: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """The master's own log moved."""
@@ -242,6 +243,10 @@ class Confirm:
         if end > min(self._confirmed, self._held_by(self._rules.in_sync_replicas, flushed=False)):
             low, high = self._hole
             self._hole = (start, end) if self._confirmed >= high else (min(low, start), max(high, end))
+            self._left_out.append((start, end))
+            if len(self._left_out) > _MOST_LEFT_OUT:  # of what lies between the oldest ones nothing is claimed any more
+                (low, high), (start, end), *rest = self._left_out
+                self._left_out = [(min(low, start), max(high, end)), *rest]
             self._advance()
 
     def range_recorded(self) -> None:

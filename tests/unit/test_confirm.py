@@ -262,6 +262,19 @@ def test_no_copy_is_told_of_what_is_damaged_here_either_where_the_master_alone_h
         assert 1 + len(group.copies(at(start), at(end))) == copies
 
 
+def test_no_copy_is_told_of_what_was_damaged_here_earlier_either_however_often_that_happened() -> None:
+    group, count = confirm(), 200
+    for at_ in range(0, count * 100, 100):
+        group.master_at(written=at(at_ + 100), flushed=at(at_ + 100), now=1.0)
+        group.holed(at(at_), at(at_ + 50))
+        group.slave_at("a/1", received=at(at_ + 100), flushed=at(at_ + 100), now=1.0)
+        group.range_recorded()
+
+    assert group.confirmed == count * 100
+    assert not any(group.copies(at(at_), at(at_ + 50)) for at_ in range(0, count * 100, 100))
+    assert len(group.copies(at(count * 100 - 50), at(count * 100))) == 1
+
+
 def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_nothing() -> None:
     group = confirm(replace(RULES, sync_master=False))
 
