@@ -231,15 +231,17 @@ class Admin:
             raise OutOfReach(node, silent.problem + unknown) from silent
         return wire.role_change(response)
 
-    async def repair(self, node: str, start: int | None = None, end: int | None = None) -> RepairReport:
+    async def repair(self, node: str, start: int | None = None, end: int | None = None, *, validate_only: bool = False) -> RepairReport:
         """Let the node "broker/id" verify a piece of its log from `start` on, and fetch what is damaged there from other copies.
 
-        Go on from the report's end until it is done.
+        Go on from the report's end until it is done. With `validate_only` it is only told what would be verified, and what is known to be
+        damaged of that.
         """
         for field, place in (("start", start), ("end", end)):
             if place is not None:
                 check_number(field, place, 64)
-        order = RepairOrder(node, None if start is None else PhysicalOffset(start), None if end is None else PhysicalOffset(end))
+        low, high = (None if place is None else PhysicalOffset(place) for place in (start, end))
+        order = RepairOrder(node, low, high, validate_only)
         response: pb.RepairResponse = await self._on_node(node, "Repair", wire.repair_request(order), _REPAIR_DEADLINE_S)
         return wire.repair_report(response)
 

@@ -277,6 +277,6 @@ class SyncAdmin:
         )
         return self._thread.run(change)
 
-    def repair(self, node: str, start: int | None = None, end: int | None = None) -> RepairReport:
+    def repair(self, node: str, start: int | None = None, end: int | None = None, *, validate_only: bool = False) -> RepairReport:
         """Let the node verify a piece of its log and fetch what is damaged there from other copies; see Admin."""
-        return self._thread.run(self._admin.repair(node, start, end))
+        return self._thread.run(self._admin.repair(node, start, end, validate_only=validate_only))

@@ -324,3 +324,21 @@ def test_a_slave_that_lost_a_segment_fills_it_from_the_group_and_all_copies_are_
         equal_copies(group)
 
     play(story, _THREE_COPIES)
+
+
+def test_a_repair_that_is_only_validated_by_a_client_verifies_nothing_and_says_what_it_would() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        await asyncio.sleep(_CHECKPOINT_S)
+        await group.kill("a1")
+        flip(group, "a1", 1_000)
+        group.node("a1").start()
+        await caught_up(mq, "a1")
+
+        would_be = await mq.admin.repair("a/1", validate_only=True)
+        done = await mq.admin.repair("a/1")
+
+        assert (would_be.start, would_be.end, would_be.ranges) == (0, done.end, ())
+        assert [each.source != "" for each in done.ranges] == [True]
+
+    play(story, _THREE_COPIES)
