@@ -13,26 +13,16 @@ from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimit
 from dittomq.errors import TooFewCopies
 from dittomq.message import Ack, Draft, PutStatus
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.confirm import Confirm
 from dittomq.wire.publishing import PublishOrder
 from services.master.appends import Appends
 from services.master.config import MasterConfig, Mode, ReplicationTable
 from services.master.degraded import DegradedRanges
 from services.master.term import Opened, Term
+from tests.support.confirming import RULES
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.stores import Machine, draft, open_epoch
-
-RULES = ConfirmRules(
-    sync_master=True,
-    sync_flush=True,
-    release_flushed=True,
-    in_sync_replicas=2,
-    min_in_sync_replicas=1,
-    max_gap_bytes=1_000_000,
-    max_lag_s=15.0,
-    write_deadline_s=3.0,
-)
 
 
 class Drafts(list[Draft]):

@@ -10,21 +10,10 @@ import pytest
 from dittomq.broker.acks import Acks
 from dittomq.errors import EpochOver
 from dittomq.message import Ack, PutStatus
-from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
-
-RULES = ConfirmRules(
-    sync_master=True,
-    sync_flush=True,
-    release_flushed=True,
-    in_sync_replicas=2,
-    min_in_sync_replicas=1,
-    max_gap_bytes=1_000_000,
-    max_lag_s=15.0,
-    write_deadline_s=3.0,
-)
+from tests.support.confirming import RULES, at
 
 
 class Group:
@@ -42,10 +31,6 @@ class Group:
     def slave(self, received: int, flushed: int) -> None:
         self.confirm.slave_at("a/1", received=at(received), flushed=at(flushed), now=self.clock.monotonic())
         self.acks.moved()
-
-
-def at(offset: int) -> PhysicalOffset:
-    return PhysicalOffset(offset)
 
 
 def play(story: Callable[[Group], Coroutine[Any, Any, None]], rules: ConfirmRules = RULES) -> None:

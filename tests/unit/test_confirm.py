@@ -5,28 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dittomq.message import Ack
-from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm, ConfirmRules
 from dittomq.replication.confirm_states import Degrade
-
-RULES = ConfirmRules(
-    sync_master=True,
-    sync_flush=True,
-    release_flushed=True,
-    in_sync_replicas=2,
-    min_in_sync_replicas=1,
-    max_gap_bytes=1_000,
-    max_lag_s=15.0,
-    write_deadline_s=3.0,
-)
-
-
-def at(offset: int) -> PhysicalOffset:
-    return PhysicalOffset(offset)
-
-
-def confirm(rules: ConfirmRules = RULES, members: tuple[str, ...] = ("a/1",)) -> Confirm:
-    return Confirm(rules, end=at(0), confirmed=at(0), members=members, now=0.0)
+from tests.support.confirming import SMALL_GAP, at, confirm
 
 
 def test_the_masters_own_flush_confirms_nothing_while_a_member_has_not_acknowledged() -> None:
@@ -72,7 +53,7 @@ def test_a_slave_whose_stream_begins_anew_is_no_copy_of_what_it_acknowledged_beh
 
 
 def test_release_level_received_counts_what_was_received() -> None:
-    group = confirm(replace(RULES, release_flushed=False))
+    group = confirm(replace(SMALL_GAP, release_flushed=False))
     group.master_at(written=at(100), flushed=at(70), now=1.0)
 
     group.slave_at("a/1", received=at(100), flushed=at(0), now=1.0)
@@ -161,7 +142,7 @@ def test_a_degraded_group_recovers_when_a_slave_has_caught_up() -> None:
 
 
 def test_a_group_below_its_floor_takes_no_writes_and_confirms_nothing() -> None:
-    group = confirm(replace(RULES, min_in_sync_replicas=2), members=())
+    group = confirm(replace(SMALL_GAP, min_in_sync_replicas=2), members=())
 
     group.master_at(written=at(100), flushed=at(100), now=1.0)
 
@@ -178,7 +159,7 @@ def test_a_member_of_the_last_run_counts_as_in_sync_until_it_misses_two_deadline
 
 
 def test_a_member_of_the_last_run_that_comes_with_less_counts_as_in_sync_and_is_not_called_so() -> None:
-    group = Confirm(RULES, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
+    group = Confirm(SMALL_GAP, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
 
     seen = []
     for end in (0, 400, 500):
@@ -191,7 +172,7 @@ def test_a_member_of_the_last_run_that_comes_with_less_counts_as_in_sync_and_is_
 
 
 def test_a_member_of_the_last_run_that_comes_with_less_and_does_not_catch_up_leaves_after_the_lag_limit() -> None:
-    group = Confirm(RULES, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
+    group = Confirm(SMALL_GAP, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
     group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
 
     for second in range(2, 17):
@@ -201,7 +182,7 @@ def test_a_member_of_the_last_run_that_comes_with_less_and_does_not_catch_up_lea
 
 
 def test_an_async_master_confirms_by_its_own_disk_alone() -> None:
-    rules = replace(RULES, sync_master=False, in_sync_replicas=1)
+    rules = replace(SMALL_GAP, sync_master=False, in_sync_replicas=1)
     group = confirm(rules, members=())
 
     group.master_at(written=at(100), flushed=at(60), now=1.0)
@@ -211,7 +192,7 @@ def test_an_async_master_confirms_by_its_own_disk_alone() -> None:
 
 
 def confirm_async_flush() -> int:
-    group = confirm(replace(RULES, sync_master=False, sync_flush=False, in_sync_replicas=1), members=())
+    group = confirm(replace(SMALL_GAP, sync_master=False, sync_flush=False, in_sync_replicas=1), members=())
     group.master_at(written=at(100), flushed=at(60), now=1.0)
     return group.confirmed
 
@@ -246,7 +227,7 @@ def test_whoever_waits_for_copies_of_what_is_damaged_here_is_not_told_that_there
         assert 1 + len(group.copies(at(start), at(end))) == copies
 
 
-@pytest.mark.parametrize("rules", [RULES, replace(RULES, sync_master=False)])
+@pytest.mark.parametrize("rules", [SMALL_GAP, replace(SMALL_GAP, sync_master=False)])
 def test_no_copy_is_told_of_what_is_damaged_here_either_where_the_master_alone_had_confirmed_it_before(rules: ConfirmRules) -> None:
     group = confirm(rules, members=())
     group.master_at(written=at(300), flushed=at(300), now=1.0)
@@ -276,7 +257,7 @@ def test_no_copy_is_told_of_what_was_damaged_here_earlier_either_however_often_t
 
 
 def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_nothing() -> None:
-    group = confirm(replace(RULES, sync_master=False))
+    group = confirm(replace(SMALL_GAP, sync_master=False))
 
     group.holed(at(0), at(100))
     group.master_at(written=at(300), flushed=at(300), now=1.0)

@@ -2,34 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
 from services.master.degraded import DegradedRanges, write_down
-
-RULES = ConfirmRules(
-    sync_master=True,
-    sync_flush=True,
-    release_flushed=True,
-    in_sync_replicas=2,
-    min_in_sync_replicas=1,
-    max_gap_bytes=1_000,
-    max_lag_s=15.0,
-    write_deadline_s=0.0,
-)
-
-
-def at(offset: int) -> PhysicalOffset:
-    return PhysicalOffset(offset)
+from tests.support.confirming import SMALL_GAP, at
 
 
 @pytest.fixture
 def group() -> Confirm:
     """Two copies up to 100, one of them the slave's."""
-    confirm = Confirm(RULES, end=at(0), confirmed=at(0), members=("a/1",), now=0.0)
+    confirm = Confirm(replace(SMALL_GAP, write_deadline_s=0.0), end=at(0), confirmed=at(0), members=("a/1",), now=0.0)
     confirm.master_at(written=at(100), flushed=at(100), now=1.0)
     confirm.slave_at("a/1", received=at(100), flushed=at(100), now=1.0)
     return confirm

@@ -4,29 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.confirm import ConfirmRules
 from dittomq.settings import load
 from services.master.config import MasterConfig, confirm_rules
-
-RULES = ConfirmRules(
-    sync_master=True,
-    sync_flush=True,
-    release_flushed=True,
-    in_sync_replicas=2,
-    min_in_sync_replicas=1,
-    max_gap_bytes=1_000,
-    max_lag_s=15.0,
-    write_deadline_s=3.0,
-)
-
-
-def at(offset: int) -> PhysicalOffset:
-    return PhysicalOffset(offset)
-
-
-def confirm(rules: ConfirmRules = RULES, members: tuple[str, ...] = ("a/1",)) -> Confirm:
-    return Confirm(rules, end=at(0), confirmed=at(0), members=members, now=0.0)
+from tests.support.confirming import SMALL_GAP, at, confirm
 
 
 def test_a_gap_at_the_limit_leaves_and_one_byte_less_does_not() -> None:
@@ -80,7 +61,7 @@ def test_the_gap_is_counted_from_what_the_slave_flushed_to_what_the_master_wrote
 
 
 def test_a_slave_that_acknowledges_all_the_time_and_falls_further_behind_leaves_after_the_lag_limit() -> None:
-    group = confirm(replace(RULES, max_gap_bytes=1_000_000))
+    group = confirm(replace(SMALL_GAP, max_gap_bytes=1_000_000))
     group.slave_at("a/1", received=at(0), flushed=at(0), now=0.0)
     left_at = None
 
@@ -111,7 +92,7 @@ def test_a_slave_that_was_caught_up_as_long_ago_as_it_may_be_stays_and_leaves_a_
 def test_a_slave_joins_with_what_was_the_end_as_long_ago_as_it_may_be_and_not_a_moment_later(
     acked_at: float, in_sync: tuple[str, ...]
 ) -> None:
-    group = confirm(replace(RULES, in_sync_replicas=3), members=())
+    group = confirm(replace(SMALL_GAP, in_sync_replicas=3), members=())
     group.master_at(written=at(100), flushed=at(100), now=0.0)
     group.slave_at("a/1", received=at(0), flushed=at(0), now=0.0)
     group.master_at(written=at(200), flushed=at(200), now=0.0)
@@ -136,7 +117,7 @@ def test_a_new_slave_joins_only_with_what_was_the_end_when_it_came() -> None:
 
 
 def test_a_slave_with_a_gap_at_the_limit_does_not_join_and_with_one_byte_less_it_does() -> None:
-    group = confirm(replace(RULES, in_sync_replicas=3), members=())
+    group = confirm(replace(SMALL_GAP, in_sync_replicas=3), members=())
     group.master_at(written=at(100), flushed=at(100), now=1.0)
     group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
     group.master_at(written=at(1_200), flushed=at(1_200), now=2.0)
@@ -166,7 +147,7 @@ def test_a_slave_that_left_joins_only_with_all_that_was_confirmed_without_it() -
 
 
 def test_a_slave_on_another_disk_joins_only_with_what_is_the_end_now() -> None:
-    group = confirm(replace(RULES, in_sync_replicas=3))
+    group = confirm(replace(SMALL_GAP, in_sync_replicas=3))
     group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
     group.master_at(written=at(500), flushed=at(500), now=1.0)
     group.disk_gone("a/1", "it has another disk", now=2.0)
@@ -192,7 +173,7 @@ def test_a_deadline_that_ends_a_little_early_counts_and_one_that_ends_earlier_wa
 
 
 def test_deadlines_missed_before_a_slave_is_in_sync_are_not_its_own() -> None:
-    group = confirm(replace(RULES, in_sync_replicas=3), members=())
+    group = confirm(replace(SMALL_GAP, in_sync_replicas=3), members=())
     group.master_at(written=at(100), flushed=at(100), now=1.0)
     group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
     group.master_at(written=at(200), flushed=at(200), now=1.0)
@@ -205,7 +186,7 @@ def test_deadlines_missed_before_a_slave_is_in_sync_are_not_its_own() -> None:
 
 
 def test_of_two_deadlines_the_first_counts_no_more_when_the_slave_has_left_between_them() -> None:
-    group = confirm(replace(RULES, in_sync_replicas=3))
+    group = confirm(replace(SMALL_GAP, in_sync_replicas=3))
     group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
     group.master_at(written=at(900), flushed=at(900), now=1.0)
     group.deadline_missed(at(900), since=1.0, now=4.0)

@@ -12,7 +12,7 @@ from dittomq.broker.config import ReplicationTable
 from dittomq.broker.outflow import Outflow
 from dittomq.errors import NeedsOperator, StreamDropped
 from dittomq.lineage import LineageEntry
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import Epoch
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.events import Hello, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.master_log import MasterLog
@@ -25,16 +25,12 @@ from services.master.promises import Promises
 from services.master.replicate import MasterSays, SlaveStream, StreamParts
 from services.master.slaves import SlaveRecord
 from services.master.term import Opened, Term
+from tests.support.confirming import RULES, at
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import hello
 from tests.support.stores import Machine
-from tests.unit.test_term import RULES, NoQueues
-
-
-def at(offset: int) -> PhysicalOffset:
-    return PhysicalOffset(offset)
-
+from tests.unit.test_term import NoQueues
 
 BEGIN, OTHER, NEWEST = (LineageEntry(Epoch(epoch), 0, 7_000 + epoch, at(start)) for epoch, start in ((1, 0), (2, 50), (3, 100)))
 HELLO = hello(1, 100, lineage=(BEGIN, NEWEST))

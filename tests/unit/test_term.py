@@ -10,24 +10,14 @@ import pytest
 
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
 from dittomq.routes import Opening
 from services.master.degraded import DegradedRanges
 from services.master.term import Opened, Term
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
-
-RULES = ConfirmRules(
-    sync_master=True,
-    sync_flush=True,
-    release_flushed=True,
-    in_sync_replicas=2,
-    min_in_sync_replicas=1,
-    max_gap_bytes=1_000_000,
-    max_lag_s=15.0,
-    write_deadline_s=3.0,
-)
+from tests.support.confirming import RULES, at
 
 
 class NoQueues:
@@ -65,10 +55,6 @@ class Degrading:
         for since in (now - 6.0, now - 3.0):
             self.confirm.deadline_missed(self.term.written, since=since, now=since + 3.0)
         self.term.on_flushed(self.term.flushed)
-
-
-def at(offset: int) -> PhysicalOffset:
-    return PhysicalOffset(offset)
 
 
 async def settled() -> None:
