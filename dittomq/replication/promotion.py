@@ -234,7 +234,7 @@ class _Promotion:
         if None in claims or FOREIGN in claims:
             return False
         may_have_led = {self._last_leader(), *(f"{self._broker}/{opener}" for opener in claims | self._openers)}
-        slaves = {self._target.node, *(each.node for each in self._others if each.stance is Stance.FOLLOWING and each.seeks_place is False)}
+        slaves = {self._target.node, *(each.node for each in self._others if each.only_follows)}
         return all(each.lineage and not each.is_filling for each in everybody if each.node in may_have_led) and may_have_led <= slaves
 
     def _has_made_room(self, opening: Opening) -> bool:

@@ -114,6 +114,11 @@ class Standing:
         return Opening(self.granted, self.granted_to if self.stance is Stance.FOLLOWING else self.node_id)
 
     @property
+    def only_follows(self) -> bool:
+        """Whether it is a slave that says that it is not told to lead."""
+        return self.stance is Stance.FOLLOWING and self.seeks_place is False
+
+    @property
     def rank(self) -> Rank:
         """That of its log."""
         return rank(self.lineage, self.end)

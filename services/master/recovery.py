@@ -121,7 +121,7 @@ class Recovery:
             standings = await others()
             leading = [each for each in standings if each.stance is Stance.LEADING]
             recovering = [each for each in standings if each.stance is Stance.RECOVERING]
-            following = [each for each in standings if each.stance is Stance.FOLLOWING and each.seeks_place is False]
+            following = [each for each in standings if each.only_follows]
             who = Others(
                 leading=tuple(each.claim for each in leading),
                 following=frozenset(each.node_id for each in following),

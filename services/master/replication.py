@@ -17,7 +17,7 @@ from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.parted import Parted
 from dittomq.replication.seats import Seat, Seats
-from dittomq.replication.standings import Stance, Standing
+from dittomq.replication.standings import Standing
 from dittomq.routes import DataVersion, Opening
 from services.master.config import MasterConfig
 from services.master.inbox import SlaveSaid
@@ -182,7 +182,7 @@ class Replication:
     def knows_all_of(self, standing: Standing) -> bool:
         """Whether this log holds all that a node does that leads no more: then that one confirmed nothing that is not here."""
         term = self._term
-        if term is None or standing.stance is not Stance.FOLLOWING or standing.seeks_place is not False:
+        if term is None or not standing.only_follows:
             return False
         ours, theirs = term.opened.lineage, standing.lineage
         common = common_end(ours=ours, our_end=term.written, theirs=theirs, their_end=standing.end)
