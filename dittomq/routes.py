@@ -270,10 +270,14 @@ class ClusterListing:
             return self.nodes[0].cluster
         return self.silent[0].cluster if self.silent else None
 
+    def silent_group(self, broker: str) -> SilentGroup | None:
+        """That group, if it is a silent one."""
+        return next((group for group in self.silent if group.broker == broker), None)
+
     def silence_of(self, name: str) -> str:
         """Of a group that is silent, or a node of it, what that means and what to do; empty of any other."""
         broker, _, node_id = name.partition("/")
-        group = next((group for group in self.silent if group.broker == broker), None)
+        group = self.silent_group(broker)
         if group is None:
             return ""
         known = f"nameservers know its group {broker}, and no node of that" if node_id else "nameservers know it, and no node of it"

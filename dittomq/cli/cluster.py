@@ -73,7 +73,7 @@ def forget(
     from dittomq.client import Client
 
     with Client(nameserver_address(nameserver)) as mq:
-        known = next((group for group in mq.admin.list_cluster().silent if group.broker == broker), None)
+        known = mq.admin.list_cluster().silent_group(broker)
         if known is not None and not its_nodes_are_gone:
             by = f", opened by {known.opener}" if known.opener else ""
             lost = "Forgotten, nothing tells an old master of it that starts again who was promoted past it"

@@ -171,7 +171,7 @@ class Admin:
         if here:
             is_there = f"{', '.join(here)} {'is' if len(here) == 1 else 'are'} registered"
             raise NotPermitted(f"refused: {is_there}; only a group that is gone can be forgotten")
-        group = next((group for group in listing.silent if group.broker == broker), None)
+        group = listing.silent_group(broker)
         cluster = listing.cluster
         if cluster is None:
             return {}
