@@ -53,9 +53,9 @@ class Unknowns:
 
     def is_proof(self, producer_id: str, epoch: int, sent: int | None) -> bool:
         """Whether "not in the log" from a master of `epoch` is final. `sent`: newest epoch that streams sent to, None when not known."""
-        resent = self._resent.get(producer_id, 0)
         if producer_id in self._being_resent:
             return False
+        resent = self._resent.get(producer_id, 0)
         return sent is not None and resent is not None and epoch > max(sent, resent)
 
     def is_absent(self, producer_id: str, sequence: int) -> None:

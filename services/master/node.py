@@ -258,19 +258,19 @@ class MasterNode:
             raise NotReady(self._config.name, self.why_not_leading())
         if self.term is None and validate_only:
             foreseen = self._parts.recovery.if_loss_is_accepted()
-            self._check_can_lead("" if isinstance(foreseen, Lead) else foreseen)
-            assert isinstance(foreseen, Lead)
+            if isinstance(foreseen, str):
+                raise self._cannot_lead(foreseen)
             return RoleChange(foreseen.epoch, foreseen.accepted_loss)
         if self.term is None:
-            self._check_can_lead(await self._parts.recovery.accept_loss())
+            if missing := await self._parts.recovery.accept_loss():
+                raise self._cannot_lead(missing)
             await self._parts.replication.wait_for_term()
         assert self.term is not None
         return RoleChange(self.term.opened.epoch, self._accepted_loss)
 
-    def _check_can_lead(self, missing: str) -> None:
-        """Raise NotPermitted unless nothing is `missing` that no word goes past."""
-        if missing:
-            raise NotPermitted(f"refused: {self._config.name} cannot lead all the same; it waits for {missing}")
+    def _cannot_lead(self, missing: str) -> NotPermitted:
+        """The operator's word does not go past that."""
+        return NotPermitted(f"refused: {self._config.name} cannot lead all the same; it waits for {missing}")
 
     def description(self) -> BrokerDescription:
         """What this node is and how it is configured."""
