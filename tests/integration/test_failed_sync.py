@@ -68,6 +68,14 @@ class Bench:
         publishing.publish(stream())
         return publishing
 
+    def master_comes_back(self, publishing: Publishing) -> None:
+        """Its next start is no ordinary one, and what was unknown is known then."""
+        self.group.cluster.start_node(MASTER)
+        self.group.cluster.wait_in_sync()
+        assert self.group.events(MASTER, "store_opened")[-1]["stopped"] == "failed fsync"
+        publishing.settle()
+        assert self.told.bodies(Fate.UNKNOWN) == []
+
     def nothing_is_lost(self) -> None:
         """Every copy holds what was told, and the copies are equal."""
         end = self.group.wait_equal()
@@ -101,11 +109,7 @@ def test_a_failed_fdatasync_stops_the_master_and_loses_nothing_that_was_acknowle
         assert not (own / "boot").exists()
         assert set(told.outcomes.values()) & set(Fate)
 
-        group.cluster.start_node(MASTER)
-        group.cluster.wait_in_sync()
-        assert group.events(MASTER, "store_opened")[-1]["stopped"] == "failed fsync"
-        publishing.settle()
-        assert told.bodies(Fate.UNKNOWN) == []
+        bench.master_comes_back(publishing)
 
     bench.nothing_is_lost()
     assert (own / "boot").exists()
@@ -148,11 +152,7 @@ def test_a_write_that_fails_stops_the_master_and_nothing_is_acknowledged_that_wa
         assert [body for body in publishing.receipts if body not in written] == []
         assert set(told.outcomes.values()) & set(Fate)
 
-        group.cluster.start_node(MASTER)
-        group.cluster.wait_in_sync()
-        assert group.events(MASTER, "store_opened")[-1]["stopped"] == "failed fsync"
-        publishing.settle()
-        assert told.bodies(Fate.UNKNOWN) == []
+        bench.master_comes_back(publishing)
 
     bench.nothing_is_lost()
 
