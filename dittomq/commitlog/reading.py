@@ -1,9 +1,10 @@
 """⑧ Messages of a queue and ranges of the log, for any thread. Every record's checksum is verified before it is handed out."""
 
+import contextlib
 from dataclasses import dataclass
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.storage import speaks_of_bytes
+from dittomq.commitlog.disk.storage import PAGE_BYTES, speaks_of_bytes
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.commitlog.records import foreign
 from dittomq.commitlog.records.bodies import CannotInflate, MissingPackage
@@ -78,12 +79,17 @@ class Reader:
     def records(self, start: int, limit: int, max_bytes: int) -> bytes:
         """Whole records and marks in [start, limit) of one segment and hand: at most `max_bytes`, or one larger; b"" when none fits.
 
-        Raises CorruptRecord when one of them is damaged, or the disk does not give them.
+        Raises CorruptRecord at the first of them that is damaged, or that the disk does not give.
         """
         segment_end = self._log.segment_of(start)[1]
         stretch = self._seals.at(start)
         limit, end_of = min(limit, stretch.end), whole_end if stretch.sealed else foreign.whole_end
-        data = self._bytes(start, min(max_bytes, limit - start))
+        wanted = min(max_bytes, limit - start)
+        try:
+            data = self._bytes(start, wanted)
+        except CorruptRecord as refused:
+            end, problem = end_of(self._given(start, wanted), start, segment_end)
+            raise CorruptRecord(self._node, end, problem or refused.problem) from refused
         end, problem = end_of(data, start, segment_end)
         if end == start and not problem and len(data) >= MARK_BYTES:
             size = START.unpack_from(data)[0]
@@ -187,6 +193,15 @@ class Reader:
             if start + length > self._log.end:  # cut meanwhile
                 raise OffsetOutOfRange("byte", start, self._log.min_offset, self._log.end) from error
             raise CorruptRecord(self._node, start, f"the disk does not give its bytes: {error.strerror}") from error
+
+    def _given(self, start: int, length: int) -> bytes:
+        """The same up to the first page that the disk does not give."""
+        at, stop, pages = start, start + length, list[bytes]()
+        with contextlib.suppress(CorruptRecord):
+            while at < stop and (page := self._bytes(at, min(PAGE_BYTES - at % PAGE_BYTES, stop - at))):
+                pages.append(page)
+                at += len(page)
+        return b"".join(pages)
 
     def _message(self, queue: Queue, unit: _Found, record: bytes, *, sealed: bool) -> StoredMessage:
         """The message that a unit names. Raises CorruptRecord, MessageTooLarge, NotReady, and OffsetOutOfRange when it was cut."""

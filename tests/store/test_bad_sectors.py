@@ -3,14 +3,17 @@
 import errno
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
-from dittomq.commitlog.disk.storage import File
+from dittomq.commitlog.disk.storage import PAGE_BYTES, File
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
 from dittomq.places import PlacedRun
 from tests.support.stores import SMALL, Machine, frame, open_epoch, places
+
+WIDE = replace(SMALL, segment_bytes=64 * 1_024)
 
 
 class BadSectors:
@@ -81,6 +84,22 @@ def test_a_range_with_a_bad_sector_is_refused_where_it_begins_and_the_others_are
         store.read_records(placed[1].physical_offset, store.end, 1 << 20)
 
     assert len(store.read_records(0, placed[1].physical_offset, 1 << 20)) == placed[1].physical_offset
+
+
+def test_a_range_with_a_bad_sector_behind_its_first_records_is_refused_by_the_record_that_has_it() -> None:
+    door = BadSectors(Machine(random.Random(1), WIDE))
+    store = Store.open(door, WIDE, chance=random.Random(1), wall_ms=0)  # type: ignore[arg-type]
+    open_epoch(store)
+    placed = places(store.append([frame(*[bytes([number]) * 3_000 for number in range(9)])], 1).placed[0])
+    page = placed[4].physical_offset // PAGE_BYTES + 1
+    door.bad = range(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
+    bad = next(each for each in placed if each.end > door.bad.start)
+
+    with pytest.raises(CorruptRecord, match="Input/output error") as refused:
+        store.read_records(0, store.end, 1 << 20)
+
+    assert refused.value.position == bad.physical_offset > placed[0].physical_offset
+    assert len(store.read_records(0, bad.physical_offset, 1 << 20)) == bad.physical_offset
 
 
 def test_a_message_sent_again_whose_first_copy_is_on_a_bad_sector_is_refused_and_others_are_stored() -> None:
