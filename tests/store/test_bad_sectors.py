@@ -11,7 +11,8 @@ from dittomq.commitlog.disk.storage import PAGE_BYTES, File
 from dittomq.commitlog.store import Store
 from dittomq.errors import CorruptRecord
 from dittomq.places import PlacedRun
-from tests.support.stores import SMALL, Machine, frame, open_epoch, places
+from tests.support.foreign_records import foreign_log, put_log
+from tests.support.stores import SMALL, Machine, draft, frame, open_epoch, places
 
 WIDE = replace(SMALL, segment_bytes=64 * 1_024)
 
@@ -112,3 +113,19 @@ def test_a_message_sent_again_whose_first_copy_is_on_a_bad_sector_is_refused_and
 
     assert isinstance(again, CorruptRecord)
     assert len(places(other)) == 1
+
+
+def test_a_page_of_properties_that_no_checksum_covers_and_the_disk_does_not_give_is_damaged_and_never_taken_for_zeros() -> None:
+    machine = Machine(random.Random(1), WIDE)
+    wide = draft(body=b"wide")._replace(properties=b"COLOUR\x01" + b"red " * 3_000 + b"\x02")
+    log = foreign_log([draft(body=b"one"), wide, draft(body=b"three")], 0, WIDE.segment_bytes)
+    put_log(machine, log, 0)
+    store = machine.open()
+    page = log.index(b"red ") // PAGE_BYTES + 1
+    machine.disk.names.files[f"commitlog/{0:020d}"].fail(page * PAGE_BYTES)
+
+    found = store.verify(0, store.end).damaged
+
+    assert [log[low:high].count(b"COLOUR") for low, high in found] == [1]
+    assert not store.heal(found[0].start)
+    assert store.damaged == list(found)

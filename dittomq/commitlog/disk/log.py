@@ -71,6 +71,10 @@ class Log:
             raise OSError(errno.ENODATA, "the file was cut short", path_of(segment_start))
         return found
 
+    @staticmethod
+    def withheld(_start: int, _end: int) -> None:
+        """Nothing: what a disk does not give is not read either."""
+
     def write(self, data: bytes | memoryview, *, gap: int = 0) -> None:
         """Write at the end, within one segment, then leave `gap` bytes of zeros."""
         start, stop = self.segment_of(self.end)

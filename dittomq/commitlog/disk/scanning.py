@@ -24,15 +24,19 @@ class Source(Protocol):
 
     def segment_of(self, offset: int) -> tuple[int, int]: ...
 
+    def withheld(self, start: int, end: int) -> int | None: ...
+
 
 class LegiblePages:
     """A log read as far as its disk gives it: zeros stand for the pages that it does not give. Raises what says nothing of the bytes."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._withheld: list[int] = []  # pages of the last read
 
     def read(self, start: int, length: int, limit: int | None = None) -> bytes:
         """As `Log.read` does."""
+        self._withheld = []
         try:
             return self._log.read(start, length, limit)
         except OSError as error:
@@ -48,12 +52,17 @@ class LegiblePages:
                 if not speaks_of_bytes(error):
                     raise
                 pages.append(bytes(size))
+                self._withheld.append(start)
             start += size
         return b"".join(pages)
 
     def segment_of(self, offset: int) -> tuple[int, int]:
         """As `Log.segment_of` does."""
         return self._log.segment_of(offset)
+
+    def withheld(self, start: int, end: int) -> int | None:
+        """The first byte of [start, end), which was read last, for which a zero stands; None: the disk gave all of them."""
+        return next((at for at in self._withheld if start <= at < end), None)
 
 
 Found = tuple[list[Batch], Scan]
@@ -83,8 +92,10 @@ def scan_at(log: Source, seals: Seals, start: int, limit: int, scanner: Scanner 
     border = min(limit, stretch.end)
     data = log.read(start, WINDOW_BYTES, border)
     batches, found = scanner(data, start, log.segment_of(start)[1], stretch.sealed)
-    if found.problem and not stretch.sealed:
-        _refuse_larger(log, found.end, border)
+    if not stretch.sealed:  # so no checksum covers all of a record
+        found = _up_to(found, start, log.withheld(start, found.end))
+        if found.problem:
+            _refuse_larger(log, found.end, border)
     if found.end > start or found.problem:
         return batches, found
     if len(data) == WINDOW_BYTES:
@@ -146,6 +157,14 @@ def start_before(log: Source, position: int, least: int, limit: int) -> int:
             return found
         back *= 2
     return lowest
+
+
+def _up_to(found: Scan, start: int, withheld: int | None) -> Scan:
+    """Of what was found from `start` on the records in front of a byte that the disk did not give."""
+    if withheld is None:
+        return found
+    entries = [entry for entry in found.entries if entry.end <= withheld]
+    return Scan(entries, entries[-1].end if entries else start, "the disk does not give all of it")
 
 
 def _refuse_larger(log: Source, start: int, limit: int) -> None:
