@@ -125,10 +125,10 @@ class Cluster:
             case FaultKind.LEFT_FAR_BEHIND:
                 self._to_die_copying[node.name] = fault
                 await self._crash([node], _power(fault), fault.lasts_s)
-            case FaultKind.CHANGE_OF_PLACES | FaultKind.PROMOTION | FaultKind.PASSED_OVER:
+            case FaultKind.CHANGE_OF_PLACES | FaultKind.TWO_CHANGES | FaultKind.PROMOTION | FaultKind.PASSED_OVER:
                 await self.operator.act(fault)
             case FaultKind.ROT:
-                self._rot(node)
+                self._rot(node, rot.fail if fault.amount > 1 else rot.flip)
             case FaultKind.STALL:
                 await self._stall(fault)
             case FaultKind.FREEZE:
@@ -321,13 +321,13 @@ class Cluster:
         await asyncio.sleep(fault.lasts_s)
         node.disk.capacity_bytes = BOUNDLESS
 
-    def _rot(self, node: Node) -> None:
+    def _rot(self, node: Node, spoil: rot.Spoil) -> None:
         """Of what recovery must keep, that is: below the watermark."""
         now = self.world.loop.time()
         flipped = ""
         if node.running and node.faults.slowness == 1.0 and now - node.started_at > _AT_REST_S:
             nodes = [name_of(name) for name in sorted(self.brokers, key=lambda name: name != node.name)]
-            flipped = rot.flip(self.history, nodes, self.copy_of, self.world.chance(f"rot {now}"), now)
+            flipped = spoil(self.history, nodes, self.copy_of, self.world.chance(f"rot {now}"), now)
         if flipped:
             self.witness.rotted()
         self.world.transcript.note(node.name, f"rots: {flipped or 'nothing'}")

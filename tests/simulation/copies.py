@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from tests.simulation.disk import Disk
-from tests.simulation.parser import Malformed, ParsedRecord, parse_record
+from tests.simulation.disk import PAGE, Disk, Inode
+from tests.simulation.parser import BLANK, Malformed, ParsedRecord, parse_record
 
 LOG = "commitlog/"
 ANEW = "dittomq/resync/commitlog/"  # a slave that copies its master's log anew
@@ -46,8 +46,22 @@ class Copy:
 
     def flip(self, position: int, bits: int) -> bool:
         """Change bits of a byte on the disk; whether it lies still there."""
-        inode = self._disk.names.files.get(f"{LOG}{position - position % self._segment_bytes:020d}")
+        inode = self._file_of(position)
         return inode is not None and inode.flip(position % self._segment_bytes, bits)
+
+    def fail(self, position: int) -> bool:
+        """Let the disk not give the page of a byte any more; whether it lies still there."""
+        inode = self._file_of(position)
+        return inode is not None and inode.fail(position % self._segment_bytes)
+
+    def spans(self, position: int) -> Iterator[tuple[int, int]]:
+        """Where the records of the page of that byte begin, and their sizes."""
+        at = position - position % self._segment_bytes
+        raw, start, page = self._raw(LOG, at, self._segment_bytes), at, position - position % PAGE
+        while at < page + PAGE and (size := int.from_bytes(raw[at - start : at - start + 4], "big")) > 0:
+            if at + size > page and int.from_bytes(raw[at - start + 4 : at - start + 8], "big", signed=True) != BLANK:
+                yield at, size
+            at += size
 
     @property
     def begin(self) -> int:
@@ -75,6 +89,9 @@ class Copy:
     @property
     def _newest(self) -> str:
         return ANEW if self.is_being_made_anew else LOG
+
+    def _file_of(self, position: int) -> Inode | None:
+        return self._disk.names.files.get(f"{LOG}{position - position % self._segment_bytes:020d}")
 
     def _pieces(self, folder: str, start: int, end: int) -> Iterator[bytes]:
         while start < end:

@@ -4,6 +4,7 @@ Bytes: a file has its written pages; for each page that changed since the last s
 A kill loses nothing. A power loss keeps, sector by sector, the old or the new bytes, as chance decides; the size of a
 file is metadata, old or new. A failed sync marks the pages clean although the disk does not have them: a later sync
 says nothing about them, and they may be lost by a power loss and even by a mere restart, when the cache is dropped.
+A bad page is neither read nor written in parts; written as a whole it is good again.
 
 Names: each make, rename and removal is an operation in a journal. A sync of a folder makes the operations of that
 folder durable. A power loss keeps of the others a prefix, of the whole journal or folder by folder. A rename within one
@@ -30,6 +31,7 @@ class Inode:
         self.pages: dict[int, bytearray] = {}
         self.dirty: dict[int, bytes] = {}
         self.lost: dict[int, bytes] = {}
+        self.bad: set[int] = set()
 
     def read(self, length: int, offset: int) -> bytes:
         """Bytes as written; zeros where nothing ever was."""
@@ -75,6 +77,24 @@ class Inode:
         page[offset] ^= bits
         return True
 
+    def fail(self, at: int) -> bool:
+        """Let the page of a byte that the disk holds as it was written be bad; whether there is one."""
+        is_there = self.flip(at, 0)
+        if is_there:
+            self.bad.add(at // PAGE)
+        return is_there
+
+    def gives(self, length: int, offset: int) -> bool:
+        """Whether these bytes can be read."""
+        return not any(number * PAGE < offset + length and offset < (number + 1) * PAGE for number in self.bad)
+
+    def takes(self, length: int, offset: int) -> bool:
+        """Whether these bytes can be written: no part of a bad page can, and a bad page that is written as a whole is good again."""
+        touched = {number for number in self.bad if number * PAGE < offset + length and offset < (number + 1) * PAGE}
+        parts = any(number * PAGE < offset or offset + length < (number + 1) * PAGE for number in touched)
+        self.bad -= set() if parts else touched
+        return not parts
+
     def data_from(self, offset: int) -> int:
         """Where the first page at or behind `offset` lies that was ever written; the size when none was."""
         pages = [number * PAGE for number in self.pages if offset < (number + 1) * PAGE]
@@ -85,7 +105,8 @@ class Inode:
         return sum(1 for number in range(offset // PAGE, (offset + length - 1) // PAGE + 1) if number not in self.pages) if length else 0
 
     def truncate(self, size: int, chance: random.Random) -> None:
-        """Set the size; bytes past it are zeros if the file grows again."""
+        """Set the size; bytes past it are zeros if the file grows again. Pages past it are given back to the disk."""
+        self.bad = {number for number in self.bad if number * PAGE < size}
         if size < self.size:
             for number in [number for number in self.pages if number >= size // PAGE]:
                 page = self._touch(number, chance)

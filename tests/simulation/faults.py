@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -29,10 +29,11 @@ class FaultKind(Enum):
     CLIENT_CRASH = "client crash"
     CLOCK_JUMP = "clock jump"
     CHANGE_OF_PLACES = "change of places"
+    TWO_CHANGES = "two changes of places at once"
     PROMOTION = "promotion while the master is down"
     PASSED_OVER = "promotion past a master that is cut off"
     LEFT_FAR_BEHIND = "away for longer than its master holds the log"
-    ROT = "a bit flips on a disk"
+    ROT = "a bit flips on a disk, or a page of it is not given"
     STALL = "slow disks everywhere, then power loss of all"
     HANG = "a disk that hangs for seconds"
     FREEZE = "a process that stands still"
@@ -43,7 +44,7 @@ class FaultKind(Enum):
         return self.name.lower().replace("_", "-")
 
 
-_OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
+_OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES, FaultKind.PROMOTION)
 _SPECIAL = (
     *_OF_OPERATORS,
     FaultKind.PASSED_OVER,
@@ -57,6 +58,7 @@ _USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
 _USUAL = 0.5
 _MANY = 12
+_AT_ONCE = 0.25  # of the changes of places
 _ONCE = (FaultKind.DISK_LOSS,)
 _EXCLUDE_DISK_LOSS = (
     *_OF_OPERATORS,
@@ -72,6 +74,7 @@ class Fault:
 
     `amount`: operations, factor, milliseconds, or KiB that are left; in a cut an odd number of operations ends where a file of the log has
     become shorter, if that comes first. `power_fails`: a crash of no stated kind loses power too.
+    Of rot: 1 a bit, 2 a page.
     Of a master that is passed over: `power_fails` when clients do not reach it either; the operator knows what `amount` says.
     """
 
@@ -123,7 +126,7 @@ def stressed(chance: random.Random, machines: Machines, duration_s: float, kinds
 
 def any_kinds(chance: random.Random) -> tuple[FaultKind, ...]:
     """Two or three kinds that may come together."""
-    drawn = chance.sample([kind for kind in FaultKind if kind is not FaultKind.LEFT_FAR_BEHIND], chance.choice((2, 3)))
+    drawn = chance.sample(list(FaultKind), chance.choice((2, 3)))
     if any(kind in _EXCLUDE_DISK_LOSS for kind in drawn):
         drawn = [kind for kind in drawn if kind is not FaultKind.DISK_LOSS]
     return tuple(drawn)
@@ -137,10 +140,13 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 def changes(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
     """Changes of roles: `machine` is to lead, or another when it leads already. `lasts_s`: until the old master comes back."""
     times = sorted(chance.uniform(4.0, duration_s - 2.0) for _ in range(chance.randint(1, 3)))
-    return [
-        Fault(at, chance.choice(_OF_OPERATORS), chance.choice(machines.brokers), "", chance.uniform(0.5, 15.0), 1, chance.random() < 0.5)
+    kinds = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
+    drawn = [
+        Fault(at, chance.choice(kinds), chance.choice(machines.brokers), "", chance.uniform(0.5, 15.0), 1, chance.random() < 0.5)
         for at in times
     ]
+    doubled = [each.kind is FaultKind.CHANGE_OF_PLACES and chance.random() < _AT_ONCE for each in drawn]
+    return [replace(each, kind=FaultKind.TWO_CHANGES) if twice else each for each, twice in zip(drawn, doubled, strict=True)]
 
 
 def passings(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
@@ -158,10 +164,10 @@ def absences(chance: random.Random, machines: Machines, duration_s: float) -> li
 
 
 def rots(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
-    """Bits that flip, all of them on one disk: no record rots on two."""
+    """Bits that flip and pages that are not given, all of them on one disk: no record rots on two."""
     machine = chance.choice(machines.brokers)
     times = sorted(chance.uniform(8.0, duration_s) for _ in range(chance.randint(1, 4)))
-    return [Fault(at, FaultKind.ROT, machine, "", 0.0, 1, power_fails=False) for at in times]
+    return [Fault(at, FaultKind.ROT, machine, "", 0.0, chance.randint(1, 2), power_fails=False) for at in times]
 
 
 def stalls(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
@@ -208,6 +214,7 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
         FaultKind.SLOW_LINK: 300,
         FaultKind.CLOCK_JUMP: 3_600_000,
         FaultKind.PASSED_OVER: 4,
+        FaultKind.ROT: 2,
     }
     most = amounts.get(kind, 1)
     amount = chance.randint(-most, most) if kind is FaultKind.CLOCK_JUMP else chance.randint(1, most)

@@ -127,7 +127,8 @@ class History:
     """One run. `final_reads` are those of everything at the end, by node. `syncs_matter`: the group confirms only what is flushed.
 
     `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
-    node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, by node and offset; mended or not.
+    node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, or that a
+    disk does not give, by node and offset; mended or not.
     `topics`: when a client tried last to make each.
     """
 

@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
     Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 49, _LEFT_WITHOUT_POWER),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 2),
-    Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 52, _ROT),
+    Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 125, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
     Mutant("ack-early", "a slave acknowledges before it has written", of_streams.acknowledge_before_writing, 0),
     Mutant("ack-flushed", "a slave says flushed when it has received", of_streams.say_flushed_when_received, 5),

@@ -19,6 +19,7 @@ from tests.simulation.world import Node, Power, World
 
 _PATIENCE_S = 15.0  # until the operator acts, where nobody leads
 _PROMOTES_FOR_S = 12.0
+_OPERATORS_APART_S = 1.5
 _ASKS_EVERY_S = 1.0
 _UNKNOWN_S = 20.0  # longer than a node works at a command whose answer was lost
 _LOOKS_S = 5.0
@@ -84,6 +85,8 @@ class Operator:
             match fault.kind:
                 case FaultKind.CHANGE_OF_PLACES:
                     await self._command(self._wanted(fault.machine)[0])
+                case FaultKind.TWO_CHANGES:
+                    await self._two_at_once(self._wanted(fault.machine)[:2], fault.lasts_s)
                 case FaultKind.PROMOTION:
                     await self._promote(fault)
                 case _:
@@ -110,6 +113,13 @@ class Operator:
         if self._apart is not None:
             self._apart.replaced = True
             self._group.replaced(machine_of(self._apart.node), self._group.world.loop.time())
+
+    async def _two_at_once(self, wanted: Sequence[str], apart_s: float) -> None:
+        """Two operators who do not know of each other; with two nodes in the group they want the same."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._command(wanted[0]))
+            await asyncio.sleep(min(apart_s, _OPERATORS_APART_S))
+            both.create_task(self._command(wanted[-1], by="operator2"))
 
     async def _promote(self, fault: Fault) -> None:
         """The master goes down; another takes its place if it may; later the old one comes back."""
@@ -241,15 +251,17 @@ class Operator:
         heard = self._group.world.nodes[name].disk.durable("dittomq/heard", 64, _HEAD_BYTES)
         return int(heard.partition(b" ")[0].strip(b"\0") or b"0") >= self._newest_epoch
 
-    async def _command(self, name: str, *, accept_loss: bool = False, old_master_is_stopped: bool = False) -> DittoError | None:
+    async def _command(
+        self, name: str, *, accept_loss: bool = False, old_master_is_stopped: bool = False, by: str = "operator"
+    ) -> DittoError | None:
         """None when it was obeyed, otherwise why not."""
         answers: list[DittoError | None] = []
 
         async def order(mq: AsyncClient) -> None:
             answers.append(await _ordered(mq, name, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped))
 
-        await as_client(self._group, "operator", order)
-        self._group.world.transcript.note("operator", f"lets {name} lead: {answers[0] or 'done'}")
+        await as_client(self._group, by, order)
+        self._group.world.transcript.note(by, f"lets {name} lead: {answers[0] or 'done'}")
         return answers[0]
 
 

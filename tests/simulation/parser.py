@@ -12,7 +12,7 @@ from functools import lru_cache
 
 _FIXED = struct.Struct(">iiIiiqqiq8sq8siq")
 _MAGIC = -626_843_481
-_BLANK = -875_286_124
+BLANK = -875_286_124
 _FOLDER = "commitlog/"
 _CRC_NAME = b"__CRC32#\x01"
 _CRC_BYTES = 20
@@ -94,7 +94,7 @@ def _next(content: bytes | bytearray, at: int, base: int) -> tuple[ParsedRecord 
     size, magic = struct.unpack_from(">ii", content, at)
     if (size, magic) == (0, 0):
         return None
-    if magic == _BLANK and 8 <= size <= len(content) - at:
+    if magic == BLANK and 8 <= size <= len(content) - at:
         return None, at + size
     if magic != _MAGIC or not 91 <= size <= len(content) - at:
         raise Malformed(f"size {size} and magic {magic} at {base + at}")

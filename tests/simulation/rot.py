@@ -1,19 +1,49 @@
-"""Bits that flip on a disk at rest, in a record that another disk holds whole."""
+"""Bits that flip on a disk at rest, and pages that it does not give any more, of records that another disk holds whole."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dittomq.message import Ack, CopyState
 from tests.simulation.copies import Copy
+from tests.simulation.disk import PAGE
 from tests.simulation.history import History, Publish
 from tests.simulation.parser import Malformed
 
 _SETTLED_S = 3.0  # a watermark says so by then
 _LACKED = 0.5  # of the flips hit what another copy still lacks, where one does: it will be read once more
 
+Spoil = Callable[[History, Sequence[str], Callable[[str], Copy], random.Random, float], str]
+"""`flip` or `fail`."""
+
 
 def flip(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
     """Flip a bit of a record that lies still on the first node's disk, and note which; what was done, "" when there is no such record."""
+    node = nodes[0]
+    for publish, at, size in _held_elsewhere(history, nodes, copy_on, chance, now):
+        position = at + chance.randrange(size)
+        if copy_on(node).flip(position, 1 << chance.randrange(8)):
+            history.rotten[node, at] = size
+            return f"{publish.name} at {at}, byte {position}"
+    return ""
+
+
+def fail(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
+    """Let the first node's disk not give a page of records that lie still; what was done, "" when there is no such page."""
+    node = nodes[0]
+    found = list(_held_elsewhere(history, nodes, copy_on, chance, now))
+    last = max((at for _, at, _ in found), default=0)
+    for publish, at, size in found:
+        position = at + chance.randrange(size)
+        if position - position % PAGE + PAGE <= last and copy_on(node).fail(position):
+            history.rotten.update(((node, start), length) for start, length in copy_on(node).spans(position))
+            return f"{publish.name} at {at}, the page of byte {position}"
+    return ""
+
+
+def _held_elsewhere(
+    history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float
+) -> Iterator[tuple[Publish, int, int]]:
+    """Messages that lie still on the first node's disk and on another one, where they lie, and their size."""
     node, *rest = nodes
     lying = [publish for publish in history.publishes if _lies_still(history, publish, node, now)]
     chance.shuffle(lying)
@@ -24,13 +54,8 @@ def flip(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy],
         assert receipt is not None
         at, size = receipt.physical_offset, receipt.record_bytes
         others = [copy.node for copy in receipt.copies if copy.node != node and copy.state is CopyState.FLUSHED]
-        if not any(_holds(copy_on(other), at, size) for other in others) or not _holds(copy_on(node), at, size):
-            continue
-        position = at + chance.randrange(size)
-        if copy_on(node).flip(position, 1 << chance.randrange(8)):
-            history.rotten[node, at] = size
-            return f"{publish.name} at {at}, byte {position}"
-    return ""
+        if any(_holds(copy_on(other), at, size) for other in others) and _holds(copy_on(node), at, size):
+            yield publish, at, size
 
 
 def _lies_still(history: History, publish: Publish, node: str, now: float) -> bool:

@@ -101,12 +101,13 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
         set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER, FaultKind.ROT}
     )
     if not wanted.slaves:
-        without.add(FaultKind.CHANGE_OF_PLACES)
-    elif world.chance("retention").random() < _FORGETS and not stress:
+        without |= {FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES, FaultKind.LEFT_FAR_BEHIND}
+    elif FaultKind.LEFT_FAR_BEHIND in stress or (world.chance("retention").random() < _FORGETS and not stress):
         wanted = wanted.forgetting()
         without.add(FaultKind.CLOCK_JUMP)  # the age of a message is told by the clocks
         without.add(FaultKind.PASSED_OVER)  # what the old master lacks may be dropped by the others: then its disk is to be emptied
-        faults += absences(world.chance("absences"), wanted.machines, _FAULTS_S)
+        if not stress:
+            faults += absences(world.chance("absences"), wanted.machines, _FAULTS_S)
     elif wanted.needs_no_operator and world.chance("rot").random() < _ROTS and not stress:
         without.add(FaultKind.DISK_LOSS)  # it may hold the only copy that is whole
         faults += rots(world.chance("rots"), wanted.machines, _FAULTS_S)

@@ -252,6 +252,8 @@ class SimulatedFile:
         if self._storage.faults.failing_reads:
             self._storage.faults.failing_reads -= 1
             raise OSError(errno.EMFILE, "Too many open files", self._path)
+        if self._inode.bad and not self._inode.gives(length, offset):
+            raise OSError(errno.EIO, "Input/output error", self._path)
         content = self._inode.read(length, offset)
         self._storage.spend(len(content) / self._storage.faults.read_bytes_per_s)
         return content
@@ -264,6 +266,8 @@ class SimulatedFile:
         if self._readonly:
             raise StoreFailed("write", self._path, "[Errno 9] Bad file descriptor")
         content = memoryview(data)
+        if self._inode.bad and not self._inode.takes(len(content), offset):
+            raise StoreFailed("write", self._path, "[Errno 5] Input/output error")
         self._storage.spend(len(content) / _BYTES_PER_S)
         wanted = self._inode.new_pages(len(content), offset) * PAGE
         room = disk.free_bytes() if wanted else 0
@@ -286,6 +290,8 @@ class SimulatedFile:
     def truncate(self, size: int) -> None:
         self._begin()
         before = self._inode.size
+        if size % PAGE and size // PAGE in self._inode.bad:  # zeros behind an end inside a page are written with the rest of it
+            raise StoreFailed("truncate", self._path, "[Errno 5] Input/output error")
         self._inode.truncate(size, self._storage.disk.chance)
         if size < before:
             self._storage.faults.shortened(self._path)

@@ -305,3 +305,21 @@ def test_a_boot_has_another_id_after_power_loss_only() -> None:
     machine.loses_power()
 
     assert machine.storage.boot_id() != first
+
+
+def test_a_bad_page_is_neither_read_nor_written_in_parts_and_good_again_when_it_is_written_as_a_whole() -> None:
+    machine = Machine()
+    file = machine.storage.open("f", create=True)
+    file.pwrite(b"x" * 3 * PAGE, 0)
+    file.fdatasync()
+
+    assert machine.disk.names.files["f"].fail(PAGE + 5)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.pread(10, 2 * PAGE - 5)
+    with pytest.raises(StoreFailed):
+        file.pwrite(b"y", PAGE)
+    with pytest.raises(StoreFailed):
+        file.truncate(PAGE + 1)
+    assert (file.pread(PAGE, 0), file.pread(PAGE, 2 * PAGE)) == (b"x" * PAGE, b"x" * PAGE)
+    file.pwrite(b"y" * PAGE, PAGE)
+    assert file.pread(PAGE, PAGE) == b"y" * PAGE
