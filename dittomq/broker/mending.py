@@ -130,9 +130,16 @@ class Mender:
                 self._hindrance = None
 
     async def verify(self, start: int, end: int) -> tuple[PhysicalOffset, PhysicalOffset]:
-        """Verify this copy's records of a few megabytes from `start` on, and return what was looked at; what is not whole is noted."""
-        store = self._store
-        found = await self._parts.reads.call(lambda: store.verify(start, min(end, start + VERIFY_BYTES)))
+        """Verify this copy's records of a few megabytes from `start` on, and return what was looked at; what is not whole is noted.
+
+        A file that was removed and is still open gives all that is asked of it, and nothing any more when the process ends: it gets its
+        name back first.
+        """
+        store, at, end = self._store, start, min(end, start + VERIFY_BYTES)
+        while at < min(end, store.flushed):
+            await self._parts.reads.call(lambda at=at: store.rescue(at))  # type: ignore[misc]
+            _, at = store.segment_of(at)
+        found = await self._parts.reads.call(lambda: store.verify(start, end))
         for damaged in found.damaged:
             if damaged.start not in self._told:
                 self._told[damaged.start] = ""

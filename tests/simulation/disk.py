@@ -298,6 +298,12 @@ class Disk:
         else:
             self._journal.append(operation)
 
+    def take_away(self, path: str) -> None:
+        """Somebody else removes a file, durably; whoever has it open goes on with it."""
+        self.names.apply(removal := Operation(Deed.REMOVED, path, self.names.files[path]))
+        self._journal.append(removal)
+        self.sync_folder(parent(path))
+
     def sync_folder(self, path: str) -> None:
         """Make the changes of one folder's names durable."""
         rest = []

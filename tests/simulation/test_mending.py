@@ -342,3 +342,20 @@ def test_a_repair_that_is_only_validated_by_a_client_verifies_nothing_and_says_w
         assert [each.source != "" for each in done.ranges] == [True]
 
     play(story, _THREE_COPIES)
+
+
+def test_a_repair_gives_a_segment_its_file_back_that_somebody_removed_while_it_is_still_open() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq, _BODIES)
+        assert await read_from(mq, "a/1") == _BODIES
+        disk = group.node("a1").disk
+        before = disk.names.files[path := f"commitlog/{_SEGMENT:020d}"].read(_SEGMENT, 0)
+        disk.take_away(path)
+
+        report = await mq.admin.repair("a/1")
+        group.node("a1").crash(Power.LOSS)
+
+        assert report.ranges == ()
+        assert disk.names.files[path].read(_SEGMENT, 0) == before
+
+    play(story, _THREE_COPIES)
