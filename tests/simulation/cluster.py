@@ -127,8 +127,8 @@ class Cluster:
                 await self._crash([node], _power(fault), fault.lasts_s)
             case FaultKind.CHANGE_OF_PLACES | FaultKind.TWO_CHANGES | FaultKind.PROMOTION | FaultKind.PASSED_OVER:
                 await self.operator.act(fault)
-            case FaultKind.ROT:
-                self._rot(node, rot.fail if fault.amount > 1 else rot.flip)
+            case FaultKind.ROT | FaultKind.REMOVED:
+                self._spoil(node, rot.remove if fault.kind is FaultKind.REMOVED else rot.fail if fault.amount > 1 else rot.flip)
             case FaultKind.STALL:
                 await self._stall(fault)
             case FaultKind.FREEZE:
@@ -321,16 +321,16 @@ class Cluster:
         await asyncio.sleep(fault.lasts_s)
         node.disk.capacity_bytes = BOUNDLESS
 
-    def _rot(self, node: Node, spoil: rot.Spoil) -> None:
+    def _spoil(self, node: Node, spoil: rot.Spoil) -> None:
         """Of what recovery must keep, that is: below the watermark."""
         now = self.world.loop.time()
-        flipped = ""
+        spoiled = ""
         if node.running and node.faults.slowness == 1.0 and now - node.started_at > _AT_REST_S:
             nodes = [name_of(name) for name in sorted(self.brokers, key=lambda name: name != node.name)]
-            flipped = spoil(self.history, nodes, self.copy_of, self.world.chance(f"rot {now}"), now)
-        if flipped:
+            spoiled = spoil(self.history, nodes, self.copy_of, self.world.chance(f"rot {now}"), now)
+        if spoiled:
             self.witness.rotted()
-        self.world.transcript.note(node.name, f"rots: {flipped or 'nothing'}")
+        self.world.transcript.note(node.name, f"is spoiled: {spoiled or 'nothing'}")
 
     def _is_done(self, name: str) -> bool:
         done = {self.subscriber.name, *(one.name for one in self.publishers if one.settled.is_set())}

@@ -54,12 +54,25 @@ class Copy:
         inode = self._file_of(position)
         return inode is not None and inode.fail(position % self._segment_bytes)
 
+    def remove(self, start: int) -> tuple[int, int]:
+        """Remove the file that begins there, durably, behind the back of whoever uses it; what it held."""
+        self._disk.take_away(f"{LOG}{start:020d}")
+        return start, start + self._segment_bytes
+
+    def segment_of(self, position: int) -> int:
+        """Where the file begins that has this byte."""
+        return position - position % self._segment_bytes
+
     def spans(self, position: int) -> Iterator[tuple[int, int]]:
         """Where the records of the page of that byte begin, and their sizes."""
-        at = position - position % self._segment_bytes
-        raw, start, page = self._raw(LOG, at, self._segment_bytes), at, position - position % PAGE
-        while at < page + PAGE and (size := int.from_bytes(raw[at - start : at - start + 4], "big")) > 0:
-            if at + size > page and int.from_bytes(raw[at - start + 4 : at - start + 8], "big", signed=True) != BLANK:
+        page = position - position % PAGE
+        return ((at, size) for at, size in self.spans_of(self.segment_of(position)) if at < page + PAGE and at + size > page)
+
+    def spans_of(self, start: int) -> Iterator[tuple[int, int]]:
+        """The same of the file that begins there."""
+        raw, at = self._raw(LOG, start, self._segment_bytes), start
+        while at < start + len(raw) and (size := int.from_bytes(raw[at - start : at - start + 4], "big")) > 0:
+            if int.from_bytes(raw[at - start + 4 : at - start + 8], "big", signed=True) != BLANK:
                 yield at, size
             at += size
 

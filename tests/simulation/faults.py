@@ -34,6 +34,7 @@ class FaultKind(Enum):
     PASSED_OVER = "promotion past a master that is cut off"
     LEFT_FAR_BEHIND = "away for longer than its master holds the log"
     ROT = "a bit flips on a disk, or a page of it is not given"
+    REMOVED = "somebody removes a file of the log"
     STALL = "slow disks everywhere, then power loss of all"
     HANG = "a disk that hangs for seconds"
     FREEZE = "a process that stands still"
@@ -44,12 +45,13 @@ class FaultKind(Enum):
         return self.name.lower().replace("_", "-")
 
 
-_OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES, FaultKind.PROMOTION)
+OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES, FaultKind.PROMOTION)
 _SPECIAL = (
-    *_OF_OPERATORS,
+    *OF_OPERATORS,
     FaultKind.PASSED_OVER,
     FaultKind.LEFT_FAR_BEHIND,
     FaultKind.ROT,
+    FaultKind.REMOVED,
     FaultKind.STALL,
     FaultKind.HANG,
     FaultKind.FREEZE,
@@ -61,10 +63,12 @@ _MANY = 12
 _AT_ONCE = 0.25  # of the changes of places
 _ONCE = (FaultKind.DISK_LOSS,)
 _EXCLUDE_DISK_LOSS = (
-    *_OF_OPERATORS,
+    *OF_OPERATORS,
     FaultKind.PASSED_OVER,
     FaultKind.ROT,
+    FaultKind.REMOVED,
 )  # the disk may hold the only copy that is whole, or the only one of the group
+_EXCLUDE_REMOVED = (*OF_OPERATORS, FaultKind.PASSED_OVER, FaultKind.ROT)  # a master does not start without a file
 _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultKind.SLOW_LINK)
 
 
@@ -129,6 +133,8 @@ def any_kinds(chance: random.Random) -> tuple[FaultKind, ...]:
     drawn = chance.sample(list(FaultKind), chance.choice((2, 3)))
     if any(kind in _EXCLUDE_DISK_LOSS for kind in drawn):
         drawn = [kind for kind in drawn if kind is not FaultKind.DISK_LOSS]
+    if any(kind in _EXCLUDE_REMOVED for kind in drawn):
+        drawn = [kind for kind in drawn if kind is not FaultKind.REMOVED]
     return tuple(drawn)
 
 
@@ -170,6 +176,11 @@ def rots(chance: random.Random, machines: Machines, duration_s: float) -> list[F
     return [Fault(at, FaultKind.ROT, machine, "", 0.0, chance.randint(1, 2), power_fails=False) for at in times]
 
 
+def removals(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
+    """Files of the logs of slaves that somebody removes while they run."""
+    return [_fault(FaultKind.REMOVED, chance, machines, duration_s) for _ in range(chance.randint(1, 3))]
+
+
 def stalls(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
     """Disks that stall together, and a power loss that catches all of them at it; or one that hangs."""
     return [_fault(chance.choice((FaultKind.STALL, FaultKind.HANG)), chance, machines, duration_s) for _ in range(chance.randint(1, 2))]
@@ -194,6 +205,8 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
             other = machines.nameserver
     elif kind is FaultKind.ROT:
         machine = machines.brokers[0]  # no record rots on two disks
+    elif kind is FaultKind.REMOVED:
+        machine = chance.choice(machines.brokers[1:] or machines.brokers)
     elif kind is FaultKind.CLIENT_CRASH:
         machine = chance.choice(machines.clients)
     elif kind in (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND) and chance.random() < 0.7:

@@ -13,7 +13,7 @@ _SETTLED_S = 3.0  # a watermark says so by then
 _LACKED = 0.5  # of the flips hit what another copy still lacks, where one does: it will be read once more
 
 Spoil = Callable[[History, Sequence[str], Callable[[str], Copy], random.Random, float], str]
-"""`flip` or `fail`."""
+"""`flip`, `fail` or `remove`."""
 
 
 def flip(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
@@ -37,6 +37,24 @@ def fail(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy],
         if position - position % PAGE + PAGE <= last and copy_on(node).fail(position):
             history.rotten.update(((node, start), length) for start, length in copy_on(node).spans(position))
             return f"{publish.name} at {at}, the page of byte {position}"
+    return ""
+
+
+def remove(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy], chance: random.Random, now: float) -> str:
+    """Remove a file of the first node's log, neither the first nor the newest, that another node holds whole; which, "" for none.
+
+    The first one is not missed: the log may have been dropped up to its end.
+    """
+    copy, rest = copy_on(nodes[0]), nodes[1:]
+    starts = sorted({copy.segment_of(at) for _, at, _ in _held_elsewhere(history, nodes, copy_on, chance, now)})
+    inner = [start for start in starts[:-1] if start > copy.begin]
+    chance.shuffle(inner)
+    for start in inner:
+        spans = list(copy.spans_of(start))
+        if any(all(_holds(copy_on(other), at, size) for at, size in spans) for other in rest):
+            history.rotten.update(((nodes[0], at), size) for at, size in spans)
+            history.removed.append(copy.remove(start))
+            return f"the file that begins at {start}"
     return ""
 
 

@@ -15,7 +15,21 @@ from dittomq.commitlog.queues import producers
 from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
-from tests.simulation.faults import Fault, FaultKind, absences, changes, freezes, in_order, passings, plan, rots, stalls, stressed
+from tests.simulation.faults import (
+    OF_OPERATORS,
+    Fault,
+    FaultKind,
+    absences,
+    changes,
+    freezes,
+    in_order,
+    passings,
+    plan,
+    removals,
+    rots,
+    stalls,
+    stressed,
+)
 from tests.simulation.happened import Happened
 from tests.simulation.history import Harm
 from tests.simulation.invariants import Broken, Invariant
@@ -33,6 +47,7 @@ _EQUAL_S = 120.0
 _CPU_S = 60.0
 _FORGETS = 0.15  # of the runs with slaves: the log is dropped after a while
 _ROTS = 0.2  # of the runs where two disks and more hold what is confirmed: bits flip on one of them
+_REMOVES = 0.15  # of the rest of them: somebody removes files of the logs of slaves
 _STALLS = 0.1
 _FREEZES = 0.15
 _FORGETS_PRODUCERS = 0.15  # of the runs: of producers only a few are remembered
@@ -98,7 +113,9 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     chance = world.chance("faults")
     faults = stressed(chance, wanted.machines, _FAULTS_S, stress) if stress else plan(chance, wanted.machines, _FAULTS_S)
     without: set[FaultKind] = (
-        set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER, FaultKind.ROT}
+        set()
+        if wanted.needs_no_operator
+        else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER, FaultKind.ROT, FaultKind.REMOVED}
     )
     if not wanted.slaves:
         without |= {FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES, FaultKind.LEFT_FAR_BEHIND}
@@ -111,6 +128,9 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
     elif wanted.needs_no_operator and world.chance("rot").random() < _ROTS and not stress:
         without.add(FaultKind.DISK_LOSS)  # it may hold the only copy that is whole
         faults += rots(world.chance("rots"), wanted.machines, _FAULTS_S)
+    elif wanted.needs_no_operator and world.chance("removal").random() < _REMOVES and not stress:
+        without |= {FaultKind.DISK_LOSS, *OF_OPERATORS, FaultKind.PASSED_OVER}
+        faults += removals(world.chance("removals"), wanted.machines, _FAULTS_S)
     if world.chance("stall").random() < _STALLS and not stress:
         faults += stalls(world.chance("stalls"), wanted.machines, _FAULTS_S)
     if world.chance("freeze").random() < _FREEZES and not stress:

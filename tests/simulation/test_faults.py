@@ -1,6 +1,19 @@
 import random
 
-from tests.simulation.faults import FaultKind, Machines, absences, any_kinds, changes, freezes, passings, plan, rots, stalls, stressed
+from tests.simulation.faults import (
+    FaultKind,
+    Machines,
+    absences,
+    any_kinds,
+    changes,
+    freezes,
+    passings,
+    plan,
+    removals,
+    rots,
+    stalls,
+    stressed,
+)
 
 MACHINES = Machines(("a0", "a1", "a2"), "ns", ("p0", "p1", "r0"))
 
@@ -12,7 +25,7 @@ def test_a_seed_has_one_plan_and_others_have_others() -> None:
 
 def test_a_hundred_seeds_have_every_kind_of_fault_and_each_seed_lacks_some() -> None:
     kinds = [{fault.kind for fault in plan(random.Random(seed), MACHINES, 60)} for seed in range(100)]
-    makers = (absences, changes, freezes, passings, rots, stalls)
+    makers = (absences, changes, freezes, passings, removals, rots, stalls)
     special = {fault.kind for seed in range(100) for make in makers for fault in make(random.Random(seed), MACHINES, 60)}
 
     assert set().union(*kinds) | special == set(FaultKind)

@@ -107,8 +107,8 @@ class RunningChecks:
         if not self._history.rotten:
             return content
         left = bytearray(content)
-        for (_, at), size in self._history.rotten.items():
-            low, high = max(0, at - start), min(len(left), at + size - start)
+        for at, end in (*((at, at + size) for (_, at), size in self._history.rotten.items()), *self._history.removed):
+            low, high = max(0, at - start), min(len(left), end - start)
             if low < high:
                 left[low:high] = bytes(high - low)
         return bytes(left)
