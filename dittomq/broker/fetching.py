@@ -97,6 +97,8 @@ class RangeServing:
                 damaged(problem.position)
                 raise
             behind = await self._behind_damage(store, at, border) if past_damage and not data else None
+            if (entry, border) != (entry_at(store.lineage, at), stretch_end(store.lineage, at, end)):  # cut while the read had to wait
+                raise OffsetOutOfRange("byte", at, store.min_offset, store.end)
             if not data and behind is None:
                 damaged(at)  # unless `end` is no record's
                 raise OffsetOutOfRange("byte", at, store.min_offset, store.end)

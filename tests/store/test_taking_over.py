@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pytest
 
@@ -11,7 +12,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import RangeServing
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
-from dittomq.errors import StreamDropped
+from dittomq.errors import OffsetOutOfRange, StreamDropped
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
@@ -24,6 +25,8 @@ from tests.support.lanes import InlineLane
 from tests.support.metadata_node import LoopClock, run
 from tests.support.starts import EMPTY, asked, hello
 from tests.support.stores import Machine, begin_epoch, frame, whole_log
+
+R = TypeVar("R")
 
 ONE_SLAVE = LeadershipRules(replicas_expected=1, in_sync_replicas=2, sync_flush=True, recover_wait_s=5.0)
 
@@ -41,6 +44,19 @@ class Slave:
 
     async def beginning(self) -> Beginning:
         return Beginning(self.store.min_offset)
+
+
+class BusyLane(InlineLane):
+    """Has other work before the first that it is given; something else happens meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        super().__init__()
+        self._meanwhile: list[Callable[[], None]] = [meanwhile]
+
+    async def call(self, work: Callable[[], R]) -> R:
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return await super().call(work)
 
 
 def log_of(*bodies: str, incarnation: int = 7_000) -> Store:
@@ -93,5 +109,23 @@ def test_what_a_slave_has_from_another_master_since_its_hello_is_not_taken_for_w
         with pytest.raises(StreamDropped, match="what it has according to its hello could not be fetched"):
             recovery.slave_heard(said)
         running.cancel()
+
+    run(story())
+
+
+def test_bytes_that_came_while_they_were_read_are_not_called_those_of_the_master_before() -> None:
+    async def story() -> None:
+        slave = log_of("first", "second")
+        new = log_of("third", "fourth", incarnation=8_000)
+
+        def follow_the_other() -> None:
+            slave.cut(slave.min_offset)
+            slave.adopt_lineage(new.lineage)
+            slave.write_chunk(new.min_offset, whole_log(new))
+
+        ranges = RangeServing(lambda: (slave,), BusyLane(follow_the_other), "c", "a", lambda _: None)
+
+        with pytest.raises(OffsetOutOfRange):
+            [piece async for piece in ranges.fetch(slave.min_offset, slave.end)]
 
     run(story())
