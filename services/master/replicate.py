@@ -210,7 +210,7 @@ class SlaveStream:
             case master_events.SendChunk():
                 return await self._send_chunk(command)
             case master_events.SendHole():
-                self._parts.term.holed(command.hole.start, command.hole.end)
+                self._parts.term.holed(self._record.node, command.hole.start, command.hole.end)
                 await self._send(command.hole)
                 return master_events.ChunkSent(command.hole.end)
             case master_events.CountAck() if not self._parts.speaks():

@@ -112,10 +112,10 @@ class Term:
         if not self.is_over:
             self.confirm.ends_at(node, start)
 
-    def holed(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
-        """A slave is told to leave these bytes out, which are damaged here."""
+    def holed(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """That slave is told to leave these bytes out, which are damaged here."""
         if not self.is_over:
-            self.confirm.holed(start, end)
+            self.confirm.holed(node, start, end)
             self._moved()
 
     def disk_gone(self, node: str, why: str) -> None:

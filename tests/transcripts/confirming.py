@@ -56,7 +56,7 @@ class Group:
             case "DiskGone":
                 self._confirm.disk_gone(given["node"], given["why"], now=now)
             case "Holed":
-                self._confirm.holed(given["start"], given["end"])
+                self._confirm.holed(given["node"], given["start"], given["end"])
             case "RangeRecorded":
                 self._confirm.range_recorded()
             case "Tick":

@@ -214,7 +214,7 @@ def test_who_waits_for_copies_of_what_no_slave_was_sent_is_told_that_there_are_n
         waits = [asyncio.ensure_future(group.acks.wait(at(start), at(end), Ack.REPLICA_FLUSHED, 3.0)) for start, end in frames]
         await asyncio.sleep(0)
 
-        group.confirm.holed(at(100), at(200))
+        group.confirm.holed("a/1", at(100), at(200))
         group.slave(300, 300)
         group.confirm.range_recorded()
         group.acks.moved()

@@ -212,7 +212,7 @@ def test_whoever_waits_for_copies_of_what_is_damaged_here_is_not_told_that_there
     group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
     group.master_at(written=at(300), flushed=at(300), now=1.0)
 
-    group.holed(at(100), at(200))
+    group.holed("a/1", at(100), at(200))
     group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
 
     assert group.confirmed == 0
@@ -235,7 +235,7 @@ def test_no_copy_is_told_of_what_is_damaged_here_either_where_the_master_alone_h
     group.slave_at("a/1", received=at(0), flushed=at(0), now=1.0)
     assert group.confirmed == 300
 
-    group.holed(at(100), at(200))
+    group.holed("a/1", at(100), at(200))
     group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
 
     for start, end, copies in ((0, 100, 2), (100, 200, 1), (200, 300, 2)):
@@ -247,7 +247,7 @@ def test_no_copy_is_told_of_what_was_damaged_here_earlier_either_however_often_t
     group, count = confirm(), 200
     for at_ in range(0, count * 100, 100):
         group.master_at(written=at(at_ + 100), flushed=at(at_ + 100), now=1.0)
-        group.holed(at(at_), at(at_ + 50))
+        group.holed("a/1", at(at_), at(at_ + 50))
         group.slave_at("a/1", received=at(at_ + 100), flushed=at(at_ + 100), now=1.0)
         group.range_recorded()
 
@@ -256,10 +256,44 @@ def test_no_copy_is_told_of_what_was_damaged_here_earlier_either_however_often_t
     assert len(group.copies(at(count * 100 - 50), at(count * 100))) == 1
 
 
+def test_a_slave_that_was_not_sent_what_others_have_is_no_copy_of_it_and_its_ack_reaches_no_level_of_it() -> None:
+    group = confirm(replace(SMALL_GAP, release_flushed=False))
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.slave_at("a/1", received=at(300), flushed=at(0), now=1.0)
+    group.slave_at("a/2", received=at(0), flushed=at(0), now=1.0)
+    assert group.confirmed == 300
+
+    group.holed("a/2", at(100), at(200))
+    group.slave_at("a/2", received=at(300), flushed=at(300), now=1.0)
+
+    assert group.copies(at(100), at(200)) == (("a/1", False),)
+    assert group.reaches(Ack.REPLICA_RECEIVED, at(100), at(200))
+    assert not group.reaches(Ack.REPLICA_FLUSHED, at(100), at(200))
+    assert group.reaches(Ack.REPLICA_FLUSHED, at(200), at(300))
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=2.0)
+    assert group.reaches(Ack.REPLICA_FLUSHED, at(100), at(200))
+    assert group.copies(at(200), at(300)) == (("a/1", True), ("a/2", True))
+
+
+def test_a_slave_that_is_sent_anew_what_was_left_out_is_a_copy_of_it_then() -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+    group.slave_at("a/2", received=at(0), flushed=at(0), now=1.0)
+    group.holed("a/2", at(100), at(200))
+    group.slave_at("a/2", received=at(300), flushed=at(300), now=1.0)
+    assert len(group.copies(at(100), at(200))) == 1
+
+    group.ends_at("a/2", at(100))
+    group.slave_at("a/2", received=at(300), flushed=at(300), now=2.0)
+
+    assert len(group.copies(at(100), at(200))) == 2
+
+
 def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_nothing() -> None:
     group = confirm(replace(SMALL_GAP, sync_master=False))
 
-    group.holed(at(0), at(100))
+    group.holed("a/1", at(0), at(100))
     group.master_at(written=at(300), flushed=at(300), now=1.0)
 
     assert (group.confirmed, group.degrade) == (300, Degrade.NO)
