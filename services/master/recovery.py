@@ -329,14 +329,14 @@ class Recovery:
         Raises CorruptRecord for what is not of the epoch that was `planned`: a slave may have followed another master since its hello.
         """
         async for piece in pieces:
+            if not piece.is_of(planned):
+                raise CorruptRecord(self._own.node, piece.offset, "what the slave has there by now was written under another master")
             if piece.damaged_end is not None:
                 log.warning("hole_taken_over", node=self._own.node, start=piece.offset, end=piece.damaged_end)
                 await self._lane.call(lambda piece=piece: self._store.leave_hole(piece.offset, piece.damaged_end))  # type: ignore[misc]
                 continue
             if crc32(piece.data) != piece.crc:
                 raise CorruptRecord(self._own.node, piece.offset, "the bytes changed on their way")
-            if not piece.is_of(planned):
-                raise CorruptRecord(self._own.node, piece.offset, "what the slave has there by now was written under another master")
             await self._lane.call(lambda piece=piece: self._store.write_chunk(piece.offset, piece.data))  # type: ignore[misc]
 
 

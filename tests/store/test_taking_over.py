@@ -40,7 +40,8 @@ class Slave:
     def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
         return RangeServing(lambda: (self.store,), InlineLane(), "c", "a", lambda _: None).fetch(start, end)
 
-    fetch_past_damage = fetch
+    def fetch_past_damage(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        return RangeServing(lambda: (self.store,), InlineLane(), "c", "a", lambda _: None).fetch(start, end, past_damage=True)
 
     async def beginning(self) -> Beginning:
         return Beginning(self.store.min_offset)
@@ -98,9 +99,20 @@ def test_the_log_of_a_slave_is_copied_whole() -> None:
     run(story())
 
 
-def test_what_a_slave_has_from_another_master_since_its_hello_is_not_taken_for_what_it_said_that_it_has() -> None:
+def damaged_log_of(end: PhysicalOffset) -> Store:
+    """What another master wrote in an epoch of the same number, of which nothing is whole here."""
+    store = Machine(random.Random(1)).open()
+    begin_epoch(store, LineageEntry(Epoch(1), 0, 8_000, store.end))
+    store.leave_hole(store.end, end)
+    store.sync()
+    return store
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_a_slave_has_from_another_master_since_its_hello_is_not_taken_for_what_it_said_that_it_has(is_whole: bool) -> None:
     async def story() -> None:
-        before, now = log_of("first", "second"), log_of("third", "fourth", incarnation=8_000)
+        before = log_of("first", "second")
+        now = log_of("third", "fourth", incarnation=8_000) if is_whole else damaged_log_of(before.end)
         said = hello(1, before.end, before.lineage)
 
         store, recovery, running = await on_an_empty_disk(said, now)
