@@ -73,7 +73,8 @@ class Standing:
     far as it knows. `stepped_down_at` is where its log ended when it
     gave up its place to `successor`, None when it never did or has led again since. `unread_bytes` are damaged here and may hold the newest
     messages of queues; a node knows it of itself only, and says 0 of others. `is_filling`: it began on an empty disk and has not caught up
-    yet, so it may lack what the disk before it acknowledged. `seeks_place`: it is told to lead, and has not been refused; None: an older
+    yet, so it may lack what the disk before it acknowledged; `filled_in`: the newest epoch that it knew when it last had, 0: never.
+    `seeks_place`: it is told to lead, and has not been refused; None: an older
     node, which does not say. `hands_over`: a master that decides whether it gives its place up, or has and is not back yet. Who has
     says what it knew then by `witnessed` and `known`, as `SteppedDown` does.
     """
@@ -96,6 +97,7 @@ class Standing:
     successor: str = ""
     granted_to: int | None = None
     is_filling: bool = False
+    filled_in: Epoch = NO_EPOCH
     seeks_place: bool | None = False
     hands_over: bool = False
     witnessed: Epoch = NO_EPOCH

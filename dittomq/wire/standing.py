@@ -40,6 +40,7 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         successor=standing.successor,
         granted_to=standing.granted_to,
         filling=standing.is_filling,
+        filled_epoch=standing.filled_in,
         seeks_place=bool(standing.seeks_place),  # a node knows of itself whether it does
         hands_over=standing.hands_over,
         witnessed_epoch=standing.witnessed,
@@ -66,6 +67,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         successor=response.successor,
         granted_to=response.granted_to if response.HasField("granted_to") else None,
         is_filling=response.filling,
+        filled_in=epoch_from_pb("filled_epoch", response.filled_epoch),
         seeks_place=response.seeks_place if response.HasField("seeks_place") else None,
         hands_over=response.hands_over,
         witnessed=epoch_from_pb("witnessed_epoch", response.witnessed_epoch),

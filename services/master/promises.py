@@ -29,7 +29,7 @@ class Promises:
     def unknown(self) -> str:
         """What this log may lack, in words; empty while nothing is asked."""
         of_each = (f"what {self._broker}/{each.opener_id} confirmed in epoch {each.epoch}" for each in self._asked)
-        return " and ".join(of_each) + ", if anything: it does not answer as a slave of this log" if self._asked else ""
+        return " and ".join(of_each) + ", if anything: it does not answer as a slave of this log with that disk" if self._asked else ""
 
     def ask(self, promises: Iterable[Opening]) -> None:
         """Find out about these. Of very many, which only a stranger names, the newest are left for later."""
@@ -45,9 +45,14 @@ class Promises:
             await self._bell.wait()
             self._bell.clear()
             while self._asked:
-                known = {standing.node_id for standing in await others() if knows_all_of(standing)}
-                for promise in [each for each in self._asked if each.opener_id in known]:
+                known = [standing for standing in await others() if knows_all_of(standing)]
+                for promise in [each for each in self._asked if any(_has_its_disk(standing, each) for standing in known)]:
                     del self._asked[promise]
                     self.settled.add(promise)
                     log.info("promise_settled", node=self._node, epoch=promise.epoch, opener=promise.opener_id)
                 await asyncio.sleep(_ASK_EVERY_S)
+
+
+def _has_its_disk(standing: Standing, promise: Opening) -> bool:
+    """Whether that is the opener, with the disk that it had then: one that was filled later, be it by this master, shows nothing of it."""
+    return standing.node_id == promise.opener_id and standing.filled_in < promise.epoch

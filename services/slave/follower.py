@@ -105,13 +105,13 @@ class Follower:
         """The master says what is confirmed, and where its log ends."""
         self._own.learn(confirmed)
         self.filling.master_ends_at(master_end)
-        self.filling.holds(self.copy.flushed)
+        self.filling.holds(self.copy.flushed, self.newest_heard.epoch)
         self._ends_at(master_end)
         self._review()
 
     def stored(self) -> None:
         """The copy grew."""
-        self.filling.holds(self.copy.flushed)
+        self.filling.holds(self.copy.flushed, self.newest_heard.epoch)
         self._review()
 
     def compared(self, found: NoteCompared) -> None:

@@ -238,7 +238,7 @@ class Heir:
         decided = promotion.epoch, promotion.other, own.end, promotion.may_be_lost
         grant = Grant(BrokerService.MASTER, own.wire_id, *decided, knows.witnessed, promotion.must_note > 0, knows.known)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
-        await parts.follower.filling.end()
+        await parts.follower.filling.end(Epoch(grant.epoch - 1))
         if not planned:
             await self._tell(Opening(grant.epoch, parts.config.node.broker_id))
         lost = "; ".join(filter(None, (promotion.may_be_lost, self._lacking_tables())))  # the grant names what its log may lack

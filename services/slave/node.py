@@ -184,6 +184,7 @@ class SlaveNode:
             unread_bytes=newest.store.unread.total_bytes,
             successor="" if grant is None else grant.other,
             is_filling=self._follower.filling.goes_on,
+            filled_in=self._follower.filling.filled_in,
             seeks_place=self.seeks_place or self.takes_epoch > 0,
             witnessed=self.knowledge.witnessed,
             known=self.knowledge.openings,

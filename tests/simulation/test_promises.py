@@ -136,6 +136,40 @@ async def publish_alone(mq: AsyncClient, body: bytes) -> None:
     assert receipt.levels_reached == {Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}
 
 
+def test_an_opener_with_another_disk_says_nothing_of_what_it_confirmed_with_a_slave_that_has_noted_its_epoch() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        await split(group, mq, starts=2)
+        await until(lambda: copies_in_sync(mq, "a1", 3))
+        await group.kill("a3")
+        async with mq.producer() as producer:
+            receipt = await producer.publish("orders", b"of a/1 and a/2", queue=0)
+        assert (receipt.status, len(receipt.copies)) == (PutStatus.PUT_OK, 2)
+        await group.kill("a2")  # which knew for a moment only that this is confirmed
+        await group.replace_disk("a1")
+        wall(group, ["a1", "a2"], ["ns", "a3"])
+        pull_down(group, ["a1"], ["a0", "ns2"])
+        await until(lambda: copies_in_sync(mq, "a0", 2))
+        for _ in range(2):
+            pull_down(group, ["a2"], ["a0", "a1", "ns2"])
+            group.node("a2").start()
+            await asyncio.sleep(20)
+            [view] = [view for view in (await mq.admin.ha_status("a0:10911")).nodes if view.node == "a/2"]
+            assert view.state not in {"in sync", "catching up", "following"}
+            assert "a/2 has noted epoch 2 of a/1" in view.last_drop_reason
+            await group.kill("a2")
+            await group.kill("a1")  # what it has noted of its disk outlives it
+            group.node("a1").start()
+            await until(lambda: copies_in_sync(mq, "a0", 2))
+
+        await group.kill("a0")
+        group.node("a2").start()
+        await asyncio.sleep(60)
+        assert await bodies(mq, "a/2") == [b"before", b"of a/1 and a/2"]
+
+    play(story, THREE_OF_TWO_NAMESERVERS)
+
+
 def test_planned_masters_hand_on_what_they_know_of_an_epoch_without_a_byte_whose_opener_is_gone() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await begin(group, mq)
@@ -275,7 +309,7 @@ def test_an_operator_may_give_up_what_a_node_that_is_gone_confirmed_in_an_epoch_
 
         change = await mq.admin.change_role("a/0", accept_loss=True)
 
-        assert change.may_be_lost == "what a/1 confirmed in epoch 2, if anything: it does not answer as a slave of this log"
+        assert change.may_be_lost == "what a/1 confirmed in epoch 2, if anything: it does not answer as a slave of this log with that disk"
         await leads_in(mq, "a0", change.epoch)
         await until(lambda: copies_in_sync(mq, "a0", 3))
 

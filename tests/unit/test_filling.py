@@ -4,7 +4,10 @@ import asyncio
 import random
 from collections.abc import Generator
 
-from dittomq.offsets import PhysicalOffset
+import pytest
+
+from dittomq.commitlog.disk.storage import replace_file
+from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from services.slave.filling import Filling
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
@@ -17,7 +20,7 @@ def test_a_copy_that_gives_up_bytes_while_its_last_note_is_being_taken_away_is_n
         filling = Filling("a/1", storage, files)
         await filling.begin()
         filling.master_ends_at(PhysicalOffset(0))
-        filling.holds(PhysicalOffset(0))
+        filling.holds(PhysicalOffset(0), Epoch(1))
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(files.run(slow_disk()))
@@ -30,6 +33,44 @@ def test_a_copy_that_gives_up_bytes_while_its_last_note_is_being_taken_away_is_n
         assert storage.exists("dittomq/filling")
 
     run(story())
+
+
+@pytest.mark.parametrize("newest", [1, 5])
+def test_it_stays_noted_which_epoch_was_the_newest_when_the_copy_was_whole_again_but_for_the_first_of_a_group(newest: int) -> None:
+    async def story() -> None:
+        machine = Machine(random.Random(1))
+        await fill(machine, Epoch(newest))
+
+        assert machine.beside().exists("dittomq/filled") == (newest > 1)
+        assert not machine.beside().exists("dittomq/filling")
+        assert (await loaded(machine)).filled_in == (newest if newest > 1 else 0)
+
+    run(story())
+
+
+def test_a_damaged_note_of_it_counts_as_that_of_any_epoch() -> None:
+    async def story() -> None:
+        machine = Machine(random.Random(1))
+        await fill(machine, Epoch(5))
+        replace_file(machine.beside(), "dittomq/filled", b"rotten")
+
+        assert (await loaded(machine)).filled_in == LAST_EPOCH
+
+    run(story())
+
+
+async def fill(machine: Machine, newest: Epoch) -> None:
+    filling = Filling("a/1", machine.beside(), InlineLane())
+    await filling.begin()
+    filling.master_ends_at(PhysicalOffset(0))
+    filling.holds(PhysicalOffset(0), newest)
+    await filling.look_after()
+
+
+async def loaded(machine: Machine) -> Filling:
+    filling = Filling("a/1", machine.beside(), InlineLane())
+    await filling.load(machine.open())
+    return filling
 
 
 def slow_disk() -> Generator[None, None, None]:
