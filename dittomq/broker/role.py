@@ -55,7 +55,8 @@ class Grant:
     "a/0", of the node that it changed places with. `end` is where its log ended then. `accepted_loss`: what the operator gave up, so that
     it may lead without it; empty for nothing. What was confirmed in epochs up to `witnessed` was known, or given up, when it was granted,
     and in those up to each of `known`: see `Knowledge`. `is_noted`: so many nodes had noted `epoch` for it that too few were left to
-    confirm anything with somebody else in an epoch of that number.
+    confirm anything with somebody else in an epoch of that number. Up to `filled_in`, and `other_filled_in`, this node, and `other`, may
+    have led on an earlier disk: see `Succession`.
     """
 
     service: BrokerService
@@ -67,6 +68,8 @@ class Grant:
     witnessed: Epoch = NO_EPOCH
     is_noted: bool = False
     known: tuple[tuple[int, int], ...] = ()
+    filled_in: Epoch = NO_EPOCH
+    other_filled_in: Epoch = NO_EPOCH
 
     @property
     def knowledge(self) -> Knowledge:
@@ -108,7 +111,8 @@ def succession_of(grant: Grant | None) -> Succession:
     if grant is None:
         return AS_CONFIGURED
     _, _, other = grant.other.rpartition("/")
-    return Succession(grant.epoch, int(other) if other else None, grant.witnessed, grant.knowledge.openings)
+    came = grant.epoch, int(other) if other else None, grant.witnessed, grant.knowledge.openings
+    return Succession(*came, grant.filled_in, grant.other_filled_in)
 
 
 def check_room(storage: Storage, node: str, needed: int) -> None:

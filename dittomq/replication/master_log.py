@@ -21,23 +21,28 @@ class Succession:
 
     What was confirmed in epochs up to `witnessed`, whoever opened them, was known then, or given up by an operator: enough nodes answered
     this master, or one before it in a row of those that handed over. So it was of all epochs up to each of `known` that its opener opened.
+    Where its disk, or that of the node before it, was filled, it knows nothing of what that node led in on an earlier one: in epochs up to
+    `filled_in`, and `after_filled_in`.
     """
 
     epoch: Epoch = NO_EPOCH
     after: int | None = None
     witnessed: Epoch = NO_EPOCH
     known: tuple[Opening, ...] = ()
+    filled_in: Epoch = NO_EPOCH
+    after_filled_in: Epoch = NO_EPOCH
 
     def knows_of(self, opening: Opening) -> bool:
         """Whether all that was confirmed in that epoch was known then."""
-        return opening.epoch <= self.witnessed or any(
-            opening.epoch <= each.epoch and opening.opener_id == each.opener_id for each in (Opening(self.epoch, self.after), *self.known)
-        )
+        if opening.epoch <= self.witnessed or (opening.opener_id == self.after and self.after_filled_in < opening.epoch <= self.epoch):
+            return True
+        return any(opening.epoch <= each.epoch and opening.opener_id == each.opener_id for each in self.known)
 
     def handed_on(self, settled: Iterable[Opening]) -> tuple[Opening, ...]:
         """What a master that came so, and has `settled` more since, knows of others, for whoever gets its place: the newest of each."""
         newest: dict[int, Epoch] = {}
-        for opening in (Opening(self.epoch, self.after), *self.known, *settled):
+        before = () if self.after_filled_in else (Opening(self.epoch, self.after),)
+        for opening in (*before, *self.known, *settled):
             if opening.opener_id is not None:
                 newest[opening.opener_id] = max(opening.epoch, newest.get(opening.opener_id, NO_EPOCH))
         return tuple(Opening(epoch, opener) for opener, epoch in sorted(newest.items()))[:MAX_PROMISES]
@@ -76,7 +81,7 @@ class MasterLog:
 
     def knows_of(self, opening: Opening) -> bool:
         """Whether all that may have been confirmed in that epoch is known to be here, or given up by an operator."""
-        is_own = opening.opener_id in (None, FOREIGN, self.node_id)
+        is_own = opening.opener_id in (None, FOREIGN) or (opening.opener_id == self.node_id and opening.epoch > self.succession.filled_in)
         if is_own or self.loss_accepted or self.succession.knows_of(opening) or opening in self.settled:
             return True
         return any((entry.epoch, entry.opener_id) == (opening.epoch, opening.opener_id) for entry in self.lineage)

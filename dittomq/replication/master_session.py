@@ -363,8 +363,11 @@ class MasterSession:
         """It is no copy of this log's yet: with that node it may have confirmed what is not here."""
         self.state, (first, *_) = State.ENDED, promises
         opener = f"{self._log.broker}/{first.opener_id}"
-        noted = f"{hello.node} has noted epoch {first.epoch} of {opener}, of which {self._log.node} was not told when it opened its own"
-        why = f"{noted}; it may follow when {opener} says that it has nothing that is not here"
+        noted = f"{hello.node} has noted epoch {first.epoch} of {opener}"
+        why = f"{noted}, of which {self._log.node} was not told when it opened its own"
+        why += f"; it may follow when {opener} says that it has nothing that is not here"
+        if first.opener_id == self._log.node_id:
+            why = f"{noted}, on an earlier disk; give up what that confirmed, if anything: dittomq role lead {opener} --accept-loss"
         return [AskOpeners(promises, common, not hello.is_filling), DropSlave(why)]
 
     def _stop(self, hello: Hello, why: str, common: PhysicalOffset) -> list[Command]:

@@ -104,6 +104,7 @@ class MasterNode:
             confirmed=self.readable().confirmed,
             granted=Epoch(0) if grant is None else grant.epoch,
             stepped_down_at=None,
+            filled_in=Epoch(0) if grant is None else grant.filled_in,
             rules=self._config.replication.group_rules,
             topics=self._parts.metadata.table(TOPICS).version,
             degraded=() if self.term is None else self.term.degraded.told,

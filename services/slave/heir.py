@@ -10,7 +10,7 @@ import structlog
 
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.others import Others
-from dittomq.broker.role import BrokerService, Grant, check_room, knowledge, save_grant
+from dittomq.broker.role import BrokerService, Grant, Knowledge, check_room, knowledge, save_grant
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.errors import ChangeUnknown, InvalidField, NotPermitted, NotReady, OutOfReach
@@ -234,11 +234,12 @@ class Heir:
             parts.follower.all_is_confirmed()
         own = parts.node.standing()
         parts.node.in_sync = promotion.in_sync
-        knows = knowledge(promotion.epoch) if old is None else knowledge(old.witnessed, (*old.known, Opening(promotion.epoch, old.node_id)))
+        knows, filling = _known_by(old, promotion.epoch), parts.follower.filling
         decided = promotion.epoch, promotion.other, own.end, promotion.may_be_lost
-        grant = Grant(BrokerService.MASTER, own.wire_id, *decided, knows.witnessed, promotion.must_note > 0, knows.known)
+        filled = Epoch(promotion.epoch - 1) if filling.goes_on else filling.filled_in, Epoch(0) if old is None else old.filled_in
+        grant = Grant(BrokerService.MASTER, own.wire_id, *decided, knows.witnessed, promotion.must_note > 0, knows.known, *filled)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
-        await parts.follower.filling.end(Epoch(grant.epoch - 1))
+        await filling.end(Epoch(grant.epoch - 1))
         if not planned:
             await self._tell(Opening(grant.epoch, parts.config.node.broker_id))
         lost = "; ".join(filter(None, (promotion.may_be_lost, self._lacking_tables())))  # the grant names what its log may lack
@@ -286,6 +287,14 @@ class Heir:
         self._parts.node.granted = opening
         if not await self.tell(_TELL_S):
             log.warning("nameservers_not_told", node=self._parts.config.name, epoch=opening.epoch)
+
+
+def _known_by(old: Standing | None, granted: Epoch) -> Knowledge:
+    """What whoever takes the place of `old` knows; None: all, as enough have answered, or it is given up. Its earlier disk is not known."""
+    if old is None:
+        return knowledge(granted)
+    own = () if old.filled_in else (Opening(granted, old.node_id),)
+    return knowledge(old.witnessed, (*old.known, *own))
 
 
 async def _nobody_hears(_: float) -> int:

@@ -1,5 +1,7 @@
 """What a master knows of epochs of others, by how it came to its place."""
 
+from dataclasses import replace
+
 import pytest
 
 from dittomq.offsets import Epoch
@@ -29,6 +31,14 @@ AFTER_1 = Succession(Epoch(5), 1, Epoch(2), (opened(3, 2), opened(4, 0)))
 )
 def test_it_knows_what_was_witnessed_and_what_each_master_before_it_opened_up_to_then(opening: Opening, is_known: bool) -> None:
     assert AFTER_1.knows_of(opening) is is_known
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 4, 5])
+def test_what_the_node_before_it_led_in_on_an_earlier_disk_is_not_known_nor_handed_on(epoch: int) -> None:
+    after = replace(AFTER_1, after_filled_in=Epoch(3), witnessed=Epoch(0))
+
+    assert after.knows_of(opened(epoch, 1)) is (epoch > 3)
+    assert after.handed_on(()) == (opened(4, 0), opened(3, 2))
 
 
 def test_who_leads_as_configured_knows_of_nobody() -> None:
