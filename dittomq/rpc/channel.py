@@ -13,7 +13,7 @@ from dittomq.doors.transport import ChannelOptions, Transport
 from dittomq.errors import DittoError, OutOfReach, StoreFailed
 from dittomq.routes import Node
 from dittomq.rpc import status
-from dittomq.rpc.headers import check_answerer, meant_for
+from dittomq.rpc.headers import Group, check_answerer, meant_for
 from dittomq.rpc.limits import KEEPALIVE_OPTIONS, SIZE_OPTIONS
 
 T = TypeVar("T")
@@ -90,12 +90,12 @@ async def call(  # noqa: PLR0913  # a call has these parts
     who: str,
     deadline_s: float,
     patient: bool = False,
-    node: Node | None = None,
+    node: Node | Group | None = None,
 ) -> T:
     """One unary call through a stub's method: the response, or a typed DittoError, within `deadline_s`.
 
     Without a connection it fails at once. When it is `patient` it waits for one; it is sent once, or not at all.
-    Nobody but `node` obeys it; what another one says, an error too, is no answer: OutOfReach.
+    Nobody but `node`, or one of that group, obeys it; what another one says, an error too, is no answer: OutOfReach.
     """
     with breaking(who, node):
         metadata = meant_for(node) if node is not None else None
@@ -106,7 +106,7 @@ async def call(  # noqa: PLR0913  # a call has these parts
         return response
 
 
-def breaking(who: str, node: Node | None = None) -> AbstractContextManager[None]:
+def breaking(who: str, node: Node | Group | None = None) -> AbstractContextManager[None]:
     """What breaks a call or a stream to `who` comes out as a typed error, also when somebody closes the channel that it is on.
 
     gRPC tells that as a cancellation, which a task group takes for the wish of whoever runs the task, and says nothing.
@@ -126,7 +126,7 @@ def peers_disk(who: str) -> AbstractContextManager[None]:
 class _Breaking:
     __slots__ = ("_node", "_who")
 
-    def __init__(self, who: str, node: Node | None) -> None:
+    def __init__(self, who: str, node: Node | Group | None) -> None:
         self._who = who
         self._node = node
 

@@ -24,9 +24,17 @@ class Answerer(NamedTuple):
     log_end: int | None = None
 
 
-def meant_for(node: Node, *, any_of_its_group: bool = False) -> tuple[tuple[str, str], ...]:
+class Group(NamedTuple):
+    """A broker group: what is meant for it may be answered by any of its nodes."""
+
+    cluster: str
+    broker: str
+
+
+def meant_for(whom: Node | Group, *, any_of_its_group: bool = False) -> tuple[tuple[str, str], ...]:
     """The headers of a call that nobody but this node, or one of its group, may obey."""
-    return (FOR_NODE_HEADER, node.broker if any_of_its_group else node.name), (FOR_CLUSTER_HEADER, node.cluster)
+    name = whom.broker if any_of_its_group or isinstance(whom, Group) else whom.name
+    return (FOR_NODE_HEADER, name), (FOR_CLUSTER_HEADER, whom.cluster)
 
 
 def check_meant(headers: Iterable[tuple[str, Any]] | None, here: Answerer) -> None:
@@ -39,12 +47,14 @@ def check_meant(headers: Iterable[tuple[str, Any]] | None, here: Answerer) -> No
         raise WrongCluster("node", name, here.node)
 
 
-def check_answerer(headers: Iterable[tuple[str, Any]] | None, node: Node, who: str, *, any_of_its_group: bool = False) -> None:
+def check_answerer(headers: Iterable[tuple[str, Any]] | None, whom: Node | Group, who: str, *, any_of_its_group: bool = False) -> None:
     """Raise OutOfReach when an answer's headers name another node than the one that was called. Where nobody answered they name none."""
     named = dict(headers or ())
-    name, cluster = named.get(NODE_HEADER, node.name), named.get(CLUSTER_HEADER, node.cluster)
-    is_meant = name.rpartition("/")[0] == node.broker if any_of_its_group else name == node.name
-    if cluster != node.cluster:
+    name, cluster = named.get(NODE_HEADER), named.get(CLUSTER_HEADER, whom.cluster)
+    if name is None:
+        return
+    is_meant = name.rpartition("/")[0] == whom.broker if any_of_its_group or isinstance(whom, Group) else name == whom.name
+    if cluster != whom.cluster:
         raise OutOfReach(who, f'{name} of cluster "{cluster}" has this address now')
     if not is_meant:
         raise OutOfReach(who, f"{name} has this address now")

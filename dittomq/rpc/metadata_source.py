@@ -8,6 +8,7 @@ from dittomq.errors import OutOfReach
 from dittomq.metadata.formats import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, R
 from dittomq.rpc.channel import Channels, call, peers_disk
+from dittomq.rpc.headers import Group
 from dittomq.wire import metadata as wire
 
 
@@ -28,10 +29,14 @@ _CALLS: Mapping[str, _Call] = {
 
 
 class RemoteMetadata:
-    """The tables of the broker at an address that may change; `address` tells "host:port", empty while unknown."""
+    """The tables of a node of that group at an address that may change; `address` tells "host:port", empty while unknown.
 
-    def __init__(self, channels: Channels, address: Callable[[], str]) -> None:
+    Somebody else may have that address by now, with tables that look newer: such a one is not asked for any.
+    """
+
+    def __init__(self, channels: Channels, group: Group, address: Callable[[], str]) -> None:
         self._channels = channels
+        self._group = group
         self._address = address
 
     async def fetch(self, kind: TableKind[R], ask: Ask, deadline_s: float) -> Page[R]:
@@ -42,5 +47,5 @@ class RemoteMetadata:
         rpc = _CALLS[kind.name]
         stub = metadata_pb2_grpc.MetadataServiceStub(self._channels.to(address))
         with peers_disk(address):
-            response = await call(getattr(stub, rpc.method), rpc.request(ask), who=address, deadline_s=deadline_s)
+            response = await call(getattr(stub, rpc.method), rpc.request(ask), who=address, deadline_s=deadline_s, node=self._group)
         return cast(Page[R], rpc.page(response))

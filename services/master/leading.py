@@ -12,6 +12,7 @@ from dittomq.broker.writer import WriterEvents
 from dittomq.errors import OutOfReach, Refused
 from dittomq.replication.leadership_decisions import Follow
 from dittomq.rpc.channel import Channels
+from dittomq.rpc.headers import Group
 from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.rpc.vitals import Phase, Vitals
@@ -69,6 +70,7 @@ async def come_to_lead(node: MasterNode, parts: NodeParts, reached: Reached, vit
 
 def _peers(parts: NodeParts, reached: Reached) -> Peers:
     config, channels, handover = parts.loaded.value, reached.channels, reached.handover
+    group = Group(config.node.cluster, config.node.broker)
     replicas = RemoteReplicas(channels, config.node.cluster, config.node.broker)
 
     async def take_degraded(address: str) -> None:
@@ -80,7 +82,7 @@ def _peers(parts: NodeParts, reached: Reached) -> Peers:
 
     return Peers(
         ranges=lambda address: RemoteRanges(channels, address, config),
-        take_tables=lambda address: take_tables(RemoteMetadata(channels, lambda: address), parts.metadata, parts.clock),
+        take_tables=lambda address: take_tables(RemoteMetadata(channels, group, lambda: address), parts.metadata, parts.clock),
         take_degraded=take_degraded,
         give_up=handover.give_up,
         mend=reached.mender.hurry,

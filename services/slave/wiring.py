@@ -37,7 +37,7 @@ from dittomq.naming.route_cache import RouteCache
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.channel import Channels
-from dittomq.rpc.headers import Answerer
+from dittomq.rpc.headers import Answerer, Group
 from dittomq.rpc.interceptors import CallInterceptor
 from dittomq.rpc.metadata_source import RemoteMetadata
 from dittomq.rpc.replicas import RemoteReplicas
@@ -94,7 +94,7 @@ class Slave:
         await _stamp(store, doors.storage, lanes)
         addresses = MasterAddresses(config.replication.master_address)
         pins = await self._pins(store, lanes)
-        parts = self._parts(opened, lanes, _Tables(metadata, RemoteMetadata(channels, lambda: addresses.clients), pins))
+        parts = self._parts(opened, lanes, _Tables(metadata, self._of_master(channels, addresses), pins))
         callers = Callers(lambda: addresses.replication, parts.puller.topics_at, lambda why: place.come_back(BrokerService.SLAVE, why))
         follower = await self._follower(parts, lanes, channels, callers)
         node = SlaveNode(parts, follower, addresses)
@@ -149,6 +149,9 @@ class Slave:
         for restored in await metadata.load():
             log.warning("config_file_restored", what=restored)
         return metadata
+
+    def _of_master(self, channels: Channels, addresses: MasterAddresses) -> RemoteMetadata:
+        return RemoteMetadata(channels, Group(self._config.node.cluster, self._config.node.broker), lambda: addresses.clients)
 
     def _parts(self, opened: "_Opened", lanes: Lanes, tables: "_Tables") -> NodeParts:
         store, clock = opened.store, self._doors.clock

@@ -12,7 +12,7 @@ import pytest
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2, metadata_pb2_grpc
-from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
 from dittomq.broker.topics import MasterTopics, SlaveTopics, TopicChanges, TopicReads
@@ -26,7 +26,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import Epoch
 from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.channel import Channels, call
-from dittomq.rpc.headers import Answerer
+from dittomq.rpc.headers import Answerer, Group
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.rpc.metadata_source import RemoteMetadata
 from tests.support.lanes import InlineLane
@@ -35,14 +35,16 @@ from tests.support.unread import refused_when_unread
 from tests.support.waiting import PATIENCE_S
 
 MEMORY_BYTES = 1 << 30
+A_0 = Answerer("a/0", "test", 1)
+OWN_GROUP = Group("test", "a")
 
 
 @asynccontextmanager
-async def serving(node: MetadataNode, changes: TopicChanges | None = None) -> AsyncIterator[str]:
+async def serving(node: MetadataNode, changes: TopicChanges | None = None, here: Answerer = A_0) -> AsyncIterator[str]:
     """The address of a broker that answers from the node's tables."""
     store, room = FakeTopicStore(), CallRoom(MEMORY_BYTES)
     master = MasterTopics("a/0", node.metadata, store, InlineLane(), node.clock, lambda: 1, nothing_under_way)
-    server = grpc.aio.server(interceptors=[CallInterceptor(lambda: Answerer("a/0", "test", 1), OsClock(), random.Random(1), Unobserved())])
+    server = grpc.aio.server(interceptors=[CallInterceptor(lambda: here, OsClock(), random.Random(1), Unobserved())])
     metadata_pb2_grpc.add_MetadataServiceServicer_to_server(MetadataServicer(node.metadata, room), server)
     reads = TopicReads("a/0", node.metadata, store, InlineLane())
     admin_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(reads, changes or master, room), server)
@@ -89,7 +91,7 @@ def test_a_slave_holds_its_masters_tables_field_by_field(tmp_path: Path) -> None
         master, slave = MetadataNode.make(tmp_path / "a0"), MetadataNode.make(tmp_path / "a1", "a/1")
         await fill(master)
         async with serving(master) as address, Channels(GrpcTransport()) as channels:
-            puller = MetadataPuller(RemoteMetadata(channels, lambda: address), slave.metadata, slave.clock, hide)
+            puller = MetadataPuller(RemoteMetadata(channels, OWN_GROUP, lambda: address), slave.metadata, slave.clock, hide)
             await puller.pull_once()
 
         for kind in KINDS:
@@ -102,12 +104,44 @@ def test_a_slave_holds_its_masters_tables_field_by_field(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+STRANGERS = [Answerer("b/0", "test", 7), Answerer("a/0", "other", 7)]
+
+
+@pytest.mark.parametrize("stranger", STRANGERS, ids=["of another group", "of another cluster"])
+def test_a_stranger_at_the_address_of_its_master_changes_no_table_of_a_slave_and_hides_nothing(tmp_path: Path, stranger: Answerer) -> None:
+    """However new the tables are that it has: a node that takes them would keep them, and hide messages of its own group for good."""
+    hidden: dict[tuple[str, int], int] = {}
+
+    async def hide(minimums: QueueMinimums) -> None:
+        hidden.update(minimums)
+
+    async def story() -> None:
+        other, slave = MetadataNode.make(tmp_path / "b0", stranger.node), MetadataNode.make(tmp_path / "a1", "a/1")
+        await fill(other)
+        await slave.metadata.change(TOPICS, lambda table: table.changed([TopicConfig("orders")], 1, 1_000))
+        async with serving(other, here=stranger) as address, Channels(GrpcTransport()) as channels:
+            source = RemoteMetadata(channels, OWN_GROUP, lambda: address)
+            puller = MetadataPuller(source, slave.metadata, slave.clock, hide)
+            await puller.pull_once()
+            with pytest.raises(OutOfReach):
+                await take_tables(source, slave.metadata, slave.clock)
+
+        assert list(slave.metadata.table(TOPICS).rows) == ["orders"]
+        assert all(slave.metadata.table(kind) == Table() for kind in KINDS if kind is not TOPICS)
+        assert all(stranger.node in status.problem for status in puller.status.values())
+        assert hidden == {}
+
+    (tmp_path / "b0").mkdir()
+    (tmp_path / "a1").mkdir()
+    asyncio.run(story())
+
+
 def test_an_equal_version_is_answered_without_rows_and_an_old_token_as_changed(tmp_path: Path) -> None:
     async def story() -> None:
         master = MetadataNode.make(tmp_path)
         await fill(master)
         async with serving(master) as address, Channels(GrpcTransport()) as channels:
-            remote = RemoteMetadata(channels, lambda: address)
+            remote = RemoteMetadata(channels, OWN_GROUP, lambda: address)
             first = await remote.fetch(TOPICS, Ask(page_size=10), PATIENCE_S)
             equal = await remote.fetch(TOPICS, Ask(known=first.version), PATIENCE_S)
             assert (equal.not_modified, equal.rows) == (True, ())
@@ -126,9 +160,9 @@ def test_a_master_that_is_not_known_or_not_there_is_out_of_reach() -> None:
     async def story() -> None:
         async with Channels(GrpcTransport()) as channels:
             with pytest.raises(OutOfReach, match="not known"):
-                await RemoteMetadata(channels, lambda: "").fetch(TOPICS, Ask(), 1)
+                await RemoteMetadata(channels, OWN_GROUP, lambda: "").fetch(TOPICS, Ask(), 1)
             with pytest.raises(OutOfReach):
-                await RemoteMetadata(channels, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
+                await RemoteMetadata(channels, OWN_GROUP, lambda: "127.0.0.1:1").fetch(TOPICS, Ask(), 1)
 
     asyncio.run(story())
 
@@ -180,7 +214,7 @@ def test_rows_of_any_unicode_cross_the_wire(tmp_path: Path) -> None:
         odd = [TopicConfig("\u0391\U0001f600", attributes={"ключ": "値"}, other_fields={"é": "\n\t\\"})]
         await node.metadata.change(TOPICS, lambda table: table.changed(odd, 1, 1))
         async with serving(node) as address, Channels(GrpcTransport()) as channels:
-            page = await RemoteMetadata(channels, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
+            page = await RemoteMetadata(channels, OWN_GROUP, lambda: address).fetch(TOPICS, Ask(), PATIENCE_S)
             assert sorted_rows(page.rows) == node.metadata.table(TOPICS).rows
 
     asyncio.run(story())
