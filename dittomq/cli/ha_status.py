@@ -19,6 +19,7 @@ from dittomq.cli.last_audit import last_audit
 from dittomq.cli.output import flush, hint, say, say_json
 from dittomq.errors import DittoError
 from dittomq.ha_status import HaStatus
+from dittomq.routes import Node
 
 if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
     from dittomq.client import AsyncClient
@@ -76,16 +77,18 @@ def ha_status(
 
 async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
     """What every node that the nameserver knows says now; a node that does not answer is part of the report."""
+    from dittomq.client.ha_watch import told_by
+
     listing = await mq.admin.list_cluster()
 
-    async def ask(address: str) -> HaStatus | DittoError:
+    async def ask(node: Node) -> HaStatus | DittoError:
         try:
-            return await mq.admin.ha_status(address)
+            return told_by(node, await mq.admin.ha_status(node.address))
         except DittoError as error:
             return error
 
     async with asyncio.TaskGroup() as tasks:
-        asked = {node.name: tasks.create_task(ask(node.address)) for node in listing.nodes}
+        asked = {node.name: tasks.create_task(ask(node)) for node in listing.nodes}
     answers = {name: task.result() for name, task in asked.items()}
     return _with_audit(build_report(listing.nodes, answers, listing.silent))
 

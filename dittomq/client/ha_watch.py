@@ -1,6 +1,7 @@
 """What every node of a cluster says of replication, kept up to date: nodes come and go, and are asked again."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,13 @@ class ClusterView:
     answers: Mapping[str, HaStatus | DittoError]
     problem: DittoError | None
     silent: tuple[SilentGroup, ...]
+
+
+def told_by(node: Node, status: HaStatus) -> HaStatus:
+    """What was told at the node's address; OutOfReach where somebody else has that by now, who tells nothing of this node or its group."""
+    if (status.node, status.cluster) != (node.name, node.cluster):
+        raise OutOfReach(node.name, f'{status.node} of cluster "{status.cluster}" has this address now')
+    return status
 
 
 class ClusterWatch:
@@ -114,13 +122,21 @@ class ClusterWatch:
         failures = 0
         while True:
             assert self._nodes is not None  # whoever is followed was found
-            address = self._around.routing.address(self._nodes[name])
+            before, problem = self._answers.get(name), None
             try:
-                async for status in self._admin.watch_ha_status(address, period_s=self._period_s):
-                    self._answers[name], failures = status, 0
-                    self._changed.set()
-            except DittoError as problem:
+                await self._listen(self._nodes[name])
+            except DittoError as raised:
+                problem = raised
+            failures = failures + 1 if self._answers.get(name) is before else 1
+            if problem is not None:
                 self._answers[name] = problem
                 self._changed.set()
-            failures += 1
             await asyncio.sleep(backoff_s(failures, self._around.chance, most_s=_LONGEST_PAUSE_S))
+
+    async def _listen(self, node: Node) -> None:
+        """One watch, until it ends."""
+        address = self._around.routing.address(node)
+        async with contextlib.aclosing(self._admin.watch_ha_status(address, period_s=self._period_s)) as told:
+            async for status in told:
+                self._answers[node.name] = told_by(node, status)
+                self._changed.set()

@@ -3,14 +3,17 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from dittomq.cli.ha_report import build_report
+from dittomq.cli.ha_status import ask_every_node
 from dittomq.client import Ack, AsyncClient
 from dittomq.client.ha_watch import ClusterView
 from dittomq.errors import InvalidField, OutOfReach, QueueFull
 from dittomq.ha_status import HaStatus, NodeView
+from services.master import wiring as master
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.group import Group, play
@@ -164,6 +167,35 @@ def test_the_cluster_is_shown_while_its_master_is_away_and_waited_for_until_all_
 
         assert shown[0] == shown[-1] == ""
         assert "no master of a answers" in shown
+        watching.cancel()
+
+    play(story)
+
+
+def test_what_another_groups_node_says_that_has_come_up_at_the_masters_address_is_not_told_of_that_master() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        of_other = group.shape.leading("a0", 0)
+        table = replace(of_other.replication, mode=Mode.ASYNC_MASTER, replicas_expected=0)
+        of_other = replace(of_other, node=replace(of_other.node, broker="b"), replication=table)
+        node = group.node("a0")
+        node.crash(Power.LOSS)
+        await group.world.buried()
+        node.lose_disk()
+        node.serve = lambda doors, stop: master.serve(of_other, doors, stop)
+        watch = mq.watch_cluster(period_s=0.2)
+        watching = asyncio.create_task(watch.until(lambda _: False))
+        node.start()
+        await asyncio.sleep(8)
+        asked, view = await ask_every_node(mq), watch.view
+        assert view is not None
+        watched = build_report(view.nodes, view.answers)
+
+        for report in (asked, watched):
+            of_a, of_b = report.groups
+            assert of_a.leader is None
+            assert "has this address now" in of_a.nodes[0].problem
+            assert of_b.in_sync
+            assert report.missing == "no master of a answers"
         watching.cancel()
 
     play(story)
