@@ -5,6 +5,7 @@ from typing import Final
 
 COPYING_ANEW: Final = "copying anew"
 HANDING_OVER: Final = "handing over"
+MASTER_WAITS: Final = "the master, which waits for "
 
 
 def not_in_sync(broker: str, in_sync: int, expected: int) -> str:

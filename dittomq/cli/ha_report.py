@@ -7,7 +7,7 @@ from dittomq.cli.ha_views import ABSENT, Ends, joined, with_what_it_alone_tells,
 from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
-from dittomq.ha_status import COPYING_ANEW, HANDING_OVER, HaStatus, NodeView, not_in_sync
+from dittomq.ha_status import COPYING_ANEW, HANDING_OVER, MASTER_WAITS, HaStatus, NodeView, not_in_sync
 from dittomq.routes import ClusterListing, Node, Role, SilentGroup
 
 Answers = Mapping[str, HaStatus | DittoError]
@@ -236,7 +236,7 @@ def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: H
     view = seen or own
     complaint = ""
     if seen is not None and own is not None and own.state == "waiting" and own.last_drop_reason != seen.last_drop_reason:
-        complaint = own.last_drop_reason
+        complaint = "" if isinstance(answer, HaStatus) and answer.waiting_for.startswith(MASTER_WAITS) else own.last_drop_reason
     if own is not None and isinstance(answer, HaStatus) and own.role == "slave":
         view = without_lags(own) if leader is None else joined(seen, own, Ends(leader, answer.epoch))
     elif own is not None and seen is not None:

@@ -15,7 +15,7 @@ from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError, NotReady, StoreFailed
 from dittomq.lineage import newest_incarnation
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.events import Hello
 from dittomq.replication.measuring import EndHistory
@@ -93,9 +93,9 @@ class Follower:
         self.alone: Callable[[], None] = _nobody  # called whenever there is no stream: somebody else may lead by now
         self.state = "waiting"
         self.since_ms = parts.clock.wall_ms()
+        self.master_waits_for = ""
         self.problem = "no master is known yet"
         self.problem_ms: int | None = None
-        self.epoch = Epoch(0)
         self.master_end: PhysicalOffset | None = None  # where its log ends, as it last told in this session
         self.master_ends = EndHistory()
         self.readable_ends = EndHistory()
@@ -122,10 +122,18 @@ class Follower:
         """The master said something."""
         self._streaming = True
         self._heard_at = self._parts.clock.monotonic()
-        self._become("following")
 
     def _ends_at(self, master_end: PhysicalOffset) -> None:
         self.master_end = master_end
+        self._look()
+
+    def _look(self) -> None:
+        """Whom it hears may only tell it to wait."""
+        stream = self._following
+        self.master_waits_for = "" if stream is None else stream.master_waits_for
+        state = "following" if stream is not None and stream.follows else "waiting"
+        if state != self.state:
+            self.state, self.since_ms = state, self._parts.clock.wall_ms()
 
     @property
     def told_end(self) -> PhysicalOffset | None:
@@ -273,7 +281,7 @@ class Follower:
             self.problem, self.problem_ms = str(problem), parts.clock.wall_ms()
         finally:
             line.hang_up()
-            self._become("waiting")
+            self._look()
             self._was_useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= self._silence_s
             if self._streaming:
                 self._streaming = False
@@ -284,10 +292,6 @@ class Follower:
         await self.resync.tidy()
         if self._was_useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address for a while
             await self._parts.channels.forget(address)
-
-    def _become(self, state: str) -> None:
-        if state != self.state:
-            self.state, self.since_ms = state, self._parts.clock.wall_ms()
 
     async def _stream(self, line: ReplicationLine, source: LogSource) -> None:
         """Sessions of the copy, or of the own store until it is told to be copied anew; ends by raising.
@@ -363,6 +367,7 @@ class Follower:
         """Time makes more readable when the master is gone; the store is looked after."""
         while True:
             await asyncio.sleep(0.5)
+            self._look()
             if self.told_end is not None:
                 self.master_ends.mark(self.told_end, self._parts.clock.monotonic())
             self.readable_ends.mark(self.readable().end, self._parts.clock.monotonic())

@@ -15,7 +15,7 @@ from dittomq.broker.watching import StatusWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
-from dittomq.ha_status import HaStatus, NodeView
+from dittomq.ha_status import MASTER_WAITS, HaStatus, NodeView
 from dittomq.lineage import newest_epoch, newest_opener
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
@@ -224,9 +224,13 @@ class SlaveNode:
             degraded_since_ms=None if going_on is None else going_on.since_ms,
             degraded_bytes=total_bytes(ranges, confirmed),
             degraded_messages=None,
-            waiting_for="" if follower.state == "following" else f"the master: {self._problem()}",
+            waiting_for="" if follower.state == "following" else self._waiting_for(),
             nodes=(self._own_view(),),
         )
+
+    def _waiting_for(self) -> str:
+        waits = self._follower.master_waits_for
+        return f"{MASTER_WAITS}{waits}" if waits else f"the master: {self._problem()}"
 
     def _problem(self) -> str:
         """Why it follows nobody, or did not when it last followed nobody."""

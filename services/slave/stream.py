@@ -28,6 +28,7 @@ from dittomq.replication.events import (
     SlaveAck,
     SlaveHolds,
     Verdict,
+    VerdictAction,
 )
 from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
@@ -134,6 +135,12 @@ class MasterStream:
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
         self._ended = False
+        self.master_waits_for = ""  # as it says to whoever is to wait for that too
+
+    @property
+    def follows(self) -> bool:
+        """Whether the master lets this copy follow; one that is only told to wait, or to cut, does not."""
+        return self._session.state is State.FOLLOWING
 
     @property
     def is_waiting(self) -> bool:
@@ -189,6 +196,8 @@ class MasterStream:
             if message is None:
                 raise StreamEnded("the master ended the stream")
             self._parts.ears.heard()
+            if isinstance(message, Verdict):
+                self.master_waits_for = message.reason if message.action is VerdictAction.WAIT else ""
             await self._handle(message)
 
     async def _acknowledge(self) -> None:

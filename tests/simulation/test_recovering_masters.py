@@ -256,3 +256,24 @@ def test_a_master_that_became_a_slave_while_it_held_a_part_of_another_log_is_no_
         assert NOTE not in group.node("a0").disk.names.files
 
     play(story, SYNC)
+
+
+def test_a_slave_that_is_told_to_wait_says_so_and_since_when_and_what_its_master_waits_for() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await store_messages(mq)
+        await group.kill("a2")
+        await group.replace_disk("a0")
+        await asyncio.sleep(LONG_S)
+        master, slave = await mq.admin.ha_status("a0:10911"), await mq.admin.ha_status("a1:10911")
+        await asyncio.sleep(LONG_S)
+        later = await mq.admin.ha_status("a1:10911")
+
+        assert "1 more of 2 slaves" in master.waiting_for
+        assert slave.nodes[0].state == later.nodes[0].state == "waiting"
+        assert slave.nodes[0].since_ms == later.nodes[0].since_ms
+        assert master.waiting_for in slave.waiting_for
+        group.node("a2").start()
+        await group.in_sync(mq)
+        assert (await mq.admin.ha_status("a1:10911")).nodes[0].state == "following"
+
+    play(story, Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH))
