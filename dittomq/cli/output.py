@@ -88,7 +88,8 @@ def human_bytes(count: int) -> str:
 
 
 def human_age(seconds: float) -> str:
-    """A duration in one unit."""
+    """A duration in one unit; none is shorter than nothing, though a clock that is behind the one that began it may say so."""
+    seconds = max(0.0, seconds)
     for limit, unit_s, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
         if seconds < limit:
             return f"{seconds / unit_s:.0f} {unit}"

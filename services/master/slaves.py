@@ -14,7 +14,8 @@ GONE: Final = "gone"
 
 @dataclass(slots=True)
 class SlaveRecord:
-    """One slave. Offsets in bytes, `since_ms` and `last_drop_ms` in wall milliseconds; None is unknown.
+    """One slave. Offsets in bytes, `since_ms` and `last_drop_ms` in wall milliseconds, of which `began` and `dropped_at` are the moments in
+    monotonic seconds: the wall clock does not tell which was first. None is unknown.
 
     It is FOLLOWING from its stream's first ack that counts on: before, what it holds is what it said on an earlier stream, if it did.
     """
@@ -31,13 +32,15 @@ class SlaveRecord:
     proven_equal: PhysicalOffset = PhysicalOffset(0)
     last_drop_reason: str = ""
     last_drop_ms: int | None = None
+    began: float = 0.0
+    dropped_at: float = 0.0
     sent: Rate = field(default_factory=Rate)
     gained: Rate = field(default_factory=Rate)
 
     def become(self, state: str, clock: Clock) -> None:
         """Enter a state, and note since when."""
         if state != self.state:
-            self.state, self.since_ms = state, clock.wall_ms()
+            self.state, self.since_ms, self.began = state, clock.wall_ms(), clock.monotonic()
 
     def acked(self, received: PhysicalOffset, flushed: PhysicalOffset, applied: PhysicalOffset | None, clock: Clock) -> None:
         """The slave said what it holds of this master's log."""
@@ -53,7 +56,7 @@ class SlaveRecord:
 
     def dropped(self, reason: str, clock: Clock) -> None:
         """Its stream ended."""
-        self.last_drop_reason, self.last_drop_ms = reason, clock.wall_ms()
+        self.last_drop_reason, self.last_drop_ms, self.dropped_at = reason, clock.wall_ms(), clock.monotonic()
 
 
 def with_absent(heard: Mapping[str, SlaveRecord], known: Iterable[str], expected: int) -> list[SlaveRecord]:

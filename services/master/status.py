@@ -149,13 +149,12 @@ class StatusBoard:
 
     def _last_drop(self, record: SlaveRecord, view: SlaveView | None) -> tuple[str, int | None]:
         """Why and when its stream ended or it left the set in sync, whichever was last: to leave without a stream is of no news."""
-        left_ms = self._wall_ms((record.node, "left"), view.left_at) if view is not None and view.why_left else None
-        if view is None or left_ms is None:
+        if view is None or not view.why_left:
             return record.last_drop_reason, record.last_drop_ms
-        follows_since = record.since_ms if record.state == FOLLOWING else None
-        if record.last_drop_ms is not None and (follows_since is None or left_ms <= max(follows_since, record.last_drop_ms)):
+        follows_since = record.began if record.state == FOLLOWING else None
+        if record.last_drop_ms is not None and (follows_since is None or view.left_at <= max(follows_since, record.dropped_at)):
             return record.last_drop_reason, record.last_drop_ms
-        return view.why_left, left_ms
+        return view.why_left, self._wall_ms((record.node, "left"), view.left_at)
 
     def _wall_ms(self, what: tuple[str, str], moment: float) -> int:
         """Wall time of a moment of the monotonic clock; the same each time it is asked for."""

@@ -10,6 +10,8 @@ from tests.simulation.group import Group, play
 from tests.simulation.shapes import Shape
 
 TWO_SLAVES = Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH)
+HOUR_MS = 3_600_000
+HANGS = 100_000.0
 ALONE = Shape(1, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1), FlushMode.SYNC_FLUSH)
 
 
@@ -100,5 +102,25 @@ def test_why_a_slave_left_is_told_also_when_it_has_not_been_caught_up_for_long()
 
         assert left.last_drop_reason == "it left, or its connection broke"
         assert (later.last_drop_reason, later.last_drop_ms) == (left.last_drop_reason, left.last_drop_ms)
+
+    play(story, ALONE)
+
+
+def test_why_a_slave_left_the_set_in_sync_is_told_also_when_the_masters_clock_was_set_back_before() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        await group.node("a1").stop()
+        group.node("a1").start()
+        await group.in_sync(mq)
+        group.node("a0").clock.jump(-HOUR_MS)
+        group.node("a1").faults.slowness = HANGS
+        async with mq.producer(on_weak="return") as producer:
+            for _ in range(4):
+                await producer.publish("orders", b"late", queue=0)
+        late = (await mq.admin.ha_status("a/0")).nodes[1]
+        group.node("a1").faults.slowness = 1.0
+
+        assert late.state == "catching up"
+        assert "deadline" in late.last_drop_reason
 
     play(story, ALONE)

@@ -35,7 +35,9 @@ def test_sizes_are_given_in_the_largest_unit_that_fits(count: int, text: str) ->
     assert human_bytes(count) == text
 
 
-@pytest.mark.parametrize(("age", "text"), [(0.4, "0 s"), (42, "42 s"), (600, "10 min"), (3 * 3600, "3 h"), (9 * 86_400, "9 d")])
+@pytest.mark.parametrize(
+    ("age", "text"), [(-5, "0 s"), (0.4, "0 s"), (42, "42 s"), (600, "10 min"), (3 * 3600, "3 h"), (9 * 86_400, "9 d")]
+)
 def test_ages_are_given_in_one_unit(age: float, text: str) -> None:
     assert human_age(age) == text
 
