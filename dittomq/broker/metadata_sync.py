@@ -54,14 +54,24 @@ class MetadataPuller:
     A master may answer with an older version than the one held here (it was restored, or it is not the newest master): it is discarded.
     Versions of one epoch have no order where two masters opened it out of each other's reach: the one that leads in it has the last word.
     `hide` durably tells this node's store where queues begin: before a table is seen here whose topics were deleted and made again, and
-    once in each round, because a log that was cut has forgotten a part of it.
+    once in each round, because a log that was cut has forgotten a part of it. `show_again` is told where they begin as a master that leads
+    knows it: a deletion that this node heard of and that one never did counts no more.
     """
 
-    def __init__(self, source: MetadataSource, metadata: Metadata, clock: Clock, hide: Callable[[QueueMinimums], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        source: MetadataSource,
+        metadata: Metadata,
+        clock: Clock,
+        hide: Callable[[QueueMinimums], Awaitable[None]],
+        show_again: Callable[[QueueMinimums], Awaitable[None]] | None = None,
+    ) -> None:
         self._source = source
         self._metadata = metadata
         self._clock = clock
         self._hide = hide
+        self._show_again = show_again
+        self._topics_led: DataVersion | None = None  # the version of the topics of a master that leads, as it told last
         self._woken = asyncio.Event()
         self._next_topics = asyncio.Event()  # set when the topics of the next round have been asked for
         self.status: dict[str, PullStatus] = {kind.name: PullStatus() for kind in KINDS}
@@ -151,6 +161,9 @@ class MetadataPuller:
             return
         try:
             await self._apply(kind, *pulled)
+            topics = self._metadata.table(TOPICS)
+            if kind is TOPICS and topics.version == self._topics_led and self._show_again is not None:
+                await self._show_again(topics.minimums)
         except Refused as error:
             self._note(kind.name, str(error))
             return
@@ -184,6 +197,8 @@ class MetadataPuller:
     async def _pull_pages(self, kind: TableKind[R]) -> tuple[Table[R], Table[R]] | None:
         held = self._metadata.table(kind)
         page = await self._source.fetch(kind, Ask(known=held.version), PAGE_DEADLINE_S)
+        if kind is TOPICS:
+            self._topics_led = page.version if page.led and page.led == page.version.state_version else None
         if page.not_modified:
             return held, held
         version, rows, minimums = page.version, list(page.rows), dict(page.minimums)

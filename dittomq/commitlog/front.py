@@ -5,6 +5,7 @@ And which queues it has.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dittomq.commitlog import anew, dropping
 from dittomq.commitlog.disk import side_file
@@ -168,6 +169,21 @@ class Front(ABC):
             for key, low in higher.items():
                 index.raise_minimum(index.queues[key], low)
             self._checkpointed = None
+
+    def show_again(self, minimums: Mapping[tuple[str, int], int]) -> bool:
+        """Durably hide no more of deleted topics than these say, from the next start on; whether it was more.
+
+        Raises DiskFull before anything is changed.
+        """
+        with self._gate.filing, self._gate.guard("show_again"):
+            kept = checkpoint.load_minimums(self._storage)
+            less = {key: minimums.get(key, 0) for key, each in kept.items() if each.hidden > minimums.get(key, 0)}
+            if less:
+                self.check_free(2 * side_file.ROOM_BYTES + checkpoint.QUEUE_ROW_BYTES * len(kept))
+                checkpoint.order_queues_anew(self._storage)
+                left = {key: replace(each, low=less.get(key, each.low)) for key, each in kept.items()}
+                checkpoint.save_minimums(self._storage, {key: each for key, each in left.items() if each.low})
+        return bool(less)
 
     def beginning(self) -> Beginning:
         """Where this log and its queues begin, for a copy that is to begin there: without it, it would count anew in empty queues."""

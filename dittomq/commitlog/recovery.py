@@ -115,6 +115,8 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     if layout.options.refills:
         register = Refilling(layout.storage, layout.files, layout.maker, layout.name).run(register, notes)
     log = open_log(layout)
+    if checkpoint.take_order(layout.storage):
+        notes.append("messages are shown again whose deletion no master knows of; all queues are built again from the log")
     held, keys = _load_derived(layout, log, notes, power_lost=power_lost)
     table, covered = _load_producers(layout.storage, notes)
     if covered < log.min_offset:

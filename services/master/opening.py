@@ -46,11 +46,13 @@ async def know_what_the_log_holds(parts: NodeParts, term: Term) -> None:
     while parts.dispatcher.applied < term.opened.start:
         await pulse.wait()
         pulse = parts.dispatcher.pulse()
-    queues = parts.store.queues_with_messages()
+    queues, minimums = parts.store.queues_with_messages(), await parts.store_lane.call(parts.store.minimums)
 
     def known(table: Table[TopicConfig]) -> Table[TopicConfig]:
         rows = with_held(table.rows, queues)
-        return table if rows == dict(table.rows) else table.changed(rows.values(), term.opened.epoch, parts.clock.wall_ms())
+        if rows == dict(table.rows):
+            return table
+        return table.changed(rows.values(), term.opened.epoch, parts.clock.wall_ms()).hiding(minimums)
 
     await parts.recovery.when_there_is_room(lambda: parts.metadata.change(TOPICS, known))
 

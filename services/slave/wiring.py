@@ -159,7 +159,11 @@ class Slave:
         async def hide(minimums: QueueMinimums) -> None:
             await lanes.store.call(lambda: store.hide(minimums))
 
-        puller = MetadataPuller(tables.of_master, tables.own, clock, hide)
+        async def show_again(minimums: QueueMinimums) -> None:
+            if await lanes.files.call(lambda: store.show_again(minimums)):
+                opened.place.come_back(BrokerService.SLAVE, "its master knows of no deletion of what it hides")
+
+        puller = MetadataPuller(tables.of_master, tables.own, clock, hide, show_again)
         dispatcher = Dispatcher(store, lanes.dispatch)
         return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, opened.grant)
 

@@ -12,7 +12,7 @@ from dittomq.metadata.formats import TOPICS
 from dittomq.routes import Role
 from tests.simulation import splits
 from tests.simulation.group import Group, play
-from tests.simulation.test_promotions import leads, until
+from tests.simulation.test_promotions import TWO_SLAVES, leads, until
 
 
 async def read(mq: AsyncClient, node: str, topic: str = "orders", offset: int = 0) -> list[tuple[int, bytes]]:
@@ -306,3 +306,37 @@ def test_topics_of_two_masters_of_one_epoch_become_those_of_the_one_that_leads_o
         assert await topics(mq) == ["new", "orders"]
 
     play(story, splits.THREE_OF_TWO_NAMESERVERS)
+
+
+async def shown(mq: AsyncClient, node: str) -> list[bytes]:
+    """What that node shows of the topic, from its first message on."""
+    begins = (await mq.reader("orders", 0, broker="a", node=node).pull(3)).min_offset
+    return [body for _, body in await read(mq, node, offset=begins)]
+
+
+def test_a_deletion_that_the_promoted_slave_had_not_heard_of_hides_nothing_on_the_copies_that_had() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await publish(mq, b"0", b"1", b"2")
+        await asyncio.sleep(12)
+        group.world.network.cut("a0", "a1")
+        await mq.admin.delete_topic("orders")
+        await asyncio.sleep(3)
+        await group.kill("a0")
+        group.world.network.heal("a0", "a1")
+        await mq.admin.change_role("a/1", old_master_is_stopped=True)
+        await until(leads(mq, "a1:10911"))
+        group.node("a0").start()
+        await group.in_sync(mq, "a/1")
+        await publish(mq, b"3")
+        await asyncio.sleep(12)
+
+        for name in ("a/1", "a/2", "a/0"):
+            assert await shown(mq, name) == [b"0", b"1", b"2", b"3"], name
+        await mq.admin.change_role("a/0")
+        await group.in_sync(mq, "a/0")
+        await asyncio.sleep(12)
+        for name in ("a/1", "a/2", "a/0"):
+            assert await shown(mq, name) == [b"0", b"1", b"2", b"3"], name
+
+    play(story, TWO_SLAVES)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dittomq.broker.metadata_sync import take_tables
+from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.errors import OutOfReach, StoreFailed
 from dittomq.metadata.formats import TOPICS
-from dittomq.metadata.tables import Ask
+from dittomq.metadata.tables import Ask, QueueMinimums
 from dittomq.offsets import Epoch
 from tests.support.fake_master import FakeMaster, Slave, running
 from tests.support.metadata_node import MetadataNode, run
@@ -119,6 +119,31 @@ def test_a_pull_that_fails_hides_nothing_new(tmp_path: Path) -> None:
         await slave.puller.pull_once()
 
         assert slave.store.ranges == {("orders", 0): (0, 7)}
+
+    run(story())
+
+
+def test_only_the_master_of_their_epoch_says_from_which_offsets_on_queues_are_shown_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        master, shown = FakeMaster(), []
+
+        async def show_again(minimums: QueueMinimums) -> None:
+            shown.append(dict(minimums))
+
+        master.topics("orders", counter=3, epoch=2, minimums={("paid", 0): 4})
+        slave = Slave(tmp_path, master)
+        puller = MetadataPuller(master, slave.node.metadata, slave.node.clock, slave.hide, show_again)
+        for led in (0, 1):  # it does not lead, or has not changed them since it leads
+            master.led = Epoch(led)
+            await puller.pull_once()
+        master.topics("old", counter=2, epoch=2)
+        await puller.pull_once()
+        assert shown == []
+
+        master.topics("orders", counter=3, epoch=2, minimums={("paid", 0): 4})
+        master.led = Epoch(2)
+        await puller.pull_once()
+        assert shown == [{("paid", 0): 4}]
 
     run(story())
 

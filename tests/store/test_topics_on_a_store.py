@@ -10,6 +10,7 @@ from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.topics import MasterTopics, TopicReads
 from dittomq.broker.writer import Writer, WriterEvents, WriterLanes, WriterLimits
 from dittomq.commitlog.disk.storage import OsStorage
+from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
@@ -228,3 +229,39 @@ def test_a_slave_that_restarts_before_the_deleted_messages_arrive_never_shows_th
         assert rebuilt.bodies() == [b"new"]
 
     run(story())
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_messages_of_an_undone_deletion_are_shown_again_from_the_next_start_on_and_others_stay_hidden(tmp_path: Path, how: str) -> None:
+    store = open_store(tmp_path)
+    for topic in ("orders", "paid"):
+        publish(store, topic, 3)
+    store.hide({("orders", 0): 3, ("paid", 0): 3})
+    publish(store, "orders", 1)
+    assert store.show_again({("orders", 0): 1, ("paid", 0): 3})
+    assert not store.show_again({("orders", 0): 1, ("paid", 0): 3})
+    store.checkpoint()
+    store.close(clean=how == "closed")
+
+    for _ in range(2):
+        store = open_store(tmp_path)
+        store.dispatch(store.end)
+        assert (store.queue_range("orders", 0), store.queue_range("paid", 0)) == ((1, 4), (3, 3))
+        assert store.minimums() == {("orders", 0): 1, ("paid", 0): 3}
+        store.close(clean=True)
+
+
+def test_a_checkpoint_is_not_believed_when_a_start_died_as_it_was_to_build_the_queues_anew(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    publish(store, "orders", 3)
+    store.hide({("orders", 0): 3})
+    store.show_again({})
+    store.checkpoint()
+    store.close(clean=True)
+    assert checkpoint.take_order(OsStorage(tmp_path))  # that start came no further
+
+    store = open_store(tmp_path)
+    store.dispatch(store.end)
+
+    assert store.queue_range("orders", 0) == (0, 3)
+    store.close(clean=True)

@@ -56,11 +56,11 @@ class Slave:
     def __init__(self, folder: Path, master: FakeMaster, storage: CrashingStorage | None = None) -> None:
         self.node = MetadataNode.make(folder, "a/1", storage)
         self.store = FakeTopicStore()
-        self.puller = MetadataPuller(master, self.node.metadata, self.node.clock, self._hide)
+        self.puller = MetadataPuller(master, self.node.metadata, self.node.clock, self.hide)
 
         self.before_hiding: Callable[[], None] = lambda: None
 
-    async def _hide(self, minimums: QueueMinimums) -> None:
+    async def hide(self, minimums: QueueMinimums) -> None:
         self.before_hiding()
         self.store.hide(minimums)
 

@@ -20,6 +20,8 @@ from dittomq.commitlog.records.format import FIXED_BYTES
 _NAME = "checkpoint"
 _KIND = b"CHEK"
 _MINIMUMS_NAME = "queue-minimums"
+_ANEW_NAME = "queues-anew"
+_ANEW_KIND = b"QNEW"
 _MINIMUMS_KIND = b"QMIN"
 _ROCKETMQ_CHECKPOINT = "checkpoint"
 _ROCKETMQ_ABORT = "abort"
@@ -162,6 +164,20 @@ def remove(storage: Storage) -> None:
     """Durably forget it: all queues are to be built anew, by RocketMQ too."""
     side_file.remove(storage, _NAME)
     forget_for_rocketmq(storage)
+
+
+def order_queues_anew(storage: Storage) -> None:
+    """Durably let whoever opens the store next build all queues from the log, whatever a checkpoint says by then."""
+    side_file.save(storage, _ANEW_NAME, _ANEW_KIND, b"")
+
+
+def take_order(storage: Storage) -> bool:
+    """Whether that was ordered; then there is no checkpoint now. What is in the file does not matter, only that it is there."""
+    is_ordered = storage.exists(f"{side_file.FOLDER}/{_ANEW_NAME}")
+    if is_ordered:
+        remove(storage)
+        side_file.remove(storage, _ANEW_NAME)
+    return is_ordered
 
 
 def load_minimums(storage: Storage) -> dict[QueueKey, Minimum]:
