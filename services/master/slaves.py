@@ -62,8 +62,11 @@ class SlaveRecord:
 def with_absent(heard: Mapping[str, SlaveRecord], known: Iterable[str], expected: int) -> list[SlaveRecord]:
     """The slaves that were heard, by name; while those are fewer than `expected`, also who is `known` otherwise, and may be missing.
 
-    Once all that are expected were heard, somebody else may have taken the place of one that is known and will never come.
+    Once all that are expected were heard, somebody else may have taken the place of one that is known and will never come. So it is with
+    one that has left while as many are connected: nobody misses it, nor is the log held for it.
     """
+    if 0 < expected <= sum(record.connected for record in heard.values()):
+        heard = {node: record for node, record in heard.items() if record.connected}
     absent = set(known) - heard.keys() if len(heard) < expected else set()
     records = {**heard, **{node: SlaveRecord(node, "") for node in absent}}
     return [records[node] for node in sorted(records)]

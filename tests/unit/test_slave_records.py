@@ -15,3 +15,12 @@ def test_a_slave_that_is_known_and_was_not_heard_is_listed_while_one_is_missing(
 
 def test_a_slave_that_another_one_has_replaced_is_not_missed() -> None:
     assert listed({"a/1", "a/2"}, 2) == [("a/1", "following"), ("a/3", "following")]
+
+
+def test_a_slave_that_left_is_named_until_as_many_others_are_connected_as_the_group_has() -> None:
+    heard = {"a/1": SlaveRecord("a/1", "u-1", "gone"), "a/2": SlaveRecord("a/2", "u-2", "following", connected=True)}
+
+    def named(expected: int) -> list[str]:
+        return [record.node for record in with_absent(heard, (), expected)]
+
+    assert (named(1), named(2), named(0)) == (["a/2"], ["a/1", "a/2"], ["a/1", "a/2"])
