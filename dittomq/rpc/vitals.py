@@ -41,7 +41,9 @@ class Vitals:
         await self.become(*self._state)
 
     async def become(self, phase: Phase, why: str = "") -> None:
-        """Enter `phase`; `why` says what the service waits for."""
+        """Enter `phase`; `why` says what the service waits for. DRAINING is its last one: what ends meanwhile changes nothing."""
+        if self._state[0] is Phase.DRAINING:
+            return
         self._state = (phase, why)
         ready = self._SERVING if phase is Phase.READY else self._NOT_SERVING
         for name in ["", READINESS, *self._services]:

@@ -38,6 +38,18 @@ def test_probes_follow_the_vitals_and_say_what_is_waited_for() -> None:
     asyncio.run(story())
 
 
+def test_a_service_that_is_shutting_down_is_not_ready_again_when_its_recovery_ends_meanwhile() -> None:
+    async def story() -> None:
+        vitals = Vitals()
+        await vitals.become(Phase.WAITING, "recovering")
+        await vitals.become(Phase.DRAINING, "shutting down")
+        await vitals.become(Phase.READY)
+
+        assert vitals.state == (Phase.DRAINING, "shutting down")
+
+    asyncio.run(story())
+
+
 def test_a_process_whose_loop_is_stuck_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ops, "_LOOP_ANSWERS_S", 0.1)
 
