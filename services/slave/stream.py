@@ -41,6 +41,7 @@ SlaveSays = Hello | SlaveAck | LeafDigests
 
 _TICK_S = 1.0
 _QUICK_SYNC_S = 0.002
+_ORIGIN = PhysicalOffset(0)
 
 
 class Line(Protocol):
@@ -196,9 +197,11 @@ class MasterStream:
             if message is None:
                 raise StreamEnded("the master ended the stream")
             self._parts.ears.heard()
+            await self._handle(message)
             if isinstance(message, Verdict):
                 self.master_waits_for = message.reason if message.action is VerdictAction.WAIT else ""
-            await self._handle(message)
+                if self.follows:  # what another master was equal to says nothing of this one
+                    self._parts.ears.compared(slave_events.NoteCompared(_ORIGIN, _ORIGIN, True, message.replica_uuid))
 
     async def _acknowledge(self) -> None:
         while True:

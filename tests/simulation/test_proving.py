@@ -217,6 +217,23 @@ def test_what_a_master_has_proven_of_its_successor_is_not_forgotten_when_they_ch
     play(story, SHAPE)
 
 
+def test_a_slave_calls_nothing_equal_to_its_new_master_that_was_compared_with_the_old_one_only() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await publish(mq)
+        end = (await mq.admin.ha_status("a/0")).end
+        while (await mq.admin.ha_status("a/2")).nodes[0].proven_equal != end:  # noqa: ASYNC110  # nodes tell nobody
+            await asyncio.sleep(1.0)
+
+        await mq.admin.change_role("a/1")
+        await group.in_sync(mq, "a/1")
+
+        [of_master] = [each.proven_equal for each in (await mq.admin.ha_status("a/1")).nodes if each.node == "a/2"]
+        [of_slave] = [each.proven_equal for each in (await mq.admin.ha_status("a/2")).nodes]
+        assert (of_slave or 0) <= (of_master or 0) + STEP < end
+
+    play(story, replace(SHAPE, slaves=2, replication=replace(SHAPE.replication, replicas_expected=2)))
+
+
 def test_a_master_remembers_nothing_of_what_it_was_proven_equal_to_as_a_slave() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         await publish(mq)
