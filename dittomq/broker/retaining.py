@@ -5,7 +5,7 @@ keeps for others.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -13,6 +13,7 @@ import structlog
 from dittomq.broker.pinning import Pins
 from dittomq.commitlog.retention import Decision, Facts, Hold, RetentionRules, Segment, decide
 from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DiskFull, NotReady
@@ -23,15 +24,23 @@ log = structlog.get_logger()
 _PAUSE_S = 0.1
 
 
+async def _nobody_tells() -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class RetainingParts:
-    """What the work needs. `lane` is not the one that writes the log: looking at 100,000 queues takes a while."""
+    """What the work needs. `lane` is not the one that writes the log: looking at 100,000 queues takes a while.
+
+    `told` is where the log that this one follows begins now, with its queues; None while nobody tells.
+    """
 
     node: str
     store: Store
     lane: Lane
     clock: Clock
     pins: Pins
+    told: Callable[[], Awaitable[Beginning | None]] = _nobody_tells
 
 
 class Retaining:
@@ -46,7 +55,7 @@ class Retaining:
         self._passing: frozenset[PhysicalOffset] = frozenset()  # of those the ones that will look otherwise once they are mended
         self._wall_began = parts.clock.wall_ms()
         self._began = parts.clock.monotonic()
-        self._full = ""  # why nothing was dropped the last time, though it may go; empty: nothing of that
+        self._full = ""  # why not all was dropped the last time that may go; empty: nothing of that
         self.held_bytes: dict[str, int] = {}
         self.dropped_bytes = 0
 
@@ -62,9 +71,10 @@ class Retaining:
         await parts.pins.forget_ended()
         begin, lost = store.min_offset, dict[str, None]()
         full = ""
+        told = await parts.told() if self._full and store.unread.ranges else None
         try:
             await parts.lane.call(self._survey)
-            while dropped := await self._drop_one(lost):
+            while dropped := await self._drop_one(lost, told):
                 self.dropped_bytes += dropped
                 await asyncio.sleep(_PAUSE_S)
         except (DiskFull, NotReady) as found:
@@ -77,7 +87,7 @@ class Retaining:
             for name in lost:
                 log.warning("hold_released", node=parts.node, holder=name, log_begins=store.min_offset)
 
-    async def _drop_one(self, lost: dict[str, None]) -> int:
+    async def _drop_one(self, lost: dict[str, None], told: Beginning | None) -> int:
         """Drop the first segment, if it may go now; how many bytes went. `lost` learns who wanted them.
 
         No pin is taken from the decision until the drop is done.
@@ -91,18 +101,18 @@ class Retaining:
             before = store.min_offset
             if decision.min_offset > before:
                 _, end = store.segment_of(before)
-                await parts.lane.call(lambda: self._drop_before(end))
+                await parts.lane.call(lambda: self._drop_before(end, told))
                 lost.update(dict.fromkeys(decision.lost))
             return store.min_offset - before
 
-    def _drop_before(self, end: PhysicalOffset) -> None:
+    def _drop_before(self, end: PhysicalOffset, told: Beginning | None) -> None:
         """On a full disk, with the room of the segment that is prepared; blocks. Raises DiskFull when that is not enough."""
         store = self._parts.store
         try:
-            store.drop_before(end)
+            store.drop_before(end, told)
         except DiskFull:
             store.ahead.give_room()
-            store.drop_before(end)
+            store.drop_before(end, told)
 
     def _survey(self) -> None:
         """Learn what has become of segments since the last time; blocks."""

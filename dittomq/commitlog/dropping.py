@@ -85,6 +85,17 @@ def lows_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
     return lows
 
 
+def lows_told(index: QueueIndex, lows: Mapping[QueueKey, int], told: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Of each queue that is left without a message, where it begins in a log that has dropped more of it, if that is behind `lows`."""
+    found = {}
+    for key, low in told.items():
+        queue = index.queues.get(key)
+        begin, end = (0, 0) if queue is None else queue.range
+        if end <= lows.get(key, begin) < low:
+            found[key] = low
+    return found
+
+
 def hide(index: QueueIndex, lows: Mapping[QueueKey, int]) -> list[str]:
     """Let the queues begin there; returns the paths of their files that hold nothing else. Nobody dispatches meanwhile."""
     paths: list[str] = []

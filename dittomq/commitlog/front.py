@@ -18,9 +18,10 @@ from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
 from dittomq.commitlog.queues.queue_index import Queue
 from dittomq.commitlog.retention import DiskUse, Segment
+from dittomq.commitlog.state.damaged import Damage
 from dittomq.commitlog.state.watermark import Watermark
 from dittomq.copies import Beginning
-from dittomq.errors import DiskFull, InvalidField
+from dittomq.errors import DiskFull, InvalidField, NotReady
 from dittomq.offsets import PhysicalOffset, QueueOffset
 
 _AMPLE_BYTES = 256 * 1024 * 1024
@@ -37,6 +38,7 @@ class Front(ABC):
     _log: Log
     _derived: Derived
     _mark: Watermark
+    _unread: Damage
     _checkpointed: tuple[int, int] | None
 
     @property
@@ -94,19 +96,24 @@ class Front(ABC):
         queues = checkpoint.QUEUE_ROW_BYTES * len(derived.index.queues)
         return side_file.ROOM_BYTES + derived.producers.saved_bytes + derived.dispatch.keys.waiting_bytes + queues
 
-    def drop_before(self, offset: int) -> PhysicalOffset:
+    def drop_before(self, offset: int, told: Beginning | None = None) -> PhysicalOffset:
         """Durably forget the segments that end at or below `offset` and are settled, all but the newest; returns `min_offset`.
 
-        Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile. Raises DiskFull
-        and NotReady before anything is changed: it takes room to make room.
+        Queues, key index and producers follow. Readers of what is dropped get OffsetOutOfRange. Appends go on meanwhile. Unread ranges
+        stay, for nobody would know any more which numbers their messages have, unless `told` says where queues begin behind them. Raises
+        DiskFull, and NotReady where these are in the way, before anything is changed: it takes room to make room.
         """
         log, derived = self._log, self._derived
         to, _ = log.segment_of(min(offset, self.settled, log.stop - log.segment_bytes))
         if to <= log.min_offset:
             return self.min_offset
+        to = self._before_unread(to, told)
         self._check_room_to_checkpoint()
         with reading(self._options.node):
             lows = dropping.lows_at(derived.index, to)
+        hidden = self._unread.touches(log.min_offset, to)
+        if hidden and told is not None:
+            lows |= dropping.lows_told(derived.index, lows, told.lows)
         gate = self._gate
         with gate.filing, gate.dispatching, gate.guard("drop_before"):
             # A deletion that a cut may still undo needs the records before it, to know where its queues go on.
@@ -117,6 +124,8 @@ class Front(ABC):
             dropping.save(self._storage, dropping.Dropped(to, lows))
             with gate.looking():
                 log.min_offset = to
+                if hidden:
+                    derived.producers.doubt(to)
                 derived.producers.drop_before(to)
             doomed = [*dropping.segments_below(self._storage, to), *dropping.hide(derived.index, lows)]
             doomed += derived.dispatch.keys.drop_before(to)
@@ -126,6 +135,17 @@ class Front(ABC):
             with gate.filing, gate.guard("drop_before"):
                 dropping.unlink(self._storage, self._files, [path])
         return self.min_offset
+
+    def _before_unread(self, to: int, told: Beginning | None) -> int:
+        """The segment up to which nothing unread is dropped but what `told` knows of; NotReady where that is the first one."""
+        known = 0 if told is None else told.offset
+        begin = self._log.min_offset
+        start = next((each.start for each in self._unread.ranges if each.end > max(known, begin)), to)
+        before, _ = self._log.segment_of(min(to, start))
+        if before <= begin:
+            what = f"bytes from {start:,} on are damaged, and which numbers their messages have is not known"
+            raise NotReady(self._options.node, f"it drops nothing of its log: {what}")
+        return before
 
     def queues(self) -> list[tuple[str, int]]:
         """Every queue that the log holds messages of, or held."""

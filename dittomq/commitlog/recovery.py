@@ -119,7 +119,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         notes.append("messages are shown again whose deletion no master knows of; all queues are built again from the log")
     held, keys = _load_derived(layout, log, notes, power_lost=power_lost)
     table, covered = _load_producers(layout.storage, notes)
-    if covered < log.min_offset:
+    if covered < log.min_offset or register.unread.touches(0, log.min_offset):
         table.doubt(log.min_offset)
     table.drop_before(log.min_offset)
     mark = _load_watermark(layout.storage, held, notes)

@@ -84,7 +84,7 @@ class Follower:
         self.resync = Resync(parts.resync, self.heard, self._ends_at, callers.topics_at, self.filling.begin)
         self._silence_s = parts.config.replication.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
-        self._dials = ""
+        self.dials = ""
         self._was_useless = False
         self._retired = False
         self._has_taken_up = False
@@ -193,7 +193,7 @@ class Follower:
         """Nameservers name a master that they did not name before: dial it now, and wait no more for one that has given no verdict yet."""
         self._wake.set()
         is_waiting = not self._streaming or (self._following is not None and self._following.is_waiting)
-        if self._dialled is not None and is_waiting and self._dials != self._callers.master_address():
+        if self._dialled is not None and is_waiting and self.dials != self._callers.master_address():
             self._dialled.cancel()
 
     async def announced(self, opening: Opening) -> Opening:
@@ -253,7 +253,7 @@ class Follower:
             began = self._parts.clock.monotonic()
             if address and not self._retired:
                 self._between_streams.clear()
-                self._dials = address
+                self.dials = address
                 self._dialled = tasks.create_task(self._follow(address), name="stream")
                 await asyncio.wait([self._dialled])
                 self._between_streams.set()

@@ -49,6 +49,7 @@ from services.ha_metrics import HaCollector
 from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
+from services.slave.beginnings import beginning_of_master
 from services.slave.config import SlaveConfig
 from services.slave.filling import note_part
 from services.slave.follower import Callers, Follower, FollowerParts
@@ -127,7 +128,7 @@ class Slave:
             parts.dispatcher.run,
             keeper.run,
             lambda: prepare_segments(store.ahead, lanes.ahead),
-            self._retaining(parts, lanes, follower).run,
+            self._retaining(bound, channels).run,
             mender.run,
             parts.puller.run,
             follower.run,
@@ -167,9 +168,11 @@ class Slave:
         dispatcher = Dispatcher(store, lanes.dispatch)
         return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, opened.grant)
 
-    def _retaining(self, parts: NodeParts, lanes: Lanes, follower: Follower) -> Retaining:
+    def _retaining(self, bound: "_Bound", channels: Channels) -> Retaining:
         table, hold_bytes = self._config.retention, self._config.replication.hold_max_bytes
-        work = RetainingParts(self._config.name, parts.store, lanes.retention, self._doors.clock, parts.pins)
+        parts, lane, follower = bound.parts, bound.lanes.retention, bound.follower
+        told = beginning_of_master(follower, channels, self._config)
+        work = RetainingParts(self._config.name, parts.store, lane, self._doors.clock, parts.pins, told)
         retaining = Retaining(work, table.rules, table.check_period_ms / 1000, lambda: follower.held.holds(hold_bytes))
         self.registry.register(RetentionCollector(retaining))
         return retaining

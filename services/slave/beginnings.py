@@ -1,0 +1,24 @@
+"""Where the log of the master that a slave follows begins now: retention goes by that where damage hides numbers."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from dittomq.broker.remote_ranges import RemoteRanges
+from dittomq.copies import Beginning
+from dittomq.errors import DittoError
+from dittomq.rpc.channel import Channels
+from services.slave.config import SlaveConfig
+from services.slave.follower import Follower
+
+
+def beginning_of_master(follower: Follower, channels: Channels, config: SlaveConfig) -> Callable[[], Awaitable[Beginning | None]]:
+    """Asks for it; None while the store in use follows no master, or that does not tell."""
+
+    async def told() -> Beginning | None:
+        if follower.told_end is None or follower.resync.replica is not None:
+            return None
+        with contextlib.suppress(DittoError):
+            return await RemoteRanges(channels, follower.dials, config).beginning()
+        return None
+
+    return told

@@ -1,0 +1,169 @@
+"""Retention where damage hides numbers: they are known before it goes, so that no message ever gets one of them again."""
+
+import asyncio
+import random
+
+import pytest
+
+from dittomq.broker.pinning import PinParts, Pins
+from dittomq.broker.retaining import Retaining, RetainingParts
+from dittomq.commitlog.retention import RetentionRules
+from dittomq.commitlog.store import Store
+from dittomq.copies import Beginning
+from dittomq.doors.clock import OsClock
+from dittomq.errors import NotReady, ProducerExpired
+from tests.store.test_damage import entries
+from tests.support.lanes import InlineLane
+from tests.support.stores import SMALL, Machine, dies, frame, open_epoch, places, whole_log
+
+SEGMENT = SMALL.segment_bytes
+RARE = ("rare", 0)
+"""A queue all messages of which, 0 to 2, lie in the first segment, in a hole."""
+
+
+def master() -> Store:
+    """Several segments, all of it confirmed and in the queues."""
+    store = Machine(random.Random(1)).open()
+    open_epoch(store)
+    store.append([frame(b"first"), frame(b"one", b"two", b"three", topic="rare", producer="p", first=0)], 0)
+    for at in range(60):
+        store.append([frame(b"x" * 900, queue=at % 3)], at)
+    store.dispatch(store.sync())
+    store.persist_watermark(store.end, store.end, ())
+    return store
+
+
+def slave(machine: Machine, source: Store) -> tuple[Store, int, bytes]:
+    """Its copy, which lacks the queue's messages; where they lie, and their bytes."""
+    log = whole_log(source)
+    start, end = entries(log)[1][0], entries(log)[3][1]
+    store = machine.open()
+    store.adopt_lineage(source.lineage)
+    store.write_chunk(0, log[:start])
+    store.leave_hole(start, end)
+    store.write_chunk(end, log[end:SEGMENT])
+    for at in range(SEGMENT, len(log), SEGMENT):
+        store.write_chunk(at, log[at : at + SEGMENT])
+    store.dispatch(store.sync())
+    store.persist_watermark(store.end, store.end, ())
+    return store, start, log[start:end]
+
+
+def next_offset(store: Store) -> int:
+    """The offset that the queue's next message gets."""
+    open_epoch(store)
+    [placed] = store.append([frame(b"new", topic="rare")], 1_000).placed
+    return int(places(placed)[0].queue_offset)
+
+
+def test_what_no_queue_has_read_stays_with_all_behind_it_until_it_is_mended() -> None:
+    store, start, lost = slave(Machine(random.Random(7)), master())
+
+    with pytest.raises(NotReady, match="which numbers their messages have is not known"):
+        store.drop_before(2 * SEGMENT)
+    assert (store.min_offset, store.unread.total_bytes) == (0, len(lost))
+    store.mend(start, lost)
+
+    assert store.drop_before(2 * SEGMENT) == 2 * SEGMENT
+    assert next_offset(store) == 3
+
+
+def test_what_lies_before_it_goes() -> None:
+    source = master()
+    log = whole_log(source)
+    store = Machine(random.Random(7)).open()
+    store.adopt_lineage(source.lineage)
+    store.write_chunk(0, log[:SEGMENT])
+    store.leave_hole(SEGMENT, entries(log[: 2 * SEGMENT])[-1][0])
+    store.write_chunk(store.end, log[store.end : 2 * SEGMENT])
+    for at in range(2 * SEGMENT, len(log), SEGMENT):
+        store.write_chunk(at, log[at : at + SEGMENT])
+    store.dispatch(store.sync())
+    store.persist_watermark(store.end, store.end, ())
+
+    assert store.drop_before(3 * SEGMENT) == SEGMENT
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("stops", ["goes on", "killed", "checkpoint lost"])
+def test_where_its_master_has_dropped_it_too_its_queues_go_on_as_the_masters_do(segments: int, stops: str) -> None:
+    machine, source = Machine(random.Random(7)), master()
+    store, _, _ = slave(machine, source)
+    source.drop_before(segments * SEGMENT)
+
+    assert store.drop_before(SEGMENT, source.beginning()) == SEGMENT
+
+    assert store.unread.ranges == ()
+    assert store.queue_range("orders", 1) == slave_that_had_all(source).queue_range("orders", 1), "nothing that is left is hidden"
+    if stops != "goes on":
+        machine.kill()
+        if stops == "checkpoint lost":
+            del machine.disk.names.files["dittomq/checkpoint"]
+        store = machine.open()
+    with pytest.raises(ProducerExpired):
+        store.find_sequence("p", 2)
+    assert next_offset(store) == 3
+
+
+def slave_that_had_all(source: Store) -> Store:
+    """The same copy without a hole, which begins behind the first segment."""
+    store, start, lost = slave(Machine(random.Random(8)), master())
+    store.mend(start, lost)
+    store.drop_before(SEGMENT)
+    return store
+
+
+def test_what_its_master_still_has_stays_whatever_it_tells() -> None:
+    source = master()
+    store, _, _ = slave(Machine(random.Random(7)), source)
+
+    with pytest.raises(NotReady):
+        store.drop_before(SEGMENT, source.beginning())
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_wherever_such_a_drop_dies_no_number_is_given_twice(power: bool) -> None:
+    whole, source = master(), master()
+    source.drop_before(SEGMENT)
+    for operations in range(400):
+        machine = Machine(random.Random(operations))
+        store, _, _ = slave(machine, whole)
+        machine.faults.operations_to_live = operations
+        done = dies(lambda store=store: store.drop_before(SEGMENT, source.beginning()))  # type: ignore[misc]
+        (machine.lose_power if power else machine.kill)()
+        again = machine.open()
+        if again.unread.ranges:
+            assert again.min_offset == 0
+        else:
+            with pytest.raises(ProducerExpired):
+                again.find_sequence("p", 2)
+            assert next_offset(again) == 3
+        if done:
+            break
+    else:
+        pytest.fail("it never came to its end")
+
+
+def test_retention_asks_where_the_masters_log_begins_when_such_damage_is_in_the_way_and_not_before() -> None:
+    machine, source = Machine(random.Random(7)), master()
+    store, start, _ = slave(machine, source)
+    asked: list[Beginning] = []
+
+    async def told() -> Beginning:
+        asked.append(source.beginning())
+        return asked[-1]
+
+    clock, lane = OsClock(), InlineLane()
+    pins = Pins(PinParts("a/1", machine.beside(), store, lane, clock, machine.chance))
+    retaining = Retaining(RetainingParts("a/1", store, lane, clock, pins, told), RetentionRules(max_used_percent=1), 1.0, list)
+    machine.disk.capacity_bytes = machine.disk.used_bytes() + 1_000_000
+
+    asyncio.run(retaining.step())
+    assert (asked, store.min_offset) == ([], 0)
+    asyncio.run(retaining.step())
+    assert (len(asked), store.min_offset) == (1, 0)
+    source.drop_before(SEGMENT)
+    asyncio.run(retaining.step())
+
+    assert store.min_offset > start
+    assert next_offset(store) == 3
