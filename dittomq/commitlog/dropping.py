@@ -47,6 +47,13 @@ class Dropped:
     noted: int = 0
     unsure: Mapping[QueueKey, int] = field(default_factory=dict)
 
+    def tells_queues(self, begin: int) -> bool:
+        """Whether all queues are named of which messages lay before `begin`, where the log begins.
+
+        Of what somebody else dropped the queues' files may not have told all; an older version let a log begin late and knew none.
+        """
+        return begin <= self.min_offset and not self.noted and bool(self.lows)
+
 
 class _Saved(TypedDict):
     """The file. Older versions left out what need not be there."""

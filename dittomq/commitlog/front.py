@@ -120,8 +120,9 @@ class Front(ABC):
             if log is not self._log or any(each.end > self._mark.confirmed for each in checkpoint.load_minimums(self._storage).values()):
                 return self.min_offset
             self._note_begun_anew()
-            lows = {**dropping.load(self._storage).lows, **lows}
-            dropping.save(self._storage, dropping.Dropped(to, lows))
+            before = dropping.load(self._storage)
+            lows = {**before.lows, **lows}
+            dropping.save(self._storage, dropping.Dropped(to, lows, before.noted))
             with gate.looking():
                 log.min_offset = to
                 if hidden:
@@ -210,7 +211,8 @@ class Front(ABC):
         with self._gate.filing:
             minimums = checkpoint.load_minimums(self._storage)
             lasting = {key: each.low for key, each in minimums.items() if not each.anew and each.end <= self._mark.confirmed}
-            return Beginning(self.min_offset, dropping.load(self._storage).lows, lasting)
+            found = {key: low for key, low in self._derived.index.guessed_minimums().items() if key not in minimums}
+            return Beginning(self.min_offset, {**dropping.load(self._storage).lows, **found}, lasting)
 
     def begin_at(self, beginning: Beginning) -> None:
         """Durably let a log that holds nothing begin there, where a segment begins: what lies before cannot be had any more."""

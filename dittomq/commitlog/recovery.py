@@ -128,7 +128,8 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         raise UnreadableStore(layout.name, _lost(flushed, log.stop))
     mark = replace(mark, flushed=flushed)
     visits = Visits(layout.storage, log, mark)
-    index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=log.min_offset > 0)
+    late, told = log.min_offset > 0, dropping.load(layout.storage).tells_queues(log.min_offset)
+    index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=late, is_told=told)
     for (topic, queue), (low, high) in (held.ranges if held else {}).items():
         index.queues[topic, queue] = Queue(topic, queue, low, high)
     for key, count in (held.unmade if held else {}).items():

@@ -9,6 +9,7 @@ from dittomq.commitlog.queues import leftovers
 from dittomq.commitlog.records.format import UNIT_BYTES
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
+from dittomq.errors import CorruptRecord
 from dittomq.offsets import PhysicalOffset
 from tests.store.test_dropping import SEGMENT, log_from, read_all, settled
 from tests.support.foreign_records import foreign_log, foreign_record, put_file, put_log
@@ -315,3 +316,61 @@ def test_where_a_queue_begins_is_taken_from_files_that_tell_it_for_certain_only(
         put_file(machine, f"consumequeue/orders/0/{first * UNIT_BYTES:020d}", queue_file(*units))
 
     assert leftovers.emptied(machine.storage(), "store", SEGMENT).lows == ({("orders", 0): low} if low else {})
+
+
+NEW = ("new", 0)
+
+
+def lacking_first_of_new(source: Store, copy: Store) -> bytes:
+    """Let the master get messages of a new queue, and its copy all but the first of them; what it lacks, a hole."""
+    source.append([frame(b"zero", topic="new")], 1_000)
+    end = source.end
+    source.append([frame(b"one", b"two", topic="new")], 1_000)
+    source.dispatch(source.sync())
+    start, lost = copy.end, log_from(source, copy.end)[: end - copy.end]
+    assert copy.segment_of(start) == copy.segment_of(source.end)
+    copy.leave_hole(start, end)
+    copy.write_chunk(end, log_from(source, end))
+    copy.persist_watermark(copy.sync(), copy.end, ())
+    copy.dispatch(copy.end)
+    return lost
+
+
+@pytest.mark.parametrize("stops", ["goes on", "killed", "checkpoint lost"])
+def test_a_queue_whose_first_message_is_damaged_begins_with_it_all_the_same(machine: Machine, stops: str) -> None:
+    """Who reads from where it begins is told that it is damaged, and asks another copy: no confirmed message is passed over."""
+    source = dropped()
+    copy = copy_of(source, machine)
+    lost = lacking_first_of_new(source, copy)
+    if stops != "goes on":
+        copy.checkpoint()
+        machine.kill()
+        if stops == "checkpoint lost":
+            del machine.disk.names.files["dittomq/checkpoint"]
+        copy = machine.open()
+        copy.dispatch(copy.end)
+
+    assert ranges(copy) == ranges(source)
+    with pytest.raises(CorruptRecord):
+        copy.read_queue(*NEW, 0, 1, 10_000)
+
+    copy.mend(copy.damaged[0].start, lost)
+    assert [each.body for each in copy.read_queue(*NEW, 0, 9, 10_000).messages] == [b"zero", b"one", b"two"]
+    assert read_all(copy) == read_all(source)
+
+
+def test_a_copy_of_a_store_that_rocketmq_began_late_begins_where_that_one_found_its_queues(machine: Machine) -> None:
+    rocketmqs(machine)
+    for path in [path for path in machine.disk.names.files if path.startswith("consumequeue/orders")]:
+        del machine.disk.names.files[path]  # then only the log tells
+    store = machine.open()
+    store.dispatch(store.end)
+    store.persist_watermark(store.end, store.end, ())
+
+    copy = copy_of(store, Machine(random.Random(9)))
+    store.close(clean=True)
+    del machine.disk.names.files["dittomq/checkpoint"]
+    again = machine.open()
+    again.dispatch(again.end)
+
+    assert ranges(store) == ranges(copy) == ranges(again) == {EARLY: (42, 42), ("orders", 0): (3, 8)}

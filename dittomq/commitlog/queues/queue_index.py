@@ -66,8 +66,12 @@ class Queue:
 class QueueIndex:
     """All queues of a store."""
 
-    def __init__(self, storage: Storage, files: OpenFiles, file_units: int, segment_bytes: int, *, begins_late: bool = False) -> None:
-        """`begins_late`: the log's first segments are gone, so a queue begins with the first message of it that is found."""
+    def __init__(  # noqa: PLR0913 - of files, and of a log
+        self, storage: Storage, files: OpenFiles, file_units: int, segment_bytes: int, *, begins_late: bool = False, is_told: bool = False
+    ) -> None:
+        """`begins_late`: the log's first segments are gone. Unless it `is_told` which queues lost messages with them, each begins with the
+        first message of it that is found. One that is damaged is not found.
+        """
         self.queues: dict[QueueKey, Queue] = {}
         self._leap = Leap()
         self._begin = 0  # the first offset of a queue that is not known
@@ -76,6 +80,7 @@ class QueueIndex:
         self._files = files
         self._segment_bytes = segment_bytes
         self._begins_late = begins_late
+        self._guesses_minimums = begins_late and not is_told
         self._unsynced: dict[str, None] = {}
         self._new_folders: dict[str, None] = {}
 
@@ -111,6 +116,10 @@ class QueueIndex:
         nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].outlived < to}
         return replace(self._leap, nexts=nexts, ranges=[each for each in self._leap.ranges if each[1] > applied])
 
+    def guessed_minimums(self) -> dict[QueueKey, int]:
+        """Where queues begin, as far as that is known from their messages only."""
+        return {key: queue.min for key, queue in list(self.queues.items()) if queue.min} if self._guesses_minimums else {}
+
     def held(self) -> tuple[dict[QueueKey, tuple[int, int]], dict[QueueKey, int]]:
         """What a checkpoint says of the queues: the offsets of each, [min, max), and the files that some never made."""
         ranges = {key: (min(queue.min, queue.max), queue.max) for key, queue in self.queues.items()}
@@ -124,7 +133,7 @@ class QueueIndex:
             queue.min = queue.min if queue.min > queue.outlived else 0
             queue.max = 0
             self._remove(queue)
-        elif queue.max == queue.min == 0 and self._begins_late:
+        elif queue.max == queue.min == 0 and self._guesses_minimums:
             queue.min = first
         at = max(first, queue.min)
         queue.unmade += self._passed_over(queue, at)
@@ -148,7 +157,7 @@ class QueueIndex:
             return
         if held and held[0][1] not in {0, BLANK_UNIT_BYTES} and held[0][0] != UNIT.unpack(unit)[0]:
             return
-        if queue.max == queue.min == 0 and self._begins_late:
+        if queue.max == queue.min == 0 and self._guesses_minimums:
             queue.min = offset
         queue.unmade += self._passed_over(queue, offset)
         if queue.unmade and queue.min <= offset < queue.max and not self._storage.exists(self._path(queue, offset)):
