@@ -128,8 +128,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         raise UnreadableStore(layout.name, _lost(flushed, log.stop))
     mark = replace(mark, flushed=flushed)
     visits = Visits(layout.storage, log, mark)
-    late, told = log.min_offset > 0, dropping.load(layout.storage).tells_queues(log.min_offset)
-    index = QueueIndex(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes, begins_late=late, is_told=told)
+    index = _empty_index(layout, log, visits.seals)
     for (topic, queue), (low, high) in (held.ranges if held else {}).items():
         index.queues[topic, queue] = Queue(topic, queue, low, high)
     for key, count in (held.unmade if held else {}).items():
@@ -306,6 +305,15 @@ def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     """Whether every deletion of a topic is in the queues as the checkpoint knows them: then they can grow before the log is read whole."""
     minimums = checkpoint.load_minimums(storage)
     return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
+
+
+def _empty_index(layout: Layout, log: Log, seals: Seals) -> QueueIndex:
+    return QueueIndex(
+        *(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes),
+        begins_late=log.min_offset > 0,
+        is_told=dropping.load(layout.storage).tells_queues(log.min_offset),
+        is_ours=lambda position: seals.at(position).sealed,
+    )
 
 
 def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str]) -> Mapping[QueueKey, int]:

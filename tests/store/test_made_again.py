@@ -150,3 +150,26 @@ def copy_log(master: Store, slave: Store) -> None:
         data = master.read_records(at, master.end, 5_000)
         slave.write_chunk(at, data)
         at += len(data)
+
+
+@pytest.mark.parametrize("stops", ["goes on", "killed"])
+def test_messages_that_come_for_the_second_time_behind_a_cut_stay_deleted(machine: Machine, stops: str) -> None:
+    """A slave hears of the deletion before it has them, and is cut before them: they begin with 0, and are no topic made again."""
+    deleted(machine)
+    master = machine.open()
+    other = Machine(random.Random(6))
+    slave = other.open()
+    slave.hide({("orders", 0): 20})
+    copy_log(master, slave)
+    assert bodies(slave) == []
+    slave.sync()
+    slave.checkpoint()
+    slave.cut(0)
+    if stops == "killed":
+        other.kill()
+        slave = other.open()
+
+    copy_log(master, slave)
+
+    assert bodies(slave) == []
+    assert slave.minimums() == {("orders", 0): 20}

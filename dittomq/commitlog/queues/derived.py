@@ -49,7 +49,7 @@ class Derived:
             if queue_offset == queue.next:
                 queue.next = queue_offset + 1
             else:
-                queue.extend(queue_offset, queue_offset + 1, start)
+                queue.extend(queue_offset, queue_offset + 1, None if self.index.is_ours(start) else start)
         self.producers.note(producer, known, positions, day * DAY_MS)
         self.store_ms = store_ms
         self.dispatch.collect([*many, *waiting] if many else waiting, found.end, sum(map(len, many)))
@@ -73,6 +73,6 @@ class Derived:
             self.producers.note(producer_id, first + known, positions[known:], store_ms)
         waiting = waiting_batch_of(self.index, batch, queues_from)
         for queue, run in waiting.runs:
-            queue.extend(run.first, run.first + len(run.rows), int(batch.starts[run.rows[0]]))
+            queue.extend(run.first, run.first + len(run.rows))  # only sealed records come in batches
         self.store_ms = max(self.store_ms, int(batch.store_ms[waiting.taken :].max(initial=0)))
         return waiting

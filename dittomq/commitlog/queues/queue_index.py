@@ -50,10 +50,10 @@ class Queue:
         """What can be read: [min, max)."""
         return self.min, max(self.min, self.max)
 
-    def extend(self, first: int, stop: int, position: int) -> None:
-        """Neighbouring messages [first, stop), the first of them at `position`, are in the log, behind all that came before."""
-        if first == 0 < self.next:
-            self._begin_anew(position)
+    def extend(self, first: int, stop: int, strange: int | None = None) -> None:
+        """Neighbouring messages [first, stop) are in the log, behind all that came before; the first at `strange`, if it is RocketMQ's."""
+        if first == 0 < self.next and strange is not None:
+            self._begin_anew(strange)
         self.next = max(self.next, stop)
 
     def _begin_anew(self, position: int) -> None:
@@ -67,11 +67,21 @@ class QueueIndex:
     """All queues of a store."""
 
     def __init__(  # noqa: PLR0913 - of files, and of a log
-        self, storage: Storage, files: OpenFiles, file_units: int, segment_bytes: int, *, begins_late: bool = False, is_told: bool = False
+        self,
+        storage: Storage,
+        files: OpenFiles,
+        file_units: int,
+        segment_bytes: int,
+        *,
+        begins_late: bool = False,
+        is_told: bool = False,
+        is_ours: Callable[[int], bool] = lambda _: False,
     ) -> None:
         """`begins_late`: the log's first segments are gone. Unless it `is_told` which queues lost messages with them, each begins with the
-        first message of it that is found. One that is damaged is not found.
+        first message of it that is found. One that is damaged is not found. `is_ours`: whether a broker of ours wrote what lies there; such
+        a one never counts from 0 again, so its message 0 only comes for the second time, behind a cut.
         """
+        self.is_ours = is_ours
         self.queues: dict[QueueKey, Queue] = {}
         self._leap = Leap()
         self._begin = 0  # the first offset of a queue that is not known
@@ -128,8 +138,8 @@ class QueueIndex:
     def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put neighbouring units in place and publish them; those below the queue's minimum are left out."""
         stop = first + len(units) // UNIT_BYTES
-        if first == 0 < queue.max:  # RocketMQ made the topic again
-            queue.outlived, queue.anew_at = max(queue.outlived, queue.max), UNIT.unpack_from(units)[0]
+        if first == 0 < queue.max and not self.is_ours(position := UNIT.unpack_from(units)[0]):  # RocketMQ made the topic again
+            queue.outlived, queue.anew_at = max(queue.outlived, queue.max), position
             queue.min = queue.min if queue.min > queue.outlived else 0
             queue.max = 0
             self._remove(queue)
