@@ -340,7 +340,7 @@ class Store(Front, Mending):
         if tail_end > self._log.end:
             self.recovery_cut = self._cut(self._log.end, tail_end)
         self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
-        self._recovered = stopped in {StopKind.CLEAN, StopKind.KILLED}
+        self._recovered = stopped in {StopKind.CLEAN, StopKind.KILLED} and not boot.is_incomplete(storage)  # a lost segment says so
         self._sync_all()
         self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
         self.in_sync_at_start = self._mark.in_sync

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from dittomq.commitlog.state import boot
 from dittomq.commitlog.store import StopKind, Store
 from dittomq.errors import UnreadableStore
 from tests.simulation.life import SimCrashed
@@ -93,6 +94,22 @@ def test_of_a_segment_that_is_cut_short_only_what_is_gone_is_damage(machine: Mac
     assert machine.disk.names.files[path_of(number)].size == SEGMENT
     mend(store, log)
     assert_whole(store, log)
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "closed"])
+def test_who_lost_the_newest_says_so_until_the_node_has_noted_it_however_its_process_ends(machine: Machine, *, clean: bool) -> None:
+    stopped(machine, clean=clean)
+    lose(machine, 2)
+    store = machine.open()
+    assert boot.is_incomplete(machine.beside())
+
+    store.close(clean=True)
+    machine.kill()
+
+    assert boot.is_incomplete(machine.beside()), "a full disk had no room for the note"
+    again = machine.open()
+    again.stamp_boot()
+    assert not boot.is_incomplete(machine.beside())
 
 
 def test_what_was_not_durable_yet_only_ends_the_log(machine: Machine) -> None:
