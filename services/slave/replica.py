@@ -98,9 +98,9 @@ class Replica:
         return doubted
 
     async def load(self) -> None:
-        """Take up what was written down."""
+        """Take up what was written down; where a cut has taken some of it since, that is written down before the next hello."""
         parts = self.parts
-        self._verified = self._verified_kept = await parts.files.call(lambda: load_verified(parts.storage, parts.store.end))
+        self._verified = await parts.files.call(lambda: load_verified(parts.storage, parts.store.end))
 
     async def keep_confirmed(self) -> None:
         """Durably remember now how far is known to be confirmed."""

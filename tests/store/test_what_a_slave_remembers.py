@@ -14,6 +14,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.broker.config import NodeTable, ReadingTable, ReplicationTable, StoreTable
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.store import Store
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
@@ -206,6 +207,18 @@ def test_what_was_proven_equal_to_one_master_proves_nothing_of_another_ones_log(
         return told
 
     assert run(story()) == [(2, "m1"), (1, "m2")]
+
+
+def test_what_a_cut_took_of_what_was_proven_is_forgotten_on_the_disk_before_other_bytes_come_also_where_the_node_died_in_between() -> None:
+    async def story() -> tuple[Verified, Hello]:
+        machine = Machine(random.Random(7))
+        save_verified(machine.storage(), Verified(at(100_000), "m1"))  # the log was longer then
+        async with following(machine) as (master, _):
+            said = await hello(master)
+            return load_verified(machine.beside(), at(1_000_000)), said
+
+    written, said = run(story())
+    assert written.end == said.verified_equal == 0
 
 
 def test_what_was_found_to_differ_is_in_every_hello_until_it_is_proven_equal_after_all() -> None:
