@@ -370,3 +370,20 @@ def test_a_reader_is_told_of_a_number_that_was_left_out(machine: Machine) -> Non
 
     assert [message.body for message in found.messages] == [b"new"]
     assert store.queue_range("orders", 2) == (QueueOffset(0), QueueOffset(offset + 1))
+
+
+@pytest.mark.parametrize("count", [3, 40], ids=["each record by itself", "many at once"])
+def test_a_queue_that_begins_in_another_masters_log_leaves_no_number_out_though_this_one_had_leapt(machine: Machine, count: int) -> None:
+    store, log, _ = unknown_lost(machine)
+    assert store.leap([], 1) > 0
+    master = filled(Machine(random.Random(9)))
+    master.append([frame(b"one", b"two", b"three", topic=UNKNOWN)], 99)
+    assert whole_log(master) == log
+    master.append([frame(*[b"more"] * count, topic="later")], 99)
+
+    store.write_chunk(store.end, whole_log(master)[len(log) :])
+    store.dispatch(store.sync())
+
+    open_epoch(store, 1)
+    assert first_of(store, "later") == count
+    assert first_of(store, "latest") > 0, "of what nobody knows the first may lie in the damage"

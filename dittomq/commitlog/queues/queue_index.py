@@ -52,15 +52,12 @@ class Queue:
 
     def extend(self, first: int, stop: int, strange: int | None = None) -> None:
         """Neighbouring messages [first, stop) are in the log, behind all that came before; the first at `strange`, if it is RocketMQ's."""
-        if first == 0 < self.next and strange is not None:
-            self._begin_anew(strange)
+        is_raised = self.next == self.raised
+        if first == 0 < self.next and (is_raised or strange is not None):
+            if strange is not None and not is_raised:  # behind others: the topic is another one for RocketMQ
+                self.outlived, self.anew_at = max(self.outlived, self.next), strange
+            self.next = 1 if self.min <= self.outlived else self.min
         self.next = max(self.next, stop)
-
-    def _begin_anew(self, position: int) -> None:
-        """A message 0 behind others, seen when it is taken in: the topic is another one for RocketMQ."""
-        if self.next > self.raised:
-            self.outlived, self.anew_at = max(self.outlived, self.next), position
-        self.next = 1 if self.min <= self.outlived else self.min
 
 
 class QueueIndex:
