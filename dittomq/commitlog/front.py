@@ -83,10 +83,13 @@ class Front(ABC):
         """Whether nothing need be measured."""
         return self._storage.free_bytes() >= size + self._options.reserve_bytes + _AMPLE_BYTES
 
-    def _check_room_to_checkpoint(self) -> None:
-        """Raise DiskFull when the disk may not take what a checkpoint or a drop writes. What is written meanwhile leaves it that room."""
+    def _check_room_to_checkpoint(self, queues: int = 0) -> None:
+        """Raise DiskFull when the disk may not take what a checkpoint or a drop writes. What is written meanwhile leaves it that room.
+
+        `queues` may be among them that are not known yet.
+        """
         with self._gate.dispatching, self._gate.looking():
-            needed = self._measure()
+            needed = self._measure() + checkpoint.QUEUE_ROW_BYTES * queues
         with self._gate.guard("check_room_to_checkpoint"):
             self.check_free(needed)
 
@@ -108,7 +111,7 @@ class Front(ABC):
         if to <= log.min_offset:
             return self.min_offset
         to = self._before_unread(to, told)
-        self._check_room_to_checkpoint()
+        self._check_room_to_checkpoint(queues=0 if told is None else len(told.lows))
         with reading(self._options.node):
             lows = dropping.lows_at(derived.index, to)
         hidden = self._unread.touches(log.min_offset, to)
@@ -215,13 +218,17 @@ class Front(ABC):
             return Beginning(self.min_offset, {**dropping.load(self._storage).lows, **found}, lasting)
 
     def begin_at(self, beginning: Beginning) -> None:
-        """Durably let a log that holds nothing begin there, where a segment begins: what lies before cannot be had any more."""
+        """Durably let a log that holds nothing begin there, where a segment begins: what lies before cannot be had any more.
+
+        Raises DiskFull before anything is changed.
+        """
         gate, offset = self._gate, beginning.offset
         with gate.filing, gate.dispatching, gate.syncing, gate.writing("begin_at"):
             if self._log.end > self._log.min_offset or offset % self._log.segment_bytes:
                 raise InvalidField("offset", f"a log that ends at {self._log.end:,} cannot begin at {offset:,}")
+            kept = checkpoint.load_minimums(self._storage)
+            self.check_free(side_file.ROOM_BYTES + checkpoint.QUEUE_ROW_BYTES * (len(kept) + len(beginning.hidden) + len(beginning.lows)))
             if beginning.hidden:
-                kept = checkpoint.load_minimums(self._storage)
                 hidden = {key: checkpoint.Minimum(low, offset) for key, low in beginning.hidden.items()}
                 checkpoint.save_minimums(self._storage, kept | hidden)
             dropping.empty_from(self._storage, self._files, dropping.Dropped(offset, beginning.lows))

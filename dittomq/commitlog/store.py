@@ -279,8 +279,9 @@ class Store(Front, Mending):
             self._recovered = True
 
     def mark_incomplete(self) -> None:
-        """Durably say that the disk is about to hold a part only of what another copy has; `stamp_boot` takes it back."""
+        """Durably say that the disk is about to hold a part only of another copy; `stamp_boot` takes it back. Raises DiskFull."""
         with self._gate.filing, self._gate.guard("mark_incomplete"):
+            self.check_free(side_file.ROOM_BYTES)
             boot.mark_incomplete(self._storage)
             self._recovered = False
 
@@ -342,8 +343,7 @@ class Store(Front, Mending):
         self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
         self._recovered = stopped in {StopKind.CLEAN, StopKind.KILLED} and not boot.is_incomplete(storage)  # a lost segment says so
         self._sync_all()
-        self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
-        self.in_sync_at_start = self._mark.in_sync
+        self.confirmed_at_start, self.in_sync_at_start = PhysicalOffset(self._mark.confirmed), self._mark.in_sync
         checkpoint.set_abort(storage)
         self._derived.dispatch.run(self.confirmed_at_start)
 

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from dittomq.broker import degraded_file
+from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
+from dittomq.errors import DiskFull
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
@@ -116,12 +118,12 @@ async def write_down(
     return degrade is Degrade.RECORDING  # what the group became meanwhile is not written down yet
 
 
-def add_degraded(storage: Storage, others: Degraded) -> None:
-    """Durably add what another copy of the log knows of it."""
+def add_degraded(node: str, storage: Storage, others: Degraded) -> None:
+    """Durably add what another copy of the log knows of it. Raises DiskFull before anything is changed."""
     written = degraded_file.load(storage)
     both = united(written.ranges, others)
-    if both != written.ranges:
-        degraded_file.save(storage, degraded_file.document(both, None))
+    if both != written.ranges and not degraded_file.save_if_room(storage, document := degraded_file.document(both, None)):
+        raise DiskFull(node, storage.free_bytes(), side_file.ROOM_BYTES + len(document))
 
 
 def load_degraded(storage: Storage, end: PhysicalOffset, count: CountMessages) -> DegradedRanges:

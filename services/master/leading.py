@@ -78,7 +78,7 @@ def _peers(parts: NodeParts, reached: Reached) -> Peers:
             standing = await replicas.standing(address)
         except Refused as refused:
             raise OutOfReach(address, str(refused)) from refused
-        await parts.store_lane.call(lambda: add_degraded(parts.storage, standing.degraded))
+        await parts.store_lane.call(lambda: add_degraded(config.name, parts.storage, standing.degraded))
 
     return Peers(
         ranges=lambda address: RemoteRanges(channels, address, config),

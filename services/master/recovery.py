@@ -55,7 +55,7 @@ class Peers:
     """Slaves, by the address of their replication port.
 
     `take_tables` raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds what a slave knows of degraded ranges, or raises
-    OutOfReach.
+    OutOfReach or DiskFull.
     `give_up` durably notes that this node opened an epoch, and that its log is a part only of theirs, or raises DiskFull.
     `mend` has whoever mends this log ask them all, at once. `announce` tells all that answer, at these addresses too, which epoch is
     opened, and returns what they knew before.

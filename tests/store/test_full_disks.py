@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dittomq.commitlog.store import StopKind, Store
+from dittomq.copies import Beginning
 from dittomq.errors import DiskFull
+from dittomq.offsets import PhysicalOffset
 from tests.simulation.disk import BOUNDLESS, Operation
 from tests.support.stores import SMALL, Machine, frame, open_epoch, whole_log
 
@@ -134,3 +136,34 @@ def test_queues_of_deleted_topics_for_which_there_is_no_room_to_write_that_down_
     store.append([frame(b"more")], 900)
     store.sync()
     assert store.queue_range("orders", 0) == (held[1], held[1])
+
+
+def test_an_empty_log_for_whose_beginning_there_is_no_room_stays_where_it_is_and_moves_when_there_is_some(machine: Machine) -> None:
+    store = machine.open()
+    store.stamp_boot()
+    queues = {(f"topic-{number:03}", queue): 7 for number in range(PRODUCERS) for queue in range(4)}
+    beginning = Beginning(PhysicalOffset(SEGMENT), queues, queues)
+    leave(machine, 30_000)
+
+    with pytest.raises(DiskFull):
+        store.begin_at(beginning)
+    assert store.min_offset == 0
+    machine.disk.capacity_bytes = BOUNDLESS
+    store.begin_at(beginning)
+
+    assert store.min_offset == SEGMENT
+    machine.kill()
+    assert machine.open().queue_range("topic-007", 3) == (7, 7)
+
+
+def test_that_a_log_becomes_a_part_is_said_when_there_is_room_and_ends_no_node_before(machine: Machine) -> None:
+    store = busy(machine)
+    leave(machine, 0)
+
+    with pytest.raises(DiskFull):
+        store.mark_incomplete()
+    machine.disk.capacity_bytes = BOUNDLESS
+    store.mark_incomplete()
+
+    machine.kill()
+    assert machine.open().stopped is StopKind.INCOMPLETE

@@ -1,6 +1,7 @@
 """What a master keeps about its slaves and about degraded ranges."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from dittomq.broker.degraded_file import PATH, Written, document, load
 from dittomq.broker.degraded_file import save as save_degraded
 from dittomq.commitlog.disk.storage import OsStorage, replace_file
-from dittomq.errors import UnreadableStore
+from dittomq.errors import DiskFull, UnreadableStore
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
 from services.master.counting import MessageCount
 from services.master.degraded import DegradedRanges, add_degraded, load_degraded
 from services.master.turns import Turns
+from tests.support.stores import Machine
 
 
 def at(offset: int) -> PhysicalOffset:
@@ -142,9 +144,21 @@ def test_what_another_copy_knows_is_added_durably(tmp_path: Path) -> None:
     storage = OsStorage(tmp_path)
     save_degraded(storage, document([DegradedRange(at(10), at(20), 1, 1)], None))
 
-    add_degraded(storage, (DegradedRange(at(40), at(60), 2, 2),))
+    add_degraded("a/0", storage, (DegradedRange(at(40), at(60), 2, 2),))
 
     assert load_degraded(storage, at(100), no_messages).told == (DegradedRange(at(10), at(20), 1, 1), DegradedRange(at(40), at(60), 2, 2))
+
+
+def test_what_another_copy_knows_is_not_added_on_a_full_disk_which_ends_no_node() -> None:
+    machine = Machine(random.Random(3))
+    storage = machine.storage()
+    storage.make_folder("dittomq")
+    machine.disk.capacity_bytes = machine.disk.used_bytes()
+
+    with pytest.raises(DiskFull):
+        add_degraded("a/0", storage, (DegradedRange(at(40), at(60), 2, 2),))
+
+    assert load(storage) == Written()
 
 
 def test_slaves_are_told_of_a_range_when_it_is_durable_and_of_nothing_twice() -> None:
