@@ -95,6 +95,14 @@ def discard(storage: Storage) -> None:
             _clear_aside(storage)
 
 
+def has_room(storage: Storage) -> bool:
+    """Whether the disk takes what a swap writes: a start that cannot finish one is none, and the old store has not gone yet."""
+    copy = copy_of(storage)
+    with reported("look for room for a swap"):
+        size = sum(len(read_file(copy, path)) for path in _FILES if copy.exists(path))
+        return storage.free_bytes() >= side_file.ROOM_BYTES + size
+
+
 def intend(storage: Storage, swap: Swap) -> None:
     """Durably decide that the copy, which was closed cleanly, takes the place of the store at the next open."""
     copy = copy_of(storage)

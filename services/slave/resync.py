@@ -208,6 +208,7 @@ class Resync:
         """Durably decide that the copy takes the store's place when the node comes back."""
         parts, own, replica = self._parts, self._parts.own, self._held()
         self.is_leaving = True
+        await self._wait_for_room()
         await self._end_duties()
         await replica.copy.settle()
         await replica.look_after()
@@ -218,10 +219,17 @@ class Resync:
         await replica.keep_confirmed()
         await self._close()
         gone = swap.Swap(own.min_offset, own.end)
+        await self._wait_for_room()
         self.is_done = True
         await parts.lanes.files.call(lambda: swap.intend(parts.doors.storage, gone))
         goes = f"bytes {gone.start:,} to {gone.end:,}, which the master does not have any more"
         log.warning("copied_anew", node=parts.config.name, start=store.min_offset, end=store.end, goes=goes)
+
+    async def _wait_for_room(self) -> None:
+        """As long as others have filled the disk: the copy is whole, and stays."""
+        storage = self._parts.doors.storage
+        while not await self._parts.lanes.files.call(lambda: swap.has_room(storage)):  # noqa: ASYNC110 - nobody tells when there is
+            await asyncio.sleep(_ROOM_S)
 
     async def _note_the_loss(self) -> None:
         """As soon as there is room for that: until then the copy stays, and nobody hears of the own store."""

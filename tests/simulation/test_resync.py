@@ -7,6 +7,7 @@ import pytest
 
 from dittomq.client import Ack
 from dittomq.errors import DittoError, NotReady, OutOfReach
+from tests.simulation.disk import BOUNDLESS
 from tests.simulation.forgetful import HOLD_BYTES, OLD_S, RETENTION, SEGMENT, Group, play
 from tests.simulation.parser import ParsedLog, parse_log
 from tests.simulation.world import Power, World
@@ -334,5 +335,24 @@ def test_a_slave_that_starts_with_a_half_made_copy_says_nothing_of_its_old_store
 
         world.nodes["a0"].start()
         await copied(group)
+
+    play(world, story)
+
+
+def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_keeps_it_until_there_is_room(world: World) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        await copying(world)
+        end, disk = log_of(world, "a0").end, world.nodes["a1"].disk
+        async with asyncio.timeout(60):
+            while not segments_of_the_copy(world) or log_of(world, "a1", "dittomq/resync/").end < end:  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.0001)
+        disk.capacity_bytes, opened = disk.used_bytes(), len(told(world, "store_opened"))
+        await asyncio.sleep(20)
+        assert world.nodes["a1"].running
+        assert len(told(world, "store_opened")) == opened
+        disk.capacity_bytes = BOUNDLESS
+        await copied(group)
+        assert len(told(world, "copied_anew")) == 1
 
     play(world, story)

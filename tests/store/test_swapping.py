@@ -114,3 +114,17 @@ def test_a_damaged_intent_refuses_the_start_and_changes_nothing(machine: Machine
     with pytest.raises(UnreadableStore, match="dittomq/swap is damaged"):
         machine.open()
     assert machine.files() == before
+
+
+def test_a_swap_that_has_room_when_it_is_intended_is_done_in_that_room_and_none_is_intended_on_a_full_disk(machine: Machine) -> None:
+    storage = machine.storage()
+    machine.disk.capacity_bytes = used = machine.disk.used_bytes()
+    assert not swap.has_room(storage)
+    while not swap.has_room(storage):
+        machine.disk.capacity_bytes += 4_096
+
+    swap.intend(storage, Swap(PhysicalOffset(0), OLD_ENDS))
+    machine.kill()
+
+    assert machine.disk.capacity_bytes < used + 200_000
+    assert machine.open().min_offset == SMALL.segment_bytes
