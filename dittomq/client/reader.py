@@ -80,7 +80,8 @@ class Reader:
         """A page from `offset` on, empty when nothing came within `wait_s`. With `at_least`, a receipt's token, from a copy that holds it.
 
         All waits together are no longer than `wait_s`; a silent node costs 3 s more.
-        Raises OffsetOutOfRange, TopicNotFound, OutOfReach when no copy answers, NotReady when none holds what the token names.
+        Raises OffsetOutOfRange when no copy that answers holds the offset, TopicNotFound, OutOfReach when none answers, NotReady when none
+        holds what the token names.
         """
         self._check(offset, wait_s)
         order = PullOrder(
@@ -146,17 +147,17 @@ class Reader:
         problem: DittoError | None = None
         behind: list[Node] = []
         for node in copies:
-            at_once = looks_first or isinstance(problem, CorruptRecord)
+            at_once = looks_first or isinstance(problem, CorruptRecord) or _is_dropped(problem)
             try:
                 answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except _TRY_ANOTHER as silent:
                 self._avoid(node, answers=False)
                 if isinstance(silent, CorruptRecord) or not isinstance(problem, _TELLING):
                     problem = silent
-            except OffsetOutOfRange as beyond:
-                if beyond.asked < beyond.end:
-                    raise
-                problem = beyond  # this copy may be behind the others
+            except OffsetOutOfRange as outside:
+                if outside.asked < outside.start:  # each copy drops by itself what is old: another one may hold it
+                    self._avoid(node, answers=True)
+                problem = _outside(outside, problem)
             else:
                 self._avoided.pop(node.name, None)
                 if answer.status is PullStatus.BEHIND:
@@ -249,6 +250,22 @@ def _tells_more(answer: PullAnswer, problem: DittoError | None, offset: int) -> 
     if isinstance(problem, CorruptRecord):
         return answer.next_offset > offset
     return not isinstance(problem, OffsetOutOfRange) or answer.max_offset >= offset
+
+
+def _is_dropped(problem: DittoError | None) -> bool:
+    """Whether a copy says that its queue begins behind the offset."""
+    return isinstance(problem, OffsetOutOfRange) and problem.asked < problem.start
+
+
+def _outside(outside: OffsetOutOfRange, problem: DittoError | None) -> DittoError:
+    """What to say of an offset that is outside of what a copy holds, and that copies before had this problem with."""
+    if not _is_dropped(outside):
+        return outside  # this copy may be behind the others
+    if isinstance(problem, CorruptRecord):
+        return problem  # it is not gone
+    if isinstance(problem, OffsetOutOfRange) and _is_dropped(problem) and problem.start < outside.start:
+        return problem
+    return outside
 
 
 def _page(answer: PullAnswer, node: Node, epoch: Epoch) -> Page:

@@ -1,0 +1,63 @@
+"""A reader among copies that have dropped the beginning of a queue, each by itself, in virtual time."""
+
+import pytest
+
+from dittomq.client import AsyncClient
+from dittomq.errors import CorruptRecord, OffsetOutOfRange
+from tests.simulation.client_town import ClientTown
+
+
+async def fill(mq: AsyncClient) -> None:
+    """Put ten messages into queue 0 of group a."""
+    async with mq.producer() as orders:
+        for at in range(10):
+            await orders.publish("orders", b"%d" % at, queue=0)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 20.0])
+def test_what_a_copy_has_dropped_is_read_from_one_that_holds_it_still(wait_s: float) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.brokers["a/1"].begins_at = 8  # its disk is the smaller one
+        town.brokers["a/2"].readable = 3
+        for broker in town.brokers.values():
+            broker.suggests = 1
+        reader = mq.reader("orders", 0, max_messages=1)
+        began = town.now
+        pages = [await reader.pull(offset, wait_s=wait_s) for offset in range(10)]
+
+        assert [page.messages[0].body for page in pages] == [b"%d" % at for at in range(10)]
+        assert town.now - began < 1
+        assert len(town.brokers["a/1"].pulls) == 1  # it is not asked first again for a while
+
+    ClientTown(slaves=2).play(story)
+
+
+def test_what_all_copies_have_dropped_is_out_of_range_and_the_queue_begins_where_the_first_of_them_does() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for node, begin in {"a/0": 6, "a/1": 4, "a/2": 8}.items():
+            town.brokers[node].begins_at = begin
+        for suggested in range(3):
+            for broker in town.brokers.values():
+                broker.suggests = suggested
+            reader = mq.reader("orders", 0)
+            await reader.pull(9)
+            with pytest.raises(OffsetOutOfRange) as gone:
+                await reader.pull(2)
+            assert gone.value.start == 4
+
+    ClientTown(slaves=2).play(story)
+
+
+def test_a_message_that_is_damaged_at_one_copy_and_dropped_by_another_is_called_damaged() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.master.damaged.add((0, 5))
+        town.brokers["a/1"].begins_at = 8
+        for _ in range(2):  # the second time it is the slave that is asked first
+            with pytest.raises(CorruptRecord):
+                await mq.reader("orders", 0).pull(5)
+            town.master.suggests = 1
+
+    ClientTown().play(story)
