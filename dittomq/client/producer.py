@@ -358,11 +358,11 @@ class Producer:
             check_answerer(error.initial_metadata(), master, who, any_of_its_group=True)
             problem = typed(error, who)
             if method == "Publish" and not isinstance(problem, Refused):
-                self._unknowns_of(handle).resent_in_vain(handle.producer_id)
+                self._unknowns_of(handle).resent_in_vain(handle.producer_id, master.epoch)
             raise problem from error
         except asyncio.CancelledError:
             if method == "Publish":
-                self._unknowns_of(handle).resent_in_vain(handle.producer_id)
+                self._unknowns_of(handle).resent_in_vain(handle.producer_id, master.epoch)
             raise
         epoch = int(headers.get(EPOCH_HEADER, 0))
         self._unknowns_of(handle).heard(epoch)

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from dittomq.client import AsyncClient, Message, NotStored, OutcomeHandle, OutcomeUnknown, Producer
 from dittomq.errors import DittoError, EpochOver, InvalidField, SequenceGap, StoreFailed
+from dittomq.offsets import Epoch
+from dittomq.routes import Role
 from tests.simulation.client_town import ClientTown
 from tests.support.fake_broker import Log, Reply
 
@@ -218,6 +221,34 @@ def test_a_try_that_its_caller_gave_up_may_still_arrive_so_its_absence_is_no_pro
             town.restart("a-0")
             with pytest.raises(NotStored):
                 await orders.resolve(handle)
+
+    ClientTown().play(story)
+
+
+def test_an_old_master_that_a_route_names_once_more_does_not_tell_up_to_which_epoch_a_lost_try_may_arrive() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        old, promoted = town.nameserver.nodes
+        leads = [replace(promoted, broker_id=0, configured_id=1, role=Role.SYNC_MASTER, epoch=Epoch(3))]
+        async with mq.producer() as orders:
+            handle = await lost_answer(town, orders, b"slow", lose)
+            town.restart("a-0")
+            town.nameserver.nodes, lived = leads, [replace(old, epoch=Epoch(2))]
+            town.master.epoch, new = 2, town.brokers["a/1"]
+            new.epoch, new.refusal, new.gate = 3, None, asyncio.Event()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2):
+                    await orders.send_again(handle, Message("orders", b"slow"))
+            town.nameserver.nodes = lived  # by one that has not heard of the promotion
+            with pytest.raises(OutcomeUnknown):
+                await orders.resolve(handle)
+            town.nameserver.nodes = leads
+            with pytest.raises(OutcomeUnknown, match="may still arrive"):
+                await orders.resolve(handle)
+
+            new.gate.set()
+            new.epoch, town.nameserver.nodes = 4, [replace(leads[0], epoch=Epoch(4))]
+            await orders.send_again(handle, Message("orders", b"slow"))
+        assert town.log.bodies() == [b"slow"]
 
     ClientTown().play(story)
 
