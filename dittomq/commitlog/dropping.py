@@ -119,9 +119,9 @@ def segments_below(storage: Storage, offset: int) -> list[str]:
 def unlink(storage: Storage, files: OpenFiles, paths: Sequence[str]) -> None:
     """Remove files, durably except those of queues; those that are gone already are no matter."""
     for path in paths:
-        files.forget(path)
         with contextlib.suppress(FileNotFoundError):
             storage.unlink(path)
+        files.forget(path)  # behind it: somebody may have read it just then, and an open file keeps its blocks
     for folder in (FOLDER, INDEX_FOLDER):
         if any(path.startswith(f"{folder}/") for path in paths):
             storage.sync_folder(folder)

@@ -137,6 +137,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     if held is None or keys is None:
         checkpoint.remove(layout.storage)
         surplus.clear(layout.storage, {}, layout.queue_file_units)
+        layout.files.forget("")  # whoever read meanwhile has files open that are gone
         keys = key_index.begin(layout.storage, layout.files, layout.key_sizes)
         held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes))
     elif power_lost:

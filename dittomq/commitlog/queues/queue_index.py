@@ -235,10 +235,10 @@ class QueueIndex:
     def _remove(self, queue: Queue) -> None:
         queue.ready_number = -1
         queue.unmade = 0
-        self._files.forget(f"{queue.folder}/")
         if self._storage.exists(queue.folder):
             remove_files(self._storage, queue.folder)
             self._new_folders[f"{FOLDER}/{queue.topic}"] = None  # what a checkpoint names no more must not come back behind it
+        self._files.forget(f"{queue.folder}/")  # at last: somebody may have read one just then, and a new file gets its name
 
     def _write_file(self, queue: Queue, first: int, data: bytes) -> None:
         ready = first // self.file_units == queue.ready_number
