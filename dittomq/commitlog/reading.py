@@ -114,11 +114,23 @@ class Reader:
         return span_at(view, position) is not None
 
     def queue(self, topic: str, queue_id: int, wanted: Wanted) -> QueueSlice:
-        """Messages from an offset on. Raises OffsetOutOfRange.
+        """Messages from an offset on. Raises OffsetOutOfRange, in offsets of the queue, and NotReady while they are being cut or dropped.
 
         When the very first one cannot be had: CorruptRecord for a damaged one, MessageTooLarge for one that inflates beyond the limit.
         """
         queue = self._index.queues.get((topic, queue_id)) or Queue(topic, queue_id, 0, 0)
+        try:
+            return self._look(queue, wanted)
+        except Refused as problem:
+            in_bytes = isinstance(problem, OffsetOutOfRange) and problem.unit == "byte"
+            if not (in_bytes or self._log.is_cut):
+                raise
+            low, high = queue.range
+            if not (low <= wanted.offset < high or self._log.is_cut):
+                raise OffsetOutOfRange("queue offset", wanted.offset, low, high) from problem
+            raise NotReady(self._node, "what lies there in its log is just being cut or dropped; ask again") from problem
+
+    def _look(self, queue: Queue, wanted: Wanted) -> QueueSlice:
         low, high = queue.range
         if not low <= wanted.offset <= high:
             raise OffsetOutOfRange("queue offset", wanted.offset, low, high)

@@ -371,7 +371,7 @@ class Store(Front, Mending):
 
     def _cut(self, to: int, tail_end: int) -> CutReport:
         intent, report = cut.begin(self._storage, self._log, (to, tail_end), self.generation + 1, keeps_epoch=to == self.end)
-        self._log.end = to  # readers of the old log find its end here
+        self._log.cut_to(to)
         self._files.forget("")
         cut.finish(self._storage, intent)
         self._files.forget("")

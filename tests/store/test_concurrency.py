@@ -12,7 +12,7 @@ import pytest
 from dittomq.commitlog.disk.storage import File, OsStorage, Storage
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.chance import os_chance
-from dittomq.errors import OffsetOutOfRange, Refused, StoreFailed
+from dittomq.errors import NotReady, Refused, StoreFailed
 from tests.store.test_bad_pages import BadPages, PagedFile
 from tests.store.test_damage import entries
 from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
@@ -155,7 +155,7 @@ class CutFile(PagedFile):
             door.reader.join(10)
 
 
-def test_who_reads_what_is_cut_just_then_is_told_that_it_is_not_there_and_of_no_damage() -> None:
+def test_who_reads_what_is_cut_just_then_is_told_to_ask_again_and_of_no_damage() -> None:
     machine = Machine(random.Random(1))
     store = filled(machine)
     store.dispatch(store.end)
@@ -177,4 +177,5 @@ def test_who_reads_what_is_cut_just_then_is_told_that_it_is_not_there_and_of_no_
     assert door.reads.wait(10)
     store.cut(last)
 
-    assert [type(each) for each in said] == [OffsetOutOfRange]
+    read()
+    assert [type(each) for each in said] == [NotReady]

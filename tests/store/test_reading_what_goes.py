@@ -14,7 +14,7 @@ from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.queue_index import QueueIndex, path_of
 from dittomq.commitlog.records.format import UNIT, UNIT_BYTES
 from dittomq.commitlog.store import Store
-from dittomq.errors import Refused
+from dittomq.errors import NotReady, OffsetOutOfRange, Refused
 from tests.support.failing_storage import CrashingStorage
 from tests.support.stores import SMALL, Machine, filled
 
@@ -40,6 +40,10 @@ class Watched(CrashingStorage):
         if look is not None:
             look()
             self.look = look
+
+
+def drop(store: Store) -> None:
+    store.drop_before(2 * SEGMENT)
 
 
 def cut(store: Store) -> None:
@@ -74,6 +78,30 @@ def told_during(store: Store, disk: Watched, change: Callable[[Store], None], of
     disk.look = None
     read()
     return told
+
+
+@pytest.mark.parametrize(("change", "newest"), [(drop, False), (cut, True)])
+def test_a_message_that_goes_while_it_is_read_is_told_in_offsets_of_its_queue(change: Callable[[Store], None], *, newest: bool) -> None:
+    store, disk = filled_twice(Machine(random.Random(7)))
+    low, high = store.queue_range("orders", 0)
+
+    told = told_during(store, disk, change, high - 1 if newest else low)
+
+    assert told[0] is None
+    assert isinstance(told[-1], OffsetOutOfRange)
+    outside = [each for each in told if isinstance(each, OffsetOutOfRange)]
+    assert all(each.unit == "queue offset" and 0 <= each.start <= each.end <= high for each in outside)
+    assert {type(each) for each in told} <= {OffsetOutOfRange, NotReady, type(None)}
+
+
+def test_a_message_that_stays_is_not_called_damaged_while_all_queues_are_built_anew_behind_a_cut() -> None:
+    store, disk = filled_twice(Machine(random.Random(7)))
+    checkpoint.remove(disk)
+
+    told = told_during(store, disk, cut, 1)
+
+    assert (told[0], told[-1]) == (None, None)
+    assert {type(each) for each in told} == {NotReady, type(None)}
 
 
 def test_queues_that_are_built_anew_behind_a_cut_are_on_the_disk_though_somebody_read_them_meanwhile() -> None:
