@@ -16,16 +16,20 @@ class Dispatcher:
         self._store = store
         self._lane = lane
         self._target = store.applied
+        self._readable = PhysicalOffset(0)
         self._wake = asyncio.Event()
         self._pulse = asyncio.Event()
         self._turn = asyncio.Lock()
         self.applied = store.applied
 
     def readable_to(self, end: PhysicalOffset) -> None:
-        """Records that end at or below `end` may be read."""
+        """Records that end at or below `end` may be read; on a slave that is less again when its master comes back."""
+        grows, self._readable = end > self._readable, end
         if end > self._target:
             self._target = end
             self._wake.set()
+        elif grows:  # the queues hold them already
+            self._tell()
 
     @asynccontextmanager
     async def cutting(self, to: PhysicalOffset) -> AsyncIterator[None]:
@@ -35,6 +39,7 @@ class Dispatcher:
                 yield
             finally:  # whoever asked for the cut may have been cancelled: it goes on in its lane all the same
                 self._target = min(self._target, to)
+                self._readable = min(self._readable, to)
                 self.applied = min(self.applied, to)
 
     async def run(self) -> None:
@@ -44,12 +49,15 @@ class Dispatcher:
             self._wake.clear()
             async with self._turn:
                 self.applied = await self._lane.call(self._dispatch)
-            pulse, self._pulse = self._pulse, asyncio.Event()
-            pulse.set()
+            self._tell()
+
+    def _tell(self) -> None:
+        pulse, self._pulse = self._pulse, asyncio.Event()
+        pulse.set()
 
     def _dispatch(self) -> PhysicalOffset:
         return self._store.dispatch(self._target)
 
     def pulse(self) -> asyncio.Event:
-        """Set once, when the queues next grow. Take it before looking, or growth in between is missed."""
+        """Set once, when more can be read next. Take it before looking, or growth in between is missed."""
         return self._pulse

@@ -1,5 +1,6 @@
 """Pulls on a real store: what may be read, what may be undone, and where the next pull begins, with a tag and without one."""
 
+import asyncio
 import random
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from dittomq.reads import PullAnswer, PullOrder, PullStatus, Readable
 from dittomq.rpc.call_room import CallRoom
 from dittomq.tokens import Token
 from tests.support.lanes import InlineLane
-from tests.support.metadata_node import run
+from tests.support.metadata_node import LoopClock, run
 from tests.support.stores import Machine, draft, open_epoch
 
 ALL: frozenset[str] = frozenset()
@@ -97,6 +98,39 @@ def test_a_page_that_begins_behind_what_is_confirmed_is_marked_from_its_first_me
         answer = await copy.pull(Readable(copy.end, copy.confirmed), order(ALL, offset=6))
 
         assert (len(answer.messages), answer.may_be_undone_from) == (2, 6)
+
+    run(story())
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by its offset", "by a token"])
+def test_a_pull_hears_at_once_of_messages_that_queues_hold_already_when_a_new_master_confirms_them(*, named: bool) -> None:
+    async def story() -> None:
+        copy, clock = Copy(), LoopClock()
+        is_confirmed = False
+
+        def readable() -> Readable:
+            end = copy.end if is_confirmed else copy.confirmed
+            return Readable(end, end)
+
+        dispatcher = Dispatcher(copy.store, InlineLane())
+        dispatcher.readable_to(copy.end)  # as long as the old master was gone
+        dispatcher.readable_to(copy.confirmed)
+        rules = ReadRules("a", readable, TopicConfig, False, CallRoom(MEMORY_BYTES), MEMORY_BYTES)
+        reading = Reading(copy.store, InlineLane(), dispatcher, clock, rules)
+        token = Token("a", Epoch(1), copy.end) if named else None
+        waits = replace(order(ALL, offset=4), wait_s=20.0, at_least=token)
+
+        async def pull() -> PullAnswer:
+            async with reading.pull(waits, "a client") as answer:
+                return answer
+
+        pulling = asyncio.create_task(pull())
+        await asyncio.sleep(3)
+        is_confirmed = True
+        dispatcher.readable_to(copy.end)
+
+        assert len((await pulling).messages) == 4
+        assert clock.monotonic() < 4
 
     run(story())
 
