@@ -11,7 +11,17 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
 from dittomq._pb.ditto.messaging.v1.messaging_pb2_grpc import MessagingServiceStub
 from dittomq.client.checks import check_number, encoded
 from dittomq.client.routing import Surroundings, backoff_s
-from dittomq.errors import CorruptRecord, DittoError, InvalidField, NotReady, OffsetOutOfRange, OutOfReach, QueueFull
+from dittomq.errors import (
+    CorruptRecord,
+    DittoError,
+    InvalidField,
+    NotReady,
+    OffsetOutOfRange,
+    OutOfReach,
+    QueueFull,
+    QueueNotFound,
+    TopicNotFound,
+)
 from dittomq.message import StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, PullAnswer, PullOrder, PullStatus
@@ -26,7 +36,8 @@ _MOST_WAIT_S = 1e9  # beyond what any broker takes
 _AVOID_S = 5.0  # for so long a node that ends before the offset is asked behind the others, and one that did not answer last
 _ROUNDS = 3
 _TRY_ANOTHER = (OutOfReach, NotReady, QueueFull, CorruptRecord)
-_TELLING = (CorruptRecord, OffsetOutOfRange)  # what a copy says of the offset, which another one's silence does not hide
+_UNHEARD_OF = (TopicNotFound, QueueNotFound)  # what a slave says of whose topics are older than another one's
+_TELLING = (CorruptRecord, OffsetOutOfRange, *_UNHEARD_OF)  # what a copy says of the offset, which another one's silence does not hide
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +161,8 @@ class Reader:
             at_once = looks_first or isinstance(problem, CorruptRecord) or _is_dropped(problem)
             try:
                 answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
-            except _TRY_ANOTHER as silent:
-                self._avoid(node, answers=False)
-                if isinstance(silent, CorruptRecord) or not isinstance(problem, _TELLING):
-                    problem = silent
-            except OffsetOutOfRange as outside:
-                if outside.asked < outside.start:  # each copy drops by itself what is old: another one may hold it
-                    self._avoid(node, answers=True)
-                problem = _outside(outside, problem)
+            except (*_TRY_ANOTHER, *_TELLING) as raised:
+                problem = self._went_wrong(node, raised, problem)
             else:
                 self._avoided.pop(node.name, None)
                 if answer.status is PullStatus.BEHIND:
@@ -176,6 +181,20 @@ class Reader:
         if problem is not None:
             raise late
         return late
+
+    def _went_wrong(self, node: Node, raised: DittoError, before: DittoError | None) -> DittoError:
+        """What to say if no other copy has more; `before`: what those said that were asked before. Raises what nobody knows better."""
+        if isinstance(raised, OffsetOutOfRange):
+            if _is_dropped(raised):  # each copy drops by itself what is old: another one may hold it
+                self._avoid(node, answers=True)
+            return _outside(raised, before)
+        if isinstance(raised, _UNHEARD_OF):
+            if not node.broker_id:  # a master knows all
+                raise raised
+            self._avoid(node, answers=True)
+            return before if isinstance(before, _TELLING) else raised
+        self._avoid(node, answers=False)
+        return raised if isinstance(raised, CorruptRecord) or not isinstance(before, _TELLING) else before
 
     def _rest_of(self, order: PullOrder, until: float) -> PullOrder:
         """The order with what is left of its wait."""

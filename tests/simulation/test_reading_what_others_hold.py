@@ -1,9 +1,9 @@
-"""A reader among copies that have dropped the beginning of a queue, each by itself, in virtual time."""
+"""A reader among copies that lack what others hold: dropped by each for itself, or of a topic not heard of yet, in virtual time."""
 
 import pytest
 
 from dittomq.client import AsyncClient
-from dittomq.errors import CorruptRecord, OffsetOutOfRange
+from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueNotFound, Refused, TopicNotFound
 from tests.simulation.client_town import ClientTown
 
 
@@ -59,5 +59,37 @@ def test_a_message_that_is_damaged_at_one_copy_and_dropped_by_another_is_called_
             with pytest.raises(CorruptRecord):
                 await mq.reader("orders", 0).pull(5)
             town.master.suggests = 1
+
+    ClientTown().play(story)
+
+
+NOT_HEARD_OF = [TopicNotFound("orders", "a/1"), QueueNotFound("orders", 0, 0)]
+
+
+@pytest.mark.parametrize("unheard", NOT_HEARD_OF)
+def test_a_topic_of_which_one_slave_has_not_heard_is_read_from_another_while_the_master_is_away(unheard: Refused) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        town.brokers["a/1"].pull_error = unheard
+        readers = [mq.reader("orders", 0) for _ in range(10)]
+        pages = [await reader.pull(0) for reader in (*readers, *readers)]
+
+        assert {page.node for page in pages} == {"a/2"}
+        assert 1 <= len(town.brokers["a/1"].pulls) <= len(readers)  # it is not asked first again for a while
+
+    ClientTown(slaves=2).play(story)
+
+
+@pytest.mark.parametrize("unheard", NOT_HEARD_OF)
+@pytest.mark.parametrize("away", ["a-0", "a-1"])
+def test_a_topic_that_nobody_who_answers_has_heard_of_is_refused_as_that(unheard: Refused, away: str) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill(away)
+        for broker in town.brokers.values():
+            broker.pull_error = unheard
+        with pytest.raises(type(unheard)):
+            await mq.reader("orders", 0).pull(0)
 
     ClientTown().play(story)
