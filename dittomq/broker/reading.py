@@ -9,7 +9,7 @@ from dittomq.broker.dispatching import Dispatcher
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
-from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, QueueFull, QueueNotFound, TopicNotFound
+from dittomq.errors import CorruptRecord, InvalidField, NotPermitted, OffsetOutOfRange, QueueFull, QueueNotFound, TopicNotFound
 from dittomq.lineage import entry_at
 from dittomq.metadata.topics import TopicConfig
 from dittomq.offsets import PhysicalOffset
@@ -28,6 +28,10 @@ def _ignore(_: int) -> None:
     """Nobody mends."""
 
 
+def _is_complete() -> None:
+    """What is not here is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
@@ -36,7 +40,8 @@ class ReadRules:
     `room`: for what readers have not taken yet. `in_memory_bytes`: whoever reads farther back from the log's end had better ask a slave.
 
     `newer_topics` fetches topics and queues that this node may not know yet and returns in a bounded time, however that went; None on a
-    node that knows them all. `damaged` is told where a record is not whole.
+    node that knows them all. `damaged` is told where a record is not whole. `check_complete` raises NotReady while others may hold what
+    this node lacks, so that it cannot say that a topic is not there, or that nothing follows.
     """
 
     broker: str
@@ -47,6 +52,7 @@ class ReadRules:
     in_memory_bytes: int
     newer_topics: Callable[[], Awaitable[None]] | None = None
     damaged: Callable[[int], None] = _ignore
+    check_complete: Callable[[], None] = _is_complete
 
 
 class Reading:
@@ -94,7 +100,11 @@ class Reading:
         if self._rules.newer_topics is not None:
             with self._seat():
                 await self._rules.newer_topics()
-        return self._rules.topic(name)
+        try:
+            return self._rules.topic(name)
+        except TopicNotFound:
+            self._rules.check_complete()
+            raise
 
     def _check(self, order: PullOrder, topic: TopicConfig) -> None:
         if not topic.permission & PERMISSION_READ:
@@ -110,6 +120,7 @@ class Reading:
                 return
             topic = await self._learn(order.topic)
         if order.queue >= topic.read_queues:
+            self._rules.check_complete()
             raise QueueNotFound(order.topic, order.queue, topic.read_queues)
 
     async def _wait(self, pulse: asyncio.Event, seconds: float) -> None:
@@ -137,7 +148,14 @@ class Reading:
         except CorruptRecord as problem:
             self._rules.damaged(problem.position)
             raise
-        return _answer(order, found, readable, self._suggested(found))
+        except OffsetOutOfRange as outside:
+            if outside.asked > outside.end:
+                self._rules.check_complete()
+            raise
+        answer = _answer(order, found, readable, self._suggested(found))
+        if answer.status is PullStatus.NO_NEW_MESSAGE:
+            self._rules.check_complete()
+        return answer
 
     def _suggested(self, found: QueueSlice) -> int:
         """The node of the group that had better be asked next. Source: RocketMQ's DefaultMessageStore, suggestPullingFromSlave."""

@@ -129,6 +129,11 @@ class MasterNode:
             return f"its epoch is over: {self.term.refuses_writes}"
         return "" if self.term is not None else f"recovering, waits for {self._parts.recovery.waiting_for}"
 
+    def check_complete(self) -> None:
+        """Raise NotReady while slaves may hold more than this log and these tables: until it leads, and when its epoch is over."""
+        if self.term is None or self.term.is_over:
+            raise NotReady(self.name, self.why_not_leading())
+
     def hands_over(self, successor: str) -> None:
         """That slave is to take its place, and writes wait; "": it leads on."""
         self.hands_over_to = successor

@@ -232,6 +232,7 @@ class Master:
             room=room,
             in_memory_bytes=config.reading.in_memory_bytes(self._doors.memory_bytes, slave=False),
             damaged=mender.suspect,
+            check_complete=node.check_complete,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
         turns = Turns()
