@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
@@ -70,6 +70,15 @@ class Page:
     may_be_undone_from: QueueOffset | None
     node: str
     epoch: Epoch
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What copies said in one round that had nothing behind the offset; `idle` are slaves: others may hold more."""
+
+    problem: DittoError | None = None
+    behind: list[Node] = field(default_factory=list)
+    idle: list[tuple[Node, PullAnswer, Epoch]] = field(default_factory=list)
 
 
 class Reader:
@@ -147,7 +156,7 @@ class Reader:
         return backoff_s(state.attempt_number, self._around.chance)
 
     async def _round(self, order: PullOrder, until: float, *, fresh: bool) -> Page | NotReady:
-        """Ask the copies one after the other, each without waiting for what a token names; then wait at the first of them.
+        """Ask the copies one after the other, each without waiting for what another one may have; then wait at one of them.
 
         NotReady is returned when all answered and none of them holds it: another round would find no more.
         """
@@ -155,32 +164,56 @@ class Reader:
         if not copies and self._options.node is not None:
             copies = await self._around.routing.nodes_named(self._options.node)
         looks_first = order.at_least is not None and len(copies) > 1
-        problem: DittoError | None = None
-        behind: list[Node] = []
-        for node in copies:
-            at_once = looks_first or isinstance(problem, CorruptRecord) or _is_dropped(problem)
+        heard = _Heard()
+        for place, node in enumerate(copies, start=1):
+            if heard.idle and self._is_silent(node):
+                continue
+            has_others = heard.idle or not all(map(self._is_silent, copies[place:]))
+            at_once = looks_first or _is_elsewhere(heard.problem) or (node.broker_id and has_others)
             try:
                 answer, epoch = await self._ask(node, replace(order, wait_s=0.0) if at_once else self._rest_of(order, until))
             except (*_TRY_ANOTHER, *_TELLING) as raised:
-                problem = self._went_wrong(node, raised, problem)
+                heard.problem = self._went_wrong(node, raised, heard.problem)
+                continue
+            self._avoided.pop(node.name, None)
+            if answer.status is PullStatus.BEHIND:
+                heard.behind.append(node)
+            elif not _tells_more(answer, heard.problem, order.offset):
+                continue
+            elif answer.next_offset > order.offset or not node.broker_id or not at_once:
+                return self._taken(node, answer, epoch, order.offset)
             else:
-                self._avoided.pop(node.name, None)
-                if answer.status is PullStatus.BEHIND:
-                    behind.append(node)
-                elif _tells_more(answer, problem, order.offset):
-                    self._remember(node, answer, order.offset)
-                    return _page(answer, node, epoch)
-        if not behind:
-            raise problem or OutOfReach(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
+                heard.idle.append((node, answer, epoch))
+        return await self._wait(heard, order, until, looks_first=looks_first)
+
+    async def _wait(self, heard: "_Heard", order: PullOrder, until: float, *, looks_first: bool) -> Page | NotReady:
+        """All that answer were asked, and none has more now: wait at one that has all there is, or for what a token names."""
         rest = self._rest_of(order, until)
+        if heard.idle:
+            node, answer, epoch = max(heard.idle, key=lambda each: each[1].max_offset)
+            if rest.wait_s > 0:
+                answer, epoch = await self._ask(node, rest)
+            return self._taken(node, answer, epoch, order.offset)
+        if not heard.behind:
+            raise heard.problem or OutOfReach(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
+        first = heard.behind[0]
         if looks_first and rest.wait_s > 0:
-            answer, epoch = await self._ask(behind[0], rest)
+            answer, epoch = await self._ask(first, rest)
             if answer.status is not PullStatus.BEHIND:
-                return _page(answer, behind[0], epoch)
-        late = NotReady(behind[0].name, "it does not hold yet what the token names; pull with a longer wait_s")
-        if problem is not None:
+                return _page(answer, first, epoch)
+        late = NotReady(first.name, "it does not hold yet what the token names; pull with a longer wait_s")
+        if heard.problem is not None:
             raise late
         return late
+
+    def _taken(self, node: Node, answer: PullAnswer, epoch: Epoch, offset: int) -> Page:
+        self._remember(node, answer, offset)
+        return _page(answer, node, epoch)
+
+    def _is_silent(self, node: Node) -> bool:
+        """Whether it did not answer a moment ago."""
+        until, answers = self._avoided.get(node.name, (0.0, True))
+        return not answers and until > self._around.clock.monotonic()
 
     def _went_wrong(self, node: Node, raised: DittoError, before: DittoError | None) -> DittoError:
         """What to say if no other copy has more; `before`: what those said that were asked before. Raises what nobody knows better."""
@@ -269,6 +302,11 @@ def _tells_more(answer: PullAnswer, problem: DittoError | None, offset: int) -> 
     if isinstance(problem, CorruptRecord):
         return answer.next_offset > offset
     return not isinstance(problem, OffsetOutOfRange) or answer.max_offset >= offset
+
+
+def _is_elsewhere(problem: DittoError | None) -> bool:
+    """Whether a copy says that there is a message, which it cannot give."""
+    return isinstance(problem, CorruptRecord) or _is_dropped(problem)
 
 
 def _is_dropped(problem: DittoError | None) -> bool:

@@ -93,3 +93,37 @@ def test_a_topic_that_nobody_who_answers_has_heard_of_is_refused_as_that(unheard
             await mq.reader("orders", 0).pull(0)
 
     ClientTown().play(story)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 20.0])
+def test_a_slave_that_lags_does_not_end_a_queue_that_another_slave_holds_while_the_master_is_away(wait_s: float) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        town.brokers["a/1"].readable = 3
+        began = town.now
+        for _ in range(10):
+            reader = mq.reader("orders", 0)
+            assert [message.body async for message in reader.messages(until_end=True)] == [b"%d" % at for at in range(10)]
+            assert (await reader.pull(3, wait_s=wait_s)).messages
+        assert town.now - began < 1
+
+    ClientTown(slaves=2).play(story)
+
+
+def test_a_pull_that_no_slave_has_more_for_waits_at_the_one_that_got_farthest_and_asks_no_silent_master_meanwhile() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        for end in (("client", "a-0"), ("a-0", "client")):
+            town.world.network.cut(*end)
+        town.brokers["a/1"].readable = 3
+        for _ in range(5):
+            reader = mq.reader("orders", 0)
+            await reader.pull(0)  # finds the master silent
+            began = town.now
+            page = await reader.pull(10, wait_s=20)
+            assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 20)
+        for end in (("client", "a-0"), ("a-0", "client")):
+            town.world.network.heal(*end)
+
+    ClientTown(slaves=2).play(story)
