@@ -38,25 +38,40 @@ class TopicChanges(Protocol):
     async def delete(self, name: str, validate_only: bool) -> None: ...
 
 
-class TopicReads:
-    """Answers what topics there are, from this node's table and store. `lane` is one for reads."""
+def _is_complete() -> None:
+    """What is not here is not there."""
 
-    def __init__(self, node: str, metadata: Metadata, store: TopicStore, lane: Lane) -> None:
+
+class TopicReads:
+    """Answers what topics there are, from this node's table and store. `lane` is one for reads.
+
+    `check_complete` raises NotReady while others may have topics that this node lacks.
+    """
+
+    def __init__(
+        self, node: str, metadata: Metadata, store: TopicStore, lane: Lane, check_complete: Callable[[], None] = _is_complete
+    ) -> None:
         self._node = node
         self._metadata = metadata
         self._store = store
         self._lane = lane
+        self._check_complete = check_complete
 
     async def get(self, name: str) -> tuple[TopicConfig, list[QueueStatus]]:
         """The topic and what each of its queues holds here."""
         check_topic_name(name, "name")
-        topic = find_topic(self._metadata.table(TOPICS).rows, name, self._node)
+        rows = self._metadata.table(TOPICS).rows
+        if name not in rows:
+            self._check_complete()
+        topic = find_topic(rows, name, self._node)
         queues = range(max(topic.read_queues, topic.write_queues))
         return topic, await self._lane.call(lambda: [QueueStatus(queue, *self._store.queue_range(name, queue)) for queue in queues])
 
     def list(self, page_size: int, page_token: str) -> Page[TopicConfig]:
         """A page of topics, by name; VersionChanged when the table moved on since the page before."""
         table = self._metadata.table(TOPICS)
+        if not table.rows:
+            self._check_complete()
         return answer(TOPICS.name, Table(table.version, table.rows), Ask(page_size=page_size, page_token=page_token))
 
 

@@ -16,7 +16,7 @@ from dittomq._pb.ditto.admin.v1.admin_pb2_grpc import BrokerServiceStub, TopicSe
 from dittomq.client.checks import check_number, is_address
 from dittomq.client.routing import Surroundings
 from dittomq.copies import RepairOrder, RepairReport
-from dittomq.errors import DittoError, InvalidField, NotPermitted, OutOfReach, TopicNotFound
+from dittomq.errors import DittoError, InvalidField, NotPermitted, NotReady, OutOfReach, TopicNotFound
 from dittomq.ha_status import HaStatus
 from dittomq.metadata.topics import QueueStatus, TopicConfig, TopicUpdate, check_new_topic, check_topic_name
 from dittomq.offsets import PhysicalOffset
@@ -127,7 +127,7 @@ class Admin:
         return await self._on_masters(delete, broker)
 
     async def list_topics(self, *, broker: str | None = None) -> list[GroupResult[tuple[TopicConfig, ...]]]:
-        """Topics of every group, by name, from its master or, while that does not answer, a slave."""
+        """Topics of every group, by name, from its master or, while that does not answer or recovers without its tables, a slave."""
         return await self._on_any(self._topics_of, broker)
 
     async def describe_topic(self, name: str, *, broker: str | None = None) -> list[GroupResult[TopicDescription]]:
@@ -350,12 +350,12 @@ async def _results(groups: dict[str, list[Node]], ask: Callable[[Node], Awaitabl
 
 
 async def _result(broker: str, nodes: list[Node], ask: Callable[[Node], Awaitable[T]]) -> GroupResult[T]:
-    """The first node's answer; the next one is asked only when a node does not answer."""
+    """The first node's answer; the next one is asked only when a node does not answer, or is not ready to."""
     problem: DittoError = OutOfReach(f"the master of {broker}", "no nameserver knows one now")
     for node in nodes:
         try:
             return GroupResult(broker, await ask(node), None)
-        except OutOfReach as silent:
+        except (OutOfReach, NotReady) as silent:
             problem = silent
         except DittoError as refused:
             return GroupResult(broker, None, refused)

@@ -240,7 +240,7 @@ class Master:
         def topics() -> Topics:
             return Topics(topic_changes.writable(), config.name, turns.take, clock.wall_ms())
 
-        topic_reads = TopicReads(config.name, metadata, store, lanes.reads)
+        topic_reads = TopicReads(config.name, metadata, store, lanes.reads, node.check_complete)
         topic_changes = MasterTopics(config.name, metadata, store, lanes.store, clock, node.leading_epoch, appends.caught_up)
         ranges = RangeServing(lambda: (store,), lanes.reads, config.node.cluster, config.node.broker, mender.suspect)
         clients = [

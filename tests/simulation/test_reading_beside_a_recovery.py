@@ -83,3 +83,17 @@ def test_consume_prints_all_while_the_master_recovers_and_does_not_call_a_lone_r
             await print_messages(mq, wanted, Printer(None, json=False))
 
     play(story)
+
+
+def test_while_a_master_recovers_without_its_tables_topics_are_told_by_its_slaves() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await store_messages(mq)
+        await empty_the_master(group, mq)
+        for _ in range(COPIES_FOR_S):
+            [listed], [described] = await mq.admin.list_topics(), await mq.admin.describe_topic("orders")
+            assert listed.value is not None
+            assert [topic.name for topic in listed.value] == ["orders"]
+            assert described.value is not None
+            await asyncio.sleep(1)
+
+    play(story)
