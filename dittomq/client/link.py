@@ -145,7 +145,7 @@ class GroupLink:
             raise
 
     async def _find_master(self) -> Node:
-        route = await self._around.routing.route(self._topic, fresh=self._failures > 0)
+        route = await self._around.routing.route(self._topic, fresh=self._failures > 0, of_all=self._failures > 1)
         master = master_of(route, self._broker)
         if master is None:
             raise OutOfReach(f"the master of {self._broker}", "no nameserver knows one now")

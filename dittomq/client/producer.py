@@ -340,7 +340,7 @@ class Producer:
             raise OutcomeUnknown(handle, str(error)) from error
 
     async def _ask_master_once(self, handle: OutcomeHandle, method: str, request: _AboutSent) -> tuple[Any, int]:
-        route = await self._around.routing.route(handle.topic, fresh=True)
+        route = await self._around.routing.route(handle.topic, fresh=True, of_all=True)
         master = master_of(route, handle.broker)
         if master is None:
             raise OutOfReach(f"the master of {handle.broker}", "no nameserver knows one now")

@@ -36,8 +36,8 @@ class Routing:
         self._outdated: set[str] = set()
         self._silent_until = float("-inf")
 
-    async def route(self, topic: str, *, fresh: bool = False, max_age_s: float = MAX_AGE_S) -> Route:
-        """The topic's route; asked for anew when `fresh`, or older than `max_age_s`.
+    async def route(self, topic: str, *, fresh: bool = False, of_all: bool = False, max_age_s: float = MAX_AGE_S) -> Route:
+        """The topic's route; asked for anew when `fresh`, of each nameserver if `of_all`, or older than `max_age_s`.
 
         For a topic never seen raises TopicNotFound, OutOfReach, or NotReady where nameservers were just started and cannot know yet;
         InvalidField for what cannot be one.
@@ -48,7 +48,9 @@ class Routing:
         if known is not None and not fresh and self._clock.monotonic() < self._silent_until:
             return known
         try:
-            route = await (self._cache.refresh(topic) if fresh or topic in self._outdated else self._cache.route(topic, max_age_s))
+            route = await (
+                self._cache.refresh(topic, of_all=of_all) if fresh or topic in self._outdated else self._cache.route(topic, max_age_s)
+            )
         except (OutOfReach, TopicNotFound, NotReady) as error:
             if isinstance(error, OutOfReach):
                 self._silent_until = self._clock.monotonic() + _SILENCE_S

@@ -65,14 +65,17 @@ class RouteCache:
             return entry.outcome
         return await self.refresh(topic)
 
-    async def refresh(self, topic: str) -> Route:
-        """The topic's route as it is now: asked after this call, or shared with a question that was put after it."""
+    async def refresh(self, topic: str, *, of_all: bool = False) -> Route:
+        """The topic's route as it is now: asked after this call, or shared with a question that was put after it.
+
+        `of_all`: put to each nameserver, for the master that one of them names does not take anything.
+        """
         called_s = self._clock.monotonic()
         entry = self._entry(topic)
         async with entry.lock:
             if entry.outcome is None or entry.asked_s < called_s:
                 asked_s = self._clock.monotonic()
-                outcome = await self._ask_for(topic, entry.known)  # a caller who gives up leaves all as it was
+                outcome = await self._ask_for(topic, entry.known, of_all=of_all)  # a caller who gives up leaves all as it was
                 entry.asked_s, entry.outcome = asked_s, outcome
             if isinstance(entry.outcome, DittoError):
                 raise entry.outcome
@@ -135,7 +138,7 @@ class RouteCache:
             entry = self._entries[topic] = _Entry()
         return entry
 
-    async def _ask_for(self, topic: str, known: Route | None) -> Route | DittoError:
+    async def _ask_for(self, topic: str, known: Route | None, *, of_all: bool) -> Route | DittoError:
         """Groups of the `known` route stay in it until a nameserver leaves them out that has been up for long enough to know."""
 
         async def ask(nameserver: str, deadline_s: float) -> Route:
@@ -145,7 +148,7 @@ class RouteCache:
             return wire.route(topic, response)
 
         try:
-            routes = await self._ask(ask, lambda route: _is_whole(route, known), attrgetter("cluster"))
+            routes = await self._ask(ask, lambda route: not of_all and _is_whole(route, known), attrgetter("cluster"))
         except DittoError as error:
             return error
         if known is not None and all(route.unsettled for route in routes):
@@ -225,11 +228,17 @@ def _who(nameserver: str) -> str:
 
 
 def _is_whole(route: Route, known: Route | None) -> bool:
-    """Whether no other nameserver needs to be asked: each group has a master, and none of those that were `known` is missing."""
+    """Whether no other nameserver needs to be asked: each group has a master, and what was `known` is not missing, nor newer."""
     groups = {group.broker for group in route.queues}
     expected = {group.broker for group in known.queues} if known is not None else set()
-    led = {node.broker for node in route.nodes if node.broker_id == 0}
-    return not route.unsettled and expected <= groups <= led
+    led = _epochs_led(route)
+    newest = _epochs_led(known) if known is not None else {}
+    is_older = any(epoch < newest.get(broker, 0) for broker, epoch in led.items())
+    return not route.unsettled and not is_older and expected <= groups <= led.keys()
+
+
+def _epochs_led(route: Route) -> dict[str, int]:
+    return {node.broker: node.epoch for node in route.nodes if node.broker_id == 0}
 
 
 def _merged(routes: Sequence[Route]) -> Route:

@@ -220,6 +220,23 @@ def test_a_slave_that_one_nameserver_alone_knows_is_in_the_list_of_nodes(world: 
     play(world, story)
 
 
+def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_one_and_it_is_not_forgotten(world: World) -> None:
+    async def story(town: Town) -> None:
+        promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
+        await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
+        routes = town.routes(["n1:9876", "n0:9876"])
+
+        believed = await routes.refresh("orders")
+        doubted = await routes.refresh("orders", of_all=True)
+        later = await routes.refresh("orders")
+
+        assert [node.epoch for node in believed.nodes] == [7]
+        assert [node.epoch for node in doubted.nodes] == [9]
+        assert [node.epoch for node in later.nodes] == [9]
+
+    play(world, story)
+
+
 def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(world: World) -> None:
     async def story(town: Town) -> None:
         promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)

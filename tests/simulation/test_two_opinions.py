@@ -211,3 +211,21 @@ def test_a_copy_that_one_nameserver_alone_lists_is_read_by_its_name() -> None:
             await mq.reader("orders", 0, node="a/7").pull(0)
 
     play(story, TWO_NAMESERVERS)
+
+
+def test_a_producer_whose_nameserver_has_not_heard_of_a_promotion_hears_of_it_from_another_one() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        group.world.network.cut("client", "ns")
+        await mq.route("orders")
+        group.world.network.heal("client", "ns")
+        await promote_out_of_sight(group, mq, "a1", "a0")
+        began = group.now
+
+        async with mq.producer(on_weak="return") as producer:
+            await producer.publish("orders", b"after", queue=0)
+
+        assert group.now - began < 5
+        assert await bodies(mq, "a/1") == [b"before", b"after"]
+
+    play(story, TWO_NAMESERVERS)
