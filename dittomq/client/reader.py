@@ -189,11 +189,13 @@ class Reader:
     async def _wait(self, heard: "_Heard", order: PullOrder, until: float, *, looks_first: bool) -> Page | NotReady:
         """All that answer were asked, and none has more now: wait at one that has all there is, or for what a token names."""
         rest = self._rest_of(order, until)
-        if heard.idle:
-            node, answer, epoch = max(heard.idle, key=lambda each: each[1].max_offset)
-            if rest.wait_s > 0:
-                answer, epoch = await self._ask(node, rest)
-            return self._taken(node, answer, epoch, order.offset)
+        for node, answer, epoch in sorted(heard.idle, key=lambda each: -each[1].max_offset):
+            try:
+                told = await self._ask(node, rest) if rest.wait_s > 0 else (answer, epoch)
+            except (QueueFull, CorruptRecord) as problem:
+                heard.problem = self._went_wrong(node, problem, heard.problem)
+            else:
+                return self._taken(node, *told, order.offset)
         if not heard.behind:
             raise heard.problem or OutOfReach(self._who(), "no nameserver knows it now; list those it knows: dittomq cluster")
         first = heard.behind[0]

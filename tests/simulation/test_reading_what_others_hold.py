@@ -3,7 +3,7 @@
 import pytest
 
 from dittomq.client import AsyncClient
-from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueNotFound, Refused, TopicNotFound
+from dittomq.errors import CorruptRecord, OffsetOutOfRange, QueueFull, QueueNotFound, Refused, TopicNotFound
 from tests.simulation.client_town import ClientTown
 
 
@@ -125,5 +125,21 @@ def test_a_pull_that_no_slave_has_more_for_waits_at_the_one_that_got_farthest_an
             assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 20)
         for end in (("client", "a-0"), ("a-0", "client")):
             town.world.network.heal(*end)
+
+    ClientTown(slaves=2).play(story)
+
+
+def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one() -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        town.brokers["a/1"].seats = 0
+        for _ in range(10):
+            began = town.now
+            page = await mq.reader("orders", 0).pull(10, wait_s=5)
+            assert (page.node, page.messages, round(town.now - began)) == ("a/2", (), 5)
+        town.brokers["a/2"].seats = 0
+        with pytest.raises(QueueFull):
+            await mq.reader("orders", 0).pull(10, wait_s=5)
 
     ClientTown(slaves=2).play(story)

@@ -18,7 +18,17 @@ from dittomq._pb.ditto.messaging.v1 import messaging_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.broker.doors import BrokerDoors
 from dittomq.doors.clock import Clock
-from dittomq.errors import CorruptRecord, DittoError, NotMaster, OffsetOutOfRange, ProducerExpired, Refused, SequenceGap, TopicNotFound
+from dittomq.errors import (
+    CorruptRecord,
+    DittoError,
+    NotMaster,
+    OffsetOutOfRange,
+    ProducerExpired,
+    QueueFull,
+    Refused,
+    SequenceGap,
+    TopicNotFound,
+)
 from dittomq.message import Message, StoredMessage
 from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.reads import PullAnswer, PullOrder, PullStatus
@@ -141,6 +151,7 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
         self.damaged: set[tuple[int, int]] = set()  # queue and offset of messages that are not whole here
         self.readable = 1 << 40  # messages
         self.suggests = 0  # the node to ask next
+        self.seats = 1_000  # for pulls that wait
         self.begins_at = 0  # queue offset
         self.topics: dict[str, admin_pb2.Topic] = {}
 
@@ -265,6 +276,8 @@ class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.Top
             grown, answer, left_s = self.log.grown, self._look(order), until - loop.time()
             if answer.status is PullStatus.FOUND or left_s <= 0:
                 return wire.pull_response(answer, prefer_text=False)
+            if not self.seats:
+                raise QueueFull("the number of waiting pulls", 0)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await grown.wait()
