@@ -7,6 +7,7 @@ round waiting. A round ends with its last table.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -28,6 +29,7 @@ PAGE_DEADLINE_S = 30.0
 _ATTEMPTS = 3  # a table that moves on between its pages, or a call that broke, is tried so often in a round
 _TRIES_S = 20.0  # a try that fails later than this is the last one: a node that is silent for a whole deadline will be so again
 _PATIENCE_S = 2.0
+_NUMBER = re.compile(r"[0-9][0-9,.]*")  # a reason stays the same while its numbers change
 
 log = structlog.get_logger()
 
@@ -171,7 +173,7 @@ class MetadataPuller:
 
     def _note(self, table: str, problem: str) -> None:
         status = self.status[table]
-        if not status.problem:
+        if _NUMBER.sub("", problem) != _NUMBER.sub("", status.problem):
             log.warning("metadata_not_pulled", table=table, reason=problem)
         self.status[table] = replace(status, problem=problem)
 

@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+import structlog
 
 from dittomq.commitlog.disk.storage import OsStorage
 from dittomq.errors import OutOfReach, StoreFailed
@@ -357,3 +358,34 @@ def test_a_full_disk_keeps_the_old_table_and_the_puller_goes_on(tmp_path: Path) 
             assert slave.node.topics == ["orders"]
 
     run(story())
+
+
+def test_each_new_reason_why_a_table_is_not_taken_is_logged_once(tmp_path: Path) -> None:
+    """A master that was away may come back with older tables: who reads the log must hear of both."""
+    away = True
+
+    def before(kind: str, _: Ask) -> None:
+        if kind == TOPICS.name and away:
+            raise OutOfReach("a/0", "connection refused")
+
+    async def story() -> None:
+        nonlocal away
+        master = FakeMaster()
+        master.topics("orders", counter=5, epoch=2)
+        slave = Slave(tmp_path, master)
+        away = False
+        await slave.puller.pull_once()
+        away, master.before = True, before
+        for _ in range(2):
+            await slave.puller.pull_once()
+        away = False
+        for counter in (8, 9):
+            master.topics("orders", counter=counter)
+            await slave.puller.pull_once()
+
+    with structlog.testing.capture_logs() as logged:
+        run(story())
+    reasons = [line["reason"] for line in logged if line["event"] == "metadata_not_pulled"]
+    assert len(reasons) == 2
+    assert "connection refused" in reasons[0]
+    assert "older than" in reasons[1]
