@@ -63,17 +63,16 @@ class Copy:
         """Where the file begins that has this byte."""
         return position - position % self._segment_bytes
 
-    def spans(self, position: int) -> Iterator[tuple[int, int]]:
-        """Where the records of the page of that byte begin, and their sizes."""
+    def spans(self, position: int) -> list[tuple[int, int, bool]]:
+        """Where records, and the blank at the end, of the page of that byte begin, their sizes, and whether it is no blank."""
         page = position - position % PAGE
-        return ((at, size) for at, size in self.spans_of(self.segment_of(position)) if at < page + PAGE and at + size > page)
+        return [span for span in self.spans_of(self.segment_of(position)) if span[0] < page + PAGE and span[0] + span[1] > page]
 
-    def spans_of(self, start: int) -> Iterator[tuple[int, int]]:
+    def spans_of(self, start: int) -> Iterator[tuple[int, int, bool]]:
         """The same of the file that begins there."""
         raw, at = self._raw(LOG, start, self._segment_bytes), start
         while at < start + len(raw) and (size := int.from_bytes(raw[at - start : at - start + 4], "big")) > 0:
-            if int.from_bytes(raw[at - start + 4 : at - start + 8], "big", signed=True) != BLANK:
-                yield at, size
+            yield at, size, int.from_bytes(raw[at - start + 4 : at - start + 8], "big", signed=True) != BLANK
             at += size
 
     @property

@@ -129,7 +129,7 @@ class History:
     `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
     node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, or that a
     disk does not give, by node and offset; mended or not.
-    `removed`: ranges of files that somebody removed.
+    `withheld`: ranges of a log that no longer could be had on some disk.
     `topics`: when a client tried last to make each.
     """
 
@@ -145,7 +145,7 @@ class History:
     absences: list[Absence] = field(default_factory=list)
     healed_at: float = float("inf")
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
-    removed: list[tuple[int, int]] = field(default_factory=list)
+    withheld: list[tuple[int, int]] = field(default_factory=list)
     topics: dict[str, float] = field(default_factory=dict)
 
     @property

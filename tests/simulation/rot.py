@@ -35,7 +35,9 @@ def fail(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy],
     for publish, at, size in found:
         position = at + chance.randrange(size)
         if position - position % PAGE + PAGE <= last and copy_on(node).fail(position):
-            history.rotten.update(((node, start), length) for start, length in copy_on(node).spans(position))
+            spans = copy_on(node).spans(position)
+            history.rotten.update(((node, start), length) for start, length, is_record in spans if is_record)
+            history.withheld += [(start, start + length) for start, length, _ in spans]
             return f"{publish.name} at {at}, the page of byte {position}"
     return ""
 
@@ -50,10 +52,10 @@ def remove(history: History, nodes: Sequence[str], copy_on: Callable[[str], Copy
     inner = [start for start in starts[:-1] if start > copy.begin]
     chance.shuffle(inner)
     for start in inner:
-        spans = list(copy.spans_of(start))
+        spans = [(at, size) for at, size, is_record in copy.spans_of(start) if is_record]
         if any(all(_holds(copy_on(other), at, size) for at, size in spans) for other in rest):
             history.rotten.update(((nodes[0], at), size) for at, size in spans)
-            history.removed.append(copy.remove(start))
+            history.withheld.append(copy.remove(start))
             return f"the file that begins at {start}"
     return ""
 

@@ -107,7 +107,7 @@ class RunningChecks:
         if not self._history.rotten:
             return content
         left = bytearray(content)
-        for at, end in (*((at, at + size) for (_, at), size in self._history.rotten.items()), *self._history.removed):
+        for at, end in (*((at, at + size) for (_, at), size in self._history.rotten.items()), *self._history.withheld):
             low, high = max(0, at - start), min(len(left), end - start)
             if low < high:
                 left[low:high] = bytes(high - low)
