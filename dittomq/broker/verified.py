@@ -19,8 +19,8 @@ class Verified:
     master: str = ""
 
 
-def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
-    """What was written down, at most the log's `end`; nothing when that is not legible: then everything is compared anew."""
+def load_verified(storage: Storage) -> Verified:
+    """What was written down; nothing when that is not legible: then everything is compared anew. A cut may have taken some of it since."""
     try:
         payload = side_file.load(storage, _NAME, _KIND)
     except side_file.DamagedSideFile:  # or of a version that did not seal it
@@ -29,7 +29,7 @@ def load_verified(storage: Storage, end: PhysicalOffset) -> Verified:
         return Verified()
     number, _, master = payload.decode("utf-8", "replace").partition(" ")
     is_whole = master and number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
-    return Verified(PhysicalOffset(min(int(number), end)), master) if is_whole else Verified()
+    return Verified(PhysicalOffset(int(number)), master) if is_whole else Verified()
 
 
 def save_verified(storage: Storage, verified: Verified) -> bool:

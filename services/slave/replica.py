@@ -100,7 +100,8 @@ class Replica:
     async def load(self) -> None:
         """Take up what was written down; where a cut has taken some of it since, that is written down before the next hello."""
         parts = self.parts
-        self._verified = await parts.files.call(lambda: load_verified(parts.storage, parts.store.end))
+        kept = self._verified_kept = await parts.files.call(lambda: load_verified(parts.storage))
+        self._verified = replace(kept, end=min(kept.end, parts.store.end))
 
     async def keep_confirmed(self) -> None:
         """Durably remember now how far is known to be confirmed."""
