@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant("cut-no-intent", "a cut is begun without an intent that finishes it", of_disks.cut_without_intent, 33, _CUTS, refused=True),
     Mutant("cut-short", "of what a slave is to cut, the first record stays", of_disks.cut_too_short, 1, _CUTS),
     Mutant("watermark-high", "the watermark says more than what is flushed", of_disks.watermark_above_flushed, 3, _STALLS),
-    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 49, _LEFT_WITHOUT_POWER),
+    Mutant("boot-unchecked", "a power loss is taken for a kill", of_disks.boot_id_not_compared, 169, _LEFT_WITHOUT_POWER),
     Mutant("recovery-short", "a start after a power loss cuts one whole record too many", of_disks.recovery_cuts_one_record_too_many, 2),
     Mutant("streams-unverified", "what rots on a disk is streamed", of_disks.damage_is_streamed, 125, _ROT),
     Mutant("serves-unverified", "what rots on a disk is served", of_disks.damage_is_served, 2, _ROT),
@@ -106,7 +106,7 @@ MUTANTS = (
         "hello-ack",
         "the position in a hello counts before the lineage was accepted",
         of_streams.count_ack_of_unverified_hello,
-        36,
+        60,
         _CUTS,
     ),
     Mutant("count-twice", "a slave counts as two", of_confirming.count_a_connection_twice, 73),
@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "strange-epochs", "a master takes what its slaves noted for others for nothing", of_roles.strange_epochs_are_nothing, 336, _PASSINGS
     ),
-    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 92, _PASSED_AND_LEFT),
+    Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 35, _PASSED_AND_LEFT),
     Mutant(
         "unannounced",
         "an epoch is opened that no replica was told of, and nameservers forget it",
