@@ -38,6 +38,7 @@ from dittomq.rpc.headers import Answerer
 from dittomq.rpc.interceptors import CallInterceptor, Unobserved
 from dittomq.wire import messaging as wire
 from dittomq.wire import naming as naming_wire
+from tests.support.spelled_out import spelled_out
 
 PORT = 10911
 NAMESERVER = "ns:9876"
@@ -114,20 +115,6 @@ class Log:
 
     def bodies(self) -> list[bytes]:
         return [one.message.body for one in self.placed]
-
-
-def spelled_out(frame: pb.PublishStreamRequest) -> pb.PublishStreamRequest:
-    """The frame with its messages one by one."""
-    messages = [
-        pb.Message(topic=run.topic, queue=run.queue if run.HasField("queue") else None, tag=run.tag, body=body)
-        for run in frame.runs
-        for body in run.bodies
-    ]
-    whole = pb.PublishStreamRequest()
-    whole.CopyFrom(frame)
-    whole.ClearField("runs")
-    whole.messages.extend(messages)
-    return whole
 
 
 class FakeBroker(messaging_pb2_grpc.MessagingServiceServicer, admin_pb2_grpc.TopicServiceServicer):

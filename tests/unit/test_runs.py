@@ -14,7 +14,7 @@ from dittomq.metadata.topics import TopicConfig
 from dittomq.wire.drafts import MessageRefused, Topics
 from dittomq.wire.messaging import FrameRequest, frame_request
 from dittomq.wire.publishing import PublishOrder, publish_frame, resent_frame
-from tests.support.fake_broker import spelled_out
+from tests.support.spelled_out import spelled_out
 
 KNOWN = {
     "orders": TopicConfig("orders", write_queues=4),
