@@ -162,7 +162,7 @@ MUTANTS = (
         "forgotten-as-new",
         "a producer that is forgotten is taken for a new one",
         of_producers.a_forgotten_producer_taken_for_a_new_one,
-        12,
+        43,
         _LOST_ANSWERS,
     ),
     Mutant(
