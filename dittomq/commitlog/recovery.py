@@ -128,11 +128,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         raise UnreadableStore(layout.name, _lost(flushed, log.stop))
     mark = replace(mark, flushed=flushed)
     visits = Visits(layout.storage, log, mark)
-    index = _empty_index(layout, log, visits.seals)
-    for (topic, queue), (low, high) in (held.ranges if held else {}).items():
-        index.queues[topic, queue] = Queue(topic, queue, low, high)
-    for key, count in (held.unmade if held else {}).items():
-        index.queues[key].unmade = count
+    index = _index_of(layout, log, visits.seals, held)
     told_in_part = _begin_queues(layout, index, log.min_offset, notes)
     if held is None or keys is None:
         checkpoint.remove(layout.storage)
@@ -308,13 +304,19 @@ def _minimums_hold(storage: Storage, index: QueueIndex) -> bool:
     return all(not minimum.anew and key in index.queues and index.queues[key].min >= minimum.low for key, minimum in minimums.items())
 
 
-def _empty_index(layout: Layout, log: Log, seals: Seals) -> QueueIndex:
-    return QueueIndex(
+def _index_of(layout: Layout, log: Log, seals: Seals, held: Checkpoint | None) -> QueueIndex:
+    """The queues that a checkpoint holds; none without one."""
+    index = QueueIndex(
         *(layout.storage, layout.files, layout.queue_file_units, log.segment_bytes),
         begins_late=log.min_offset > 0,
         is_told=dropping.load(layout.storage).tells_queues(log.min_offset),
         is_ours=lambda position: seals.at(position).sealed,
     )
+    if held is not None:
+        index.queues |= {(topic, queue): Queue(topic, queue, low, high) for (topic, queue), (low, high) in held.ranges.items()}
+        for key, count in held.unmade.items():
+            index.queues[key].unmade = count
+    return index
 
 
 def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str]) -> Mapping[QueueKey, int]:
