@@ -6,18 +6,23 @@ from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6, SHUT_RDWR
+from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from dittomq.errors import not_bound
 from dittomq.rpc.vitals import Phase, Vitals
 
+MAX_CONNECTIONS = 256
+"""So many callers at a time, each on a thread; the next one's connection is closed at once."""
+PAUSE_S = 0.1
+"""Between two tries to take a connection for which this process has no descriptor."""
 _LOOP_ANSWERS_S = 2.0
 _TEXT = "text/plain; charset=utf-8"
 
+_Request = socket | tuple[bytes, socket]
 Answer = tuple[HTTPStatus, str, bytes]
 
 
@@ -76,17 +81,47 @@ class OpsServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True  # SO_REUSEADDR: past connections in TIME_WAIT do not hold the port; a living listener does
-    _is_closing = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._closing = threading.Event()
+        self._seats = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     def serve_until_closed(self) -> None:
         """Take connections until `hang_up`; it wakes for nothing else, and nobody waits for a look that comes now and then."""
-        while not self._is_closing:
+        while not self._closing.is_set():
             self.handle_request()
 
     def hang_up(self) -> None:
         """Take no more connections. Who waits for one is woken: Linux ends the waiting on a socket that is shut down."""
-        self._is_closing = True
+        self._closing.set()
         self.socket.shutdown(SHUT_RDWR)
+
+    def get_request(self) -> tuple[socket, Any]:
+        """The next connection. Where there is no descriptor for it, it stays the next one, and asking at once again is of no use."""
+        try:
+            return super().get_request()
+        except OSError:
+            self._closing.wait(PAUSE_S)
+            raise
+
+    def process_request(self, request: _Request, client_address: Any) -> None:
+        """On a thread of its own, if one is left."""
+        if not self._seats.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the system gives no thread
+            self._seats.release()
+            raise
+
+    def process_request_thread(self, request: _Request, client_address: Any) -> None:
+        """There."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._seats.release()
 
 
 def _handler(pages: dict[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:

@@ -1,6 +1,12 @@
 import asyncio
+import errno
+import socket
+import threading
+import time
 from collections.abc import Callable
 from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
+from socketserver import TCPServer
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -58,3 +64,49 @@ def test_a_process_whose_loop_is_stuck_is_not_alive(monkeypatch: pytest.MonkeyPa
             return stuck(server.port)  # blocks the loop while the probe asks
 
     assert asyncio.run(story(lambda port: page(port, "/livez"))) == (503, "the event loop has not answered for 0.1 s\n")
+
+
+def test_callers_who_ask_nothing_take_a_bounded_number_of_threads_and_whoever_comes_later_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ops, "MAX_CONNECTIONS", 3)
+
+    def ask(port: int) -> tuple[int, int, int]:
+        before = set(threading.enumerate())
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
+        turned_away = sum(each.recv(1) == b"" for each in idle[3:])
+        threads = set(threading.enumerate()) - before
+        for each in idle[:3]:
+            each.close()
+        for thread in threads:
+            thread.join()
+        return turned_away, len(threads), page(port, "/metrics")[0]
+
+    async def story() -> tuple[int, int, int]:
+        with OpsServer("127.0.0.1:0", Vitals(), CollectorRegistry(), asyncio.get_running_loop()) as server:
+            return ask(server.port)
+
+    assert asyncio.run(story()) == (2, 3, 200)
+
+
+def test_a_process_without_descriptors_for_another_connection_asks_for_one_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[None] = []
+    served = threading.Event()
+
+    def accept(server: ThreadingHTTPServer) -> tuple[socket.socket, tuple[str, int]]:
+        tries.append(None)
+        if not served.is_set():
+            if len(tries) > 2:
+                served.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return TCPServer.get_request(server)
+
+    monkeypatch.setattr(ThreadingHTTPServer, "get_request", accept)
+    began = time.monotonic()
+
+    async def story() -> tuple[int, str]:
+        with OpsServer("127.0.0.1:0", Vitals(), CollectorRegistry(), asyncio.get_running_loop()) as server:
+            return await asyncio.to_thread(page, server.port, "/startupz")
+
+    assert asyncio.run(story()) == (503, "starting\n")
+    assert (time.monotonic() - began) / len(tries) >= ops.PAUSE_S / 2
