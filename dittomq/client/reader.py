@@ -187,13 +187,19 @@ class Reader:
         return await self._wait(heard, order, until, looks_first=looks_first)
 
     async def _wait(self, heard: "_Heard", order: PullOrder, until: float, *, looks_first: bool) -> Page | NotReady:
-        """All that answer were asked, and none has more now: wait at one that has all there is, or for what a token names."""
+        """All that answer were asked, and none has more now: wait at one that has all there is, or for what a token names.
+
+        Where one says that there is more, which it cannot give, those that have nothing behind the offset are only behind.
+        """
         rest = self._rest_of(order, until)
-        for node, answer, epoch in sorted(heard.idle, key=lambda each: -each[1].max_offset):
+        idle = [] if _is_elsewhere(heard.problem) else sorted(heard.idle, key=lambda each: -each[1].max_offset)
+        for node, answer, epoch in idle:
             try:
                 told = await self._ask(node, rest) if rest.wait_s > 0 else (answer, epoch)
             except (QueueFull, CorruptRecord) as problem:
                 heard.problem = self._went_wrong(node, problem, heard.problem)
+                if isinstance(problem, CorruptRecord):
+                    break
             else:
                 return self._taken(node, *told, order.offset)
         if not heard.behind:

@@ -143,3 +143,28 @@ def test_a_pull_that_a_slave_has_no_seat_for_waits_at_another_one() -> None:
             await mq.reader("orders", 0).pull(10, wait_s=5)
 
     ClientTown(slaves=2).play(story)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 20.0])
+@pytest.mark.parametrize("reason", [CorruptRecord, OffsetOutOfRange])
+def test_a_slave_that_lags_does_not_end_a_queue_of_which_another_one_cannot_give_the_next_message(
+    reason: type[Refused], wait_s: float
+) -> None:
+    async def story(town: ClientTown, mq: AsyncClient) -> None:
+        await fill(mq)
+        town.kill("a-0")
+        town.brokers["a/1"].readable = 3
+        if reason is CorruptRecord:
+            town.brokers["a/2"].damaged.add((0, 3))
+        else:
+            town.brokers["a/2"].begins_at = 8
+        for _ in range(10):  # in either order
+            reader = mq.reader("orders", 0)
+            read = [await reader.pull(0)] if reason is CorruptRecord else []
+            assert all(len(page.messages) == 3 for page in read)
+            began = town.now
+            with pytest.raises(reason):
+                await reader.pull(3, wait_s=wait_s)
+            assert town.now - began < 1
+
+    ClientTown(slaves=2).play(story)
