@@ -16,7 +16,7 @@ is degraded, be as many copies in sync as may be, and nobody who waits for copie
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
@@ -51,7 +51,7 @@ class ConfirmRules:
 class _Slave:
     """Offsets of a slave that was never heard are 0. `since` and `missed_until` are monotonic, the other times of the running time.
 
-    Waits that began before `missed_until` met the same silence as the deadline that was counted last. `left_out`: what it was not sent.
+    Waits that began before `missed_until` met the same silence as the deadline that was counted last.
     """
 
     member: Member
@@ -66,18 +66,6 @@ class _Slave:
     missed_until: float = float("-inf")
     why_left: str = ""
     left_at: float = 0.0
-    left_out: list[tuple[PhysicalOffset, PhysicalOffset]] = field(default_factory=list)
-
-    def leave_out(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
-        """It was not sent [start, end). Of very many of these nothing is claimed any more of what lies between the oldest ones."""
-        self.left_out.append((start, end))
-        if len(self.left_out) > _MOST_LEFT_OUT:
-            (low, high), (start, end), *rest = self.left_out
-            self.left_out = [(min(low, start), max(high, end)), *rest]
-
-    def lacks(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
-        """Whether some of [start, end) was left out."""
-        return any(max(low, start) < min(high, end) for low, high in self.left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +106,7 @@ class Confirm:
         self._in_sync = self._counted_in()
         self._degrade = DEGRADE_MOVES.first
         self._time = RunningTime(now)
+        self._left_out: dict[str, list[tuple[PhysicalOffset, PhysicalOffset]]] = {}  # what slaves were not sent, heard or not
         self._hole = (confirmed, confirmed)  # from the first to the last of what no slave was sent, for it is damaged here
         self._short: _ShortWait | None = None  # the first of those whose write deadline is not over
 
@@ -148,8 +137,8 @@ class Confirm:
 
     def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
         """Slaves that hold [start, end), and all before it that they were sent, by name, and whether they have flushed it."""
-        slaves = ((node, slave) for node, slave in sorted(self._slaves.items()) if slave.member in HEARD and not slave.lacks(start, end))
-        return tuple([(node, slave.flushed >= end) for node, slave in slaves if slave.received >= end])
+        slaves = ((node, slave) for node, slave in sorted(self._slaves.items()) if slave.member in HEARD and slave.received >= end)
+        return tuple([(node, slave.flushed >= end) for node, slave in slaves if not self._lacks(node, start, end)])
 
     def has_room_for_writes(self) -> bool:
         """Whether enough copies are in sync to accept a write at all."""
@@ -191,7 +180,7 @@ class Confirm:
 
     def was_left_out(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
         """Whether a slave acknowledges what lies behind bytes of [start, end) without having got them, for these were damaged here."""
-        return any(slave.lacks(start, end) for slave in self._slaves.values())
+        return any(self._lacks(node, start, end) for node in self._left_out)
 
     def master_at(self, *, written: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """The master's own log moved."""
@@ -220,16 +209,17 @@ class Confirm:
         slave = self._slaves.get(node)
         if slave is not None:
             slave.received, slave.flushed = min(slave.received, end), min(slave.flushed, end)
-            slave.left_out = [(low, min(high, end)) for low, high in slave.left_out if low < end]
+        if node in self._left_out:
+            self._left_out[node] = [(low, min(high, end)) for low, high in self._left_out[node] if low < end]
 
     def disk_gone(self, node: str, why: str, *, now: float) -> None:
         """What the slave acknowledged lies on a disk that speaks for another slave now, or for nobody: it counts for this one no more."""
+        self._left_out.pop(node, None)
         slave = self._slaves.get(node)
         if slave is None:
             return
         before = slave.member
         slave.received = slave.flushed = PhysicalOffset(0)
-        slave.left_out = []
         slave.caught_up_at, slave.mark_end = float("-inf"), self._written
         if before in (Member.RETURNED, Member.IN_SYNC):
             slave.member = Member.BEHIND
@@ -257,8 +247,11 @@ class Confirm:
 
     def holed(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """Bytes of the master's in [start, end) are damaged, and that slave is told to leave them out."""
-        if slave := self._slaves.get(node):
-            slave.leave_out(start, end)
+        left_out = self._left_out.setdefault(node, [])
+        left_out.append((start, end))
+        if len(left_out) > _MOST_LEFT_OUT:  # of what lies between the oldest ones nothing is claimed any more
+            (low, high), (first, last), *rest = left_out
+            left_out[:] = [(min(low, first), max(high, last)), *rest]
         if end > min(self._confirmed, self._held_by(self._rules.in_sync_replicas, flushed=False)):
             low, high = self._hole
             self._hole = (start, end) if self._confirmed >= high else (min(low, start), max(high, end))
@@ -268,6 +261,10 @@ class Confirm:
         """Where the degraded range begins is durable: while RECORDING, confirmed may now advance with the copies that are there."""
         self._move(Copies.RANGE_RECORDED, Degrade.NO if self._degrade is Degrade.NO else Degrade.YES)
         self._advance()
+
+    def _lacks(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether that slave was not sent some of [start, end)."""
+        return any(max(low, start) < min(high, end) for low, high in self._left_out.get(node, ()))
 
     def _count_missed(self, end: PhysicalOffset, since: float) -> None:
         """Producers that waited together for a slave that is silent have missed one deadline, however many they are."""

@@ -297,3 +297,32 @@ def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_no
     group.master_at(written=at(300), flushed=at(300), now=1.0)
 
     assert (group.confirmed, group.degrade) == (300, Degrade.NO)
+
+
+def test_a_slave_that_was_not_sent_something_before_its_first_ack_is_no_copy_of_it() -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+    assert group.confirmed == 300
+
+    group.holed("a/2", at(100), at(200))
+    group.slave_at("a/2", received=at(300), flushed=at(300), now=2.0)
+
+    assert group.copies(at(100), at(200)) == (("a/1", True),)
+    group.ends_at("a/2", at(100))
+    group.slave_at("a/2", received=at(300), flushed=at(300), now=3.0)
+    assert group.copies(at(100), at(200)) == (("a/1", True), ("a/2", True))
+
+
+@pytest.mark.parametrize("how", ["stream", "disk"])
+def test_what_a_slave_was_not_sent_counts_no_more_when_it_begins_anew_before_its_first_ack(how: str) -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.holed("a/2", at(100), at(200))
+    if how == "stream":
+        group.ends_at("a/2", at(100))
+    else:
+        group.disk_gone("a/2", "it has another disk", now=2.0)
+    group.slave_at("a/2", received=at(300), flushed=at(300), now=3.0)
+
+    assert group.copies(at(100), at(200)) == (("a/2", True),)
