@@ -8,8 +8,8 @@ That file also says where every queue begins, so that one whose last message has
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import NotRequired, Self, TypedDict
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
@@ -53,6 +53,10 @@ class Dropped:
         Of what somebody else dropped the queues' files may not have told all; an older version let a log begin late and knew none.
         """
         return begin <= self.min_offset and not self.noted and bool(self.lows)
+
+    def unsure_of(self, hidden: Mapping[QueueKey, int]) -> Self:
+        """The same where queues no longer begin at what was `hidden`: of which of those messages were dropped, nobody knows any more."""
+        return replace(self, noted=max(self.noted, self.min_offset), unsure={**self.unsure, **hidden})
 
 
 class _Saved(TypedDict):

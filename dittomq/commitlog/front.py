@@ -119,13 +119,15 @@ class Front(ABC):
             lows |= dropping.lows_told(derived.index, lows, told.lows)
         gate = self._gate
         with gate.filing, gate.dispatching, gate.guard("drop_before"):
-            # A deletion that a cut may still undo needs the records before it, to know where its queues go on.
+            # A deletion that a cut may still undo, or that was undone, needs the records before it, to know where its queues go on.
             if log is not self._log or any(each.end > self._mark.confirmed for each in checkpoint.load_minimums(self._storage).values()):
+                return self.min_offset
+            if checkpoint.is_ordered(self._storage):
                 return self.min_offset
             self._note_begun_anew()
             before = dropping.load(self._storage)
             lows = {**before.lows, **lows}
-            dropping.save(self._storage, dropping.Dropped(to, lows, before.noted))
+            dropping.save(self._storage, replace(before, min_offset=to, lows=lows))
             with gate.looking():
                 log.min_offset = to
                 if hidden:
@@ -203,8 +205,11 @@ class Front(ABC):
             kept = checkpoint.load_minimums(self._storage)
             less = {key: minimums.get(key, 0) for key, each in kept.items() if each.hidden > minimums.get(key, 0)}
             if less:
-                self.check_free(2 * side_file.ROOM_BYTES + checkpoint.QUEUE_ROW_BYTES * len(kept))
+                dropped = dropping.load(self._storage)
+                self.check_free(4 * side_file.ROOM_BYTES + checkpoint.QUEUE_ROW_BYTES * (2 * len(kept) + len(dropped.lows)))
                 checkpoint.order_queues_anew(self._storage)
+                if self._log.min_offset:
+                    dropping.save(self._storage, dropped.unsure_of({key: kept[key].low for key in less}))
                 left = {key: replace(each, low=less.get(key, each.low)) for key, each in kept.items()}
                 checkpoint.save_minimums(self._storage, {key: each for key, each in left.items() if each.low})
         return bool(less)

@@ -171,13 +171,18 @@ def order_queues_anew(storage: Storage) -> None:
     side_file.save(storage, _ANEW_NAME, _ANEW_KIND, b"")
 
 
+def is_ordered(storage: Storage) -> bool:
+    """Whether it was, and no start has done it yet. What is in the file does not matter, only that it is there."""
+    return storage.exists(f"{side_file.FOLDER}/{_ANEW_NAME}")
+
+
 def take_order(storage: Storage) -> bool:
-    """Whether that was ordered; then there is no checkpoint now. What is in the file does not matter, only that it is there."""
-    is_ordered = storage.exists(f"{side_file.FOLDER}/{_ANEW_NAME}")
-    if is_ordered:
-        remove(storage)
-        side_file.remove(storage, _ANEW_NAME)
-    return is_ordered
+    """Whether that was ordered; then there is no checkpoint now."""
+    if not is_ordered(storage):
+        return False
+    remove(storage)
+    side_file.remove(storage, _ANEW_NAME)
+    return True
 
 
 def load_minimums(storage: Storage) -> dict[QueueKey, Minimum]:
