@@ -27,7 +27,7 @@ async def store_messages(mq: AsyncClient) -> None:
 
 async def empty_the_master(group: Group, mq: AsyncClient) -> None:
     """It is back, and answers."""
-    group.world.network.link("a1", "a0").slowness = 300.0
+    group.world.network.link("a1", "a0").slowness = 400.0
     await group.replace_disk("a0")
     while True:
         with contextlib.suppress(OutOfReach):
