@@ -83,7 +83,10 @@ class Filling:
         await self.look_after()
 
     def _ends(self, newest: Epoch) -> None:
-        self.goes_on, self._goal, self.filled_in = False, None, max(self.filled_in, newest)
+        """In the first epoch of a group no other disk of this node can have led before."""
+        self.goes_on, self._goal = False, None
+        if newest > _FIRST:
+            self.filled_in = max(self.filled_in, newest)
 
     def _load(self) -> tuple[bool, Epoch]:
         """Whether it is noted, and the epoch of the last one that is over: one that cannot be read may have been any."""
@@ -101,9 +104,9 @@ class Filling:
             raise DiskFull(self._node, self._storage.free_bytes(), side_file.ROOM_BYTES)
 
     def _forget(self, newest: Epoch) -> bool:
-        """False on a full disk: then it stays noted. In the first epoch of a group no other disk of this node can have led before."""
+        """False on a full disk: then it stays noted."""
         with reported("note that the copy is filled"):
-            if newest > _FIRST and not side_file.save_if_room(self._storage, _ENDED, _ENDED_KIND, f"{newest}".encode()):
+            if newest > NO_EPOCH and not side_file.save_if_room(self._storage, _ENDED, _ENDED_KIND, f"{newest}".encode()):
                 return False
             side_file.remove(self._storage, _NAME)
             return True

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from dittomq.commitlog.disk.storage import replace_file
-from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
+from dittomq.offsets import LAST_EPOCH, NO_EPOCH, Epoch, PhysicalOffset
 from services.slave.filling import Filling
 from tests.support.lanes import InlineLane
 from tests.support.metadata_node import run
@@ -59,12 +59,24 @@ def test_a_damaged_note_of_it_counts_as_that_of_any_epoch() -> None:
     run(story())
 
 
-async def fill(machine: Machine, newest: Epoch) -> None:
+@pytest.mark.parametrize(("newest", "told"), [(1, NO_EPOCH), (2, Epoch(2))])
+def test_who_was_filled_in_the_first_epoch_of_its_group_led_on_no_earlier_disk_before_its_next_start_too(newest: int, told: Epoch) -> None:
+    async def story() -> None:
+        machine = Machine(random.Random(1))
+        filling = await fill(machine, Epoch(newest))
+
+        assert (filling.filled_in, (await loaded(machine)).filled_in) == (told, told)
+
+    run(story())
+
+
+async def fill(machine: Machine, newest: Epoch) -> Filling:
     filling = Filling("a/1", machine.beside(), InlineLane())
     await filling.begin()
     filling.master_ends_at(PhysicalOffset(0))
     filling.holds(PhysicalOffset(0), newest)
     await filling.look_after()
+    return filling
 
 
 async def loaded(machine: Machine) -> Filling:
