@@ -32,6 +32,7 @@ class _Entry:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     asked_s: float = float("-inf")  # when the question behind `outcome` was put
+    of_all: bool = False  # and whether to each nameserver
     outcome: Route | DittoError | None = None  # None: never asked
     known: Route | None = None
 
@@ -73,10 +74,10 @@ class RouteCache:
         called_s = self._clock.monotonic()
         entry = self._entry(topic)
         async with entry.lock:
-            if entry.outcome is None or entry.asked_s < called_s:
+            if entry.outcome is None or entry.asked_s < called_s or (of_all and not entry.of_all):
                 asked_s = self._clock.monotonic()
                 outcome = await self._ask_for(topic, entry.known, of_all=of_all)  # a caller who gives up leaves all as it was
-                entry.asked_s, entry.outcome = asked_s, outcome
+                entry.asked_s, entry.of_all, entry.outcome = asked_s, of_all, outcome
             if isinstance(entry.outcome, DittoError):
                 raise entry.outcome
             entry.known = entry.outcome

@@ -237,6 +237,21 @@ def test_who_doubts_the_master_that_one_nameserver_names_hears_of_a_newer_one_an
     play(world, story)
 
 
+def test_who_doubts_the_master_that_one_nameserver_names_shares_no_answer_of_that_one_alone(world: World) -> None:
+    async def story(town: Town) -> None:
+        promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
+        await two_nameservers(town, {"a-0": "n0", "a-1": "n1"}, master(), promoted)
+        routes = town.routes(["n1:9876", "n0:9876"])
+
+        async with asyncio.TaskGroup() as tasks:
+            believing, doubting = [tasks.create_task(routes.refresh("orders", of_all=of_all)) for of_all in (False, True)]
+
+        assert [node.epoch for node in believing.result().nodes] == [7]
+        assert [node.epoch for node in doubting.result().nodes] == [9]
+
+    play(world, story)
+
+
 def test_of_two_masters_of_one_group_that_different_nameservers_know_the_newer_one_is_listed_first(world: World) -> None:
     async def story(town: Town) -> None:
         promoted = replace(master("b" * 32, epoch=9, host="a-1"), configured_id=1)
