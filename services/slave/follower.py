@@ -86,7 +86,7 @@ class Follower:
         self._dialled: asyncio.Task[None] | None = None
         self.dials = ""
         self._was_useless = False
-        self._retired = False
+        self.is_retired = False
         self._has_taken_up = False
         self._between_streams = asyncio.Event()
         self._between_streams.set()
@@ -222,7 +222,7 @@ class Follower:
 
     async def retire(self) -> None:
         """Follow nobody any more; what was received is durable when this returns, and no byte is added."""
-        self._retired = True
+        self.is_retired = True
         if self._dialled is not None:
             self._dialled.cancel()
         await self._between_streams.wait()
@@ -251,7 +251,7 @@ class Follower:
         while not self.resync.is_done:
             address = self._callers.master_address()
             began = self._parts.clock.monotonic()
-            if address and not self._retired:
+            if address and not self.is_retired:
                 self._between_streams.clear()
                 self.dials = address
                 self._dialled = tasks.create_task(self._follow(address), name="stream")

@@ -14,6 +14,7 @@ from dittomq.broker.role import BrokerService, Grant, Knowledge, check_room, kno
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.doors.workers import Lane
 from dittomq.errors import ChangeUnknown, InvalidField, NotPermitted, NotReady, OutOfReach
+from dittomq.lineage import NO_RANK, Rank
 from dittomq.naming.route_cache import RouteCache
 from dittomq.offsets import Epoch
 from dittomq.replication.promotion import (
@@ -70,6 +71,7 @@ class Heir:
         self._parts = parts
         self._address_of: dict[str, str] = {}  # replication addresses of those who answered last, by node
         self._clients = ""
+        self._stood: Rank = NO_RANK  # where this node stood when it was last decided
         self._others = Others(parts.config.node.broker, parts.replicas, parts.routes)
         self.tell: Callable[[float], Awaitable[int]] = _nobody_hears
         self.errand: Errand[RoleOrder, RoleChange] = Errand(parts.config.name, self._change)
@@ -130,8 +132,9 @@ class Heir:
         check_room(self._parts.storage, self._parts.config.name, self._parts.config.store.reserve_bytes)
 
     def _decide(self, heard: dict[str, Standing], word: PromotionOrder, noted: Collection[str] | None = None) -> PromotionDecision:
-        around = Surroundings({*self._others.names, *self._address_of}, noted)
-        return decide_promotion(self._parts.node.standing(), heard, self._parts.addresses.newest, word, around)
+        around, own = Surroundings({*self._others.names, *self._address_of}, noted), self._parts.node.standing()
+        self._stood = own.rank
+        return decide_promotion(own, heard, self._parts.addresses.newest, word, around)
 
     async def _hear_all(self) -> dict[str, Standing]:
         """Every other replica of the group that answers within a second, by node."""
@@ -230,6 +233,10 @@ class Heir:
                 parts.node.takes_epoch = Epoch(0)
                 raise
         await parts.follower.retire()
+        if parts.node.standing().rank < self._stood:
+            parts.node.takes_epoch = Epoch(0)
+            parts.follower.is_retired = False
+            raise NotReady(parts.config.name, "its log was cut since that was decided; give the command again")
         if planned:
             parts.follower.all_is_confirmed()
         own = parts.node.standing()

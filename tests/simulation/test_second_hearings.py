@@ -1,16 +1,20 @@
 """Who has noted an epoch is heard once more before it is taken, and who has not noted it is no witness then."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from dittomq.client import AsyncClient, PutStatus
-from dittomq.errors import NotPermitted
+from dittomq.errors import NotPermitted, NotReady
+from dittomq.offsets import PhysicalOffset
 from services.master.config import Mode, ReplicationTable
 from services.slave.config import FlushMode
+from services.slave.follower import Follower
 from tests.simulation.group import Group, play
 from tests.simulation.network import Socket
 from tests.simulation.shapes import Shape
+from tests.simulation.splits import begin, copies_in_sync, leads_in, until
 from tests.simulation.streams import Opened, Status
 from tests.simulation.test_promises import tell_when_it_says_where_it_stands
 from tests.simulation.test_promotions import topic
@@ -68,3 +72,45 @@ def test_a_slave_that_did_not_note_the_epoch_is_no_witness_in_the_place_of_one_t
             assert (receipt.epoch, receipt.status) == (1, PutStatus.PUT_OK), "with the third copy it is confirmed"
 
     play(story, THREE_OF_FOUR)
+
+
+async def asked_where_it_stands(mq: AsyncClient, node: str) -> AsyncIterator[Follower]:
+    """That of the node, as often as it is asked."""
+    asked: list[Follower] = []
+
+    def check(self: Follower) -> None:
+        if self._parts.config.name == node:
+            asked.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Follower, "check_taken_up", check)
+        await mq.admin.change_role(node, old_master_is_stopped=True, validate_only=True)
+    for each in asked:
+        yield each
+
+
+def test_a_slave_whose_log_is_cut_when_it_is_told_to_lead_does_not_take_the_place_with_what_is_left() -> None:
+    """Of what another one has, and it has no more by then, nobody would have been told."""
+
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(group, mq)
+        end = (await mq.admin.ha_status("a1:10911")).end
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"on all copies", queue=0)
+        [follower] = {each async for each in asked_where_it_stands(mq, "a/1")}
+        await group.kill("a0")
+        group.node("a1").faults.slowness = 300.0
+        cutting = asyncio.create_task(follower.copy.cut(PhysicalOffset(end)))
+
+        with pytest.raises(NotReady, match="its log was cut since that was decided"):
+            await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+
+        await cutting
+        group.node("a1").faults.slowness = 1.0
+        with pytest.raises(NotPermitted, match=r"a/2 has .* bytes that a/1 lacks"):
+            await mq.admin.change_role("a1:10911", old_master_is_stopped=True)
+        change = await mq.admin.change_role("a2:10911", old_master_is_stopped=True)
+        await leads_in(mq, "a2", change.epoch)
+        await until(lambda: copies_in_sync(mq, "a2", 2))
+
+    play(story, Shape(2, ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=2), FlushMode.SYNC_FLUSH))
