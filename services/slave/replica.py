@@ -8,7 +8,6 @@ from dittomq.broker.digesting import digest_of
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
 from dittomq.broker.heard import Heard
-from dittomq.broker.record_starts import record_start
 from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
@@ -167,12 +166,7 @@ class Replica:
         return tuple(digest for digest in found if digest is not None)
 
     async def cut(self, to: PhysicalOffset, reason: str) -> None:
-        """Cut the log and all that hangs on it, durably.
-
-        Where a record lies over `to` the log is not the master's from its start on: it goes too, and StreamEnded is raised, because the
-        session does not know of that.
-        """
-        asked, to = to, await self.parts.store_lane.call(lambda: record_start(self.store, to))
+        """Cut the log and all that hangs on it, durably; raises InvalidField where a record lies over `to`."""
         end = self.copy.received
         self.confirmed = min(self.confirmed, to)  # before the cut, which goes on also when whoever asks for it is cancelled
         self._verified = replace(self._verified, end=min(self._verified.end, to))
@@ -180,8 +174,6 @@ class Replica:
         async with self.parts.dispatcher.cutting(to):
             await self.copy.cut(to)
         log.warning("log_cut", node=self.parts.config.name, to=to, end=end, reason=reason)
-        if to < asked:
-            raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
 
     @property
     def holds_nothing(self) -> bool:

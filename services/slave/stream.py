@@ -279,11 +279,17 @@ class MasterStream:
         return None
 
     async def _cut(self, command: slave_events.CutLog) -> slave_events.CutDone:
-        """Where a record lies over the place it is cut from its start on, and that may be of an epoch that both have."""
-        store, to = self._parts.store, command.to
-        if command.gives_up or await self._parts.reads.call(lambda: record_start(store, to)) < to:
+        """Where a record lies over the place it is cut from its start on, which may be of an epoch that both have; then this raises.
+
+        The log is not the master's from there on, and the session does not know of that.
+        """
+        store, asked = self._parts.store, command.to
+        to = await self._parts.reads.call(lambda: record_start(store, asked))
+        if command.gives_up or to < asked:
             await self._parts.gives_up()
-        await self._parts.cut(command.to, command.reason)
+        await self._parts.cut(to, command.reason)  # looked for once: mended meanwhile, that record would be cut without the note
+        if to < asked:
+            raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
         self._hello = await self._parts.describe()
         return slave_events.CutDone(self._stored_now())
 

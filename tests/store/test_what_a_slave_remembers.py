@@ -14,6 +14,7 @@ from zlib_ng.zlib_ng import crc32
 from dittomq.broker.config import NodeTable, ReadingTable, ReplicationTable, StoreTable
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.record_starts import record_start
 from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.store import Store
 from dittomq.doors.transport import GrpcTransport
@@ -362,6 +363,37 @@ def test_a_slave_that_cuts_before_where_another_epoch_begins_is_no_witness_of_wh
     size = SMALL.segment_bytes
     second = next_border(0)
     assert run(story()) == (False, second, behind > 0)
+
+
+def test_a_record_that_is_mended_while_the_log_is_cut_within_it_is_not_cut_unnoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> tuple[PhysicalOffset, bool]:
+        machine = Machine(random.Random(7))
+        async with following(machine) as (master, slave):
+            await hello(master)
+            master.say(stream((entry(1, 0),), 0), chunk(1, 0, size, 0))
+            await flushed(master, size)
+            machine.disk.names.files[f"commitlog/{0:020d}"].write(memoryview(b"\xee"), second + 60, machine.chance)
+            master.leave()
+            await hello(master)
+
+            def mended_then(store: Store, byte: PhysicalOffset) -> PhysicalOffset:
+                start = record_start(store, byte)
+                if store is slave.stores()[0] and store.damage.end_over(byte) is not None:
+                    store.mend(second, MASTERS.read_records(at(second), at(third), third - second))
+                return start
+
+            monkeypatch.setattr("services.slave.stream.record_start", mended_then)
+            epochs = (entry(1, 0), entry(2, second + 8))
+            master.say(Verdict(VerdictAction.TRUNCATE, at(second + 8), "", Epoch(2), epochs, 5_000))
+            await asyncio.wait_for(hello(master), 10)
+            master.say(Verdict(VerdictAction.TRUNCATE, at(second + 8), "", Epoch(2), epochs, 5_000))
+            after = await asyncio.wait_for(hello(master), 10)
+            return after.end, after.is_filling
+
+    size = SMALL.segment_bytes
+    second = next_border(0)
+    third = next_border(second)
+    assert run(story()) == (second, True)
 
 
 def test_a_slave_dials_again_when_its_stream_is_given_up_before_its_hello_is_out() -> None:
