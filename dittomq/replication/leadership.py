@@ -351,10 +351,9 @@ class Leadership:
 
     def _would_lose_confirmed(self, hello: Hello) -> bool:
         """Whether that log, taken over, would cut what was confirmed here, or may have been with who noted this one's promotion."""
-        if self._own.stopped.lacks_most:
-            return False
-        is_rival = newest_epoch(hello.lineage) == self._own.granted and newest_opener(hello.lineage) != self._own.node_id
-        return (self._own.is_noted and is_rival) or self._own.confirmed > self._agreed_with(hello)
+        own = self._own
+        is_rival = newest_epoch(hello.lineage) == own.granted and newest_opener(hello.lineage) != own.node_id
+        return (own.is_noted and is_rival and not own.stopped.lacks_most) or own.knows_beyond(self._agreed_with(hello))
 
     def _out_of_reach(self, best: Hello) -> str:
         """Why that tail cannot be joined to this log; empty when it can, or this log makes room for all of it."""
@@ -364,8 +363,7 @@ class Leadership:
         return f"{best.node} has the newest log and begins at {best.min_offset:,}, this one agrees with it only up to {start:,}"
 
     def _take(self, best: Hello) -> TakeOver:
-        start = max(self._agreed_with(best), best.min_offset)
-        return TakeOver(best.node, best.replication_address, start, best.end, best.lineage)
+        return TakeOver(best.node, best.replication_address, max(self._agreed_with(best), best.min_offset), best.end, best.lineage)
 
     def _agreed_with(self, other: Hello) -> PhysicalOffset:
         return common_end(ours=self._own.lineage, our_end=self._own.end, theirs=other.lineage, their_end=other.end)
@@ -376,12 +374,13 @@ class Leadership:
         return hidden_in(own.unread) if own.unread and has_slaves and not own.is_freshly_granted else ""
 
     def _missing_here(self) -> str:
-        """Who knows, or knew when it left, confirmed data that this log lacks."""
+        """Who knows, or knew when it left, confirmed data that this log lacks, or lacks what is known of a part to be confirmed."""
         for hello in sorted(self._ever_heard.values(), key=lambda hello: hello.node):
+            common = self._agreed_with(hello)
             if self._lacks_some_of(hello):
-                common = self._agreed_with(hello)
                 return f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
-        return ""
+        here = () if self._taken_over else sorted(self._heard.values(), key=lambda hello: hello.node)
+        return next(filter(None, (self._own.lost_with(each.node, each.lineage, each.end, self._agreed_with(each)) for each in here)), "")
 
     def _is_outgrown(self) -> bool:
         """Whether a slave that is there has all of this log too that may be confirmed: nobody need decide what is given up."""

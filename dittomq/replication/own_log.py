@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dittomq.lineage import Lineage, newest_epoch, newest_opener
+from dittomq.lineage import Lineage, newest_epoch, newest_opener, rank
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.routes import NO_OPENING, Claim, Opening
 
@@ -68,6 +68,16 @@ class OwnLog:
     def gave_up_epoch(self) -> bool:
         """Whether it has led in the newest epoch of its log, and then found that its slaves have confirmed what it lacks."""
         return self.stopped is Stopped.INCOMPLETE and self.told == self.newest and self.newest.opener_id == self.node_id
+
+    def knows_beyond(self, common: PhysicalOffset) -> bool:
+        """Whether more than that is known to be confirmed here. What one that gave its epoch up knows of that one counts no more."""
+        return self.confirmed > common and self.stopped is not Stopped.EMPTY and not self.gave_up_epoch
+
+    def lost_with(self, node: str, lineage: Lineage, end: PhysicalOffset, common: PhysicalOffset) -> str:
+        """What is known here to be confirmed and that log lacks, in words, where this is a part of a log and that one outranks it."""
+        if self.stopped is not Stopped.INCOMPLETE or not self.knows_beyond(common) or rank(lineage, end) <= rank(self.lineage, self.end):
+            return ""
+        return f"{self.confirmed:,} bytes are known here to be confirmed and the newer log of {node} has only {common:,} of them"
 
     @property
     def held_epoch(self) -> Epoch:

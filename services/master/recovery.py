@@ -317,6 +317,7 @@ class Recovery:
         if store.end > store.min_offset:
             async with self._dispatcher.cutting(plan.start):
                 await self._lane.call(lambda: store.cut(plan.start))
+            self._own = replace(self._own, confirmed=min(self._own.confirmed, plan.start))  # who gave its epoch up may have known more
             return plan
         beginning = await source.beginning()
         async with self._dispatcher.cutting(beginning.offset):

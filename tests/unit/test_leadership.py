@@ -395,3 +395,27 @@ def test_what_an_earlier_life_was_told_of_counts_at_the_next_start() -> None:
     of_this = replace(log, told=Opening(Epoch(2), 0))
     outranked = replace(log, granted=Epoch(3), told=Opening(Epoch(2), 1))
     assert [decided(asked(RULES, each, 0.0), 0.0) for each in (of_this, outranked)] == [Lead(Epoch(3), "")] * 2
+
+
+def test_a_take_over_that_broke_off_is_followed_by_none_of_a_log_that_lacks_what_is_known_here_to_be_confirmed() -> None:
+    others: Lineage = (*ONE, LineageEntry(Epoch(2), 2, 44, PhysicalOffset(400)))
+    before = replace(own(Stopped.POWER_LOSS, lineage=TWO), confirmed=PhysicalOffset(600))
+    leadership = asked(RULES, before, 0.0)
+    rival, best = hello(2, 5_000, lineage=others), hello(1, 1_000, lineage=(*TWO, LineageEntry(Epoch(3), 0, 33, PhysicalOffset(700))))
+    leadership.slave_heard(rival)
+    leadership.slave_heard(best)
+    taken = decided(leadership, 5.0)
+    assert isinstance(taken, TakeOver)
+    assert (taken.source, taken.start) == ("a/1", 700)
+
+    leadership.took_a_part(replace(before, stopped=Stopped.INCOMPLETE, end=PhysicalOffset(700)))
+    leadership.slave_gone("a/1")
+    leadership.slave_heard(hello(3, 650, lineage=TWO))
+
+    decision = decided(leadership, 5.0)
+    assert isinstance(decision, Refuse)
+    assert decision.why.startswith("600 bytes are known here to be confirmed and the newer log of a/2 has only 400 of them")
+    leadership.slave_heard(best)
+    assert decided(leadership, 5.0) == taken
+    leadership.took_over(replace(before, stopped=Stopped.INCOMPLETE, end=best.end, lineage=best.lineage))
+    assert isinstance(decided(leadership, 5.0), Lead)
