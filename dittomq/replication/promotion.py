@@ -100,6 +100,11 @@ def decide_promotion(
     return _Promotion(target, heard, known, order, around).decide()
 
 
+def loss_changed(lost: str) -> str:
+    """What is said where `lost` is not what may be lost by the first decision: that may be more, less, or of another node."""
+    return f"since it was decided what may be lost has changed: {lost or 'nothing'}"
+
+
 class _Missing(NamedTuple):
     """What keeps a promotion from being safe, and what to do about it. `is_a_word`: only the operator's word is missing.
 

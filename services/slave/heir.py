@@ -25,6 +25,7 @@ from dittomq.replication.promotion import (
     RefusePromotion,
     Surroundings,
     decide_promotion,
+    loss_changed,
 )
 from dittomq.replication.standings import Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
@@ -287,7 +288,7 @@ class Heir:
             case AskToStepDown(node):
                 raise NotReady(self._parts.config.name, f"{node} answers now, and leads; give the command again")
             case Promote(may_be_lost=lost) if lost != promotion.may_be_lost:
-                raise NotPermitted(f"refused: since it was decided something more may be lost: {lost}; give the command again")
+                raise NotPermitted(f"refused: {loss_changed(lost)}; give the command again")
 
     async def _tell(self, opening: Opening) -> None:
         """An old master that starts again asks nameservers, too, who has opened a newer epoch: none is to say "nobody" from now on."""

@@ -16,6 +16,7 @@ from dittomq.replication.promotion import (
     RefusePromotion,
     Surroundings,
     decide_promotion,
+    loss_changed,
 )
 from dittomq.replication.standings import GroupRules, Stance, Standing
 from dittomq.routes import NO_OPENING, DataVersion, Opening
@@ -396,3 +397,7 @@ def test_an_operator_may_promote_it_all_the_same_and_is_told_what_may_be_lost() 
 
     assert isinstance(decided(harmed, standing(0, Stance.LEADING), order=ACCEPTED), AskToStepDown)
     assert "1,234 bytes are damaged on a/1" in promoted(decided(harmed, standing(2), order=ACCEPTED)).may_be_lost
+
+
+def test_where_less_may_be_lost_than_was_decided_nobody_is_told_that_it_is_more() -> None:
+    assert loss_changed("") == "since it was decided what may be lost has changed: nothing"
