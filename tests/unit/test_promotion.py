@@ -16,7 +16,6 @@ from dittomq.replication.promotion import (
     RefusePromotion,
     Surroundings,
     decide_promotion,
-    loss_changed,
 )
 from dittomq.replication.standings import GroupRules, Stance, Standing
 from dittomq.routes import NO_OPENING, DataVersion, Opening
@@ -382,22 +381,3 @@ def test_only_slaves_that_hold_as_much_count_as_in_sync_at_first() -> None:
     decision = decided(standing(1), standing(2, end=800), demoted(for_node="a/1"))
 
     assert promoted(decision).in_sync == ("a/0",)
-
-
-def test_a_target_with_damage_that_hides_newest_messages_is_refused_before_its_master_is_asked_to_step_down() -> None:
-    harmed = standing(1, unread_bytes=1_234)
-
-    for others in ([standing(0, Stance.LEADING)], [standing(2)]):
-        why = refused(decided(harmed, *others, order=STOPPED))
-        assert why.startswith("1,234 bytes are damaged on a/1 and may hold the newest messages of queues. Wait until it has them back")
-
-
-def test_an_operator_may_promote_it_all_the_same_and_is_told_what_may_be_lost() -> None:
-    harmed = standing(1, unread_bytes=1_234)
-
-    assert isinstance(decided(harmed, standing(0, Stance.LEADING), order=ACCEPTED), AskToStepDown)
-    assert "1,234 bytes are damaged on a/1" in promoted(decided(harmed, standing(2), order=ACCEPTED)).may_be_lost
-
-
-def test_where_less_may_be_lost_than_was_decided_nobody_is_told_that_it_is_more() -> None:
-    assert loss_changed("") == "since it was decided what may be lost has changed: nothing"

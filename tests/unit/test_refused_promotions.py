@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.promotion import AskToStepDown, Promote, PromotionOrder
+from dittomq.replication.promotion import AskToStepDown, Promote, PromotionOrder, loss_changed
 from dittomq.replication.standings import Stance
 from dittomq.routes import Opening
-from tests.unit.test_promotion import RULES, STOPPED, decided, demoted, promoted, refused, standing
+from tests.unit.test_promotion import ACCEPTED, RULES, STOPPED, decided, demoted, promoted, refused, standing
 
 
 def test_one_that_led_and_answers_with_a_new_disk_is_not_to_be_stopped() -> None:
@@ -82,3 +82,22 @@ def test_nobody_is_asked_to_step_down_where_an_epoch_that_was_noted_would_keep_t
         assert refused(decided(*others)) == f"{known}. Let a/2 reach a/0, which gives way then, and give the command again"
     assert decided(standing(1), leader, noted, order=PromotionOrder(accept_loss=True)) == AskToStepDown("a/0")
     assert "may still be writing" in refused(decided(standing(1), demoted(for_node="a/1"), noted))
+
+
+def test_a_target_with_damage_that_hides_newest_messages_is_refused_before_its_master_is_asked_to_step_down() -> None:
+    harmed = standing(1, unread_bytes=1_234)
+
+    for others in ([standing(0, Stance.LEADING)], [standing(2)]):
+        why = refused(decided(harmed, *others, order=STOPPED))
+        assert why.startswith("1,234 bytes are damaged on a/1 and may hold the newest messages of queues. Wait until it has them back")
+
+
+def test_an_operator_may_promote_it_all_the_same_and_is_told_what_may_be_lost() -> None:
+    harmed = standing(1, unread_bytes=1_234)
+
+    assert isinstance(decided(harmed, standing(0, Stance.LEADING), order=ACCEPTED), AskToStepDown)
+    assert "1,234 bytes are damaged on a/1" in promoted(decided(harmed, standing(2), order=ACCEPTED)).may_be_lost
+
+
+def test_where_less_may_be_lost_than_was_decided_nobody_is_told_that_it_is_more() -> None:
+    assert loss_changed("") == "since it was decided what may be lost has changed: nothing"
