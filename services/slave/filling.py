@@ -68,6 +68,11 @@ class Filling:
         if self._goal is not None and flushed >= self._goal:
             self._ends(newest)
 
+    def filled_before(self, granted: Epoch) -> Epoch:
+        """Up to which epoch this node may have led on an earlier disk, if it is granted that one now, which it opens on this disk."""
+        newest = Epoch(granted - 1)
+        return newest if self.goes_on else min(self.filled_in, newest)
+
     async def look_after(self) -> None:
         """Take the note away when it is over; a crash before that costs nothing but the next end. Raises StoreFailed."""
         if self._is_noted and not self.goes_on:

@@ -244,7 +244,7 @@ class Heir:
         parts.node.in_sync = promotion.in_sync
         knows, filling = _known_by(old, promotion.epoch), parts.follower.filling
         decided = promotion.epoch, promotion.other, own.end, promotion.may_be_lost
-        filled = Epoch(promotion.epoch - 1) if filling.goes_on else filling.filled_in, Epoch(0) if old is None else old.filled_in
+        filled = filling.filled_before(promotion.epoch), Epoch(0) if old is None else old.filled_in
         grant = Grant(BrokerService.MASTER, own.wire_id, *decided, knows.witnessed, promotion.must_note > 0, knows.known, *filled)
         await parts.files.call(lambda: save_grant(parts.storage, grant))
         await filling.end(Epoch(grant.epoch - 1))

@@ -70,6 +70,21 @@ def test_who_was_filled_in_the_first_epoch_of_its_group_led_on_no_earlier_disk_b
     run(story())
 
 
+@pytest.mark.parametrize(("state", "told"), [("filled", 5), ("being filled", 7), ("damaged", 7)])
+def test_what_a_node_leads_in_from_now_on_it_led_in_on_this_disk_whatever_the_note_says(state: str, told: int) -> None:
+    async def story() -> None:
+        machine = Machine(random.Random(1))
+        await fill(machine, Epoch(5))
+        if state == "damaged":
+            replace_file(machine.beside(), "dittomq/filled", b"rotten")
+        filling = await loaded(machine)
+        filling.goes_on = state == "being filled"
+
+        assert filling.filled_before(Epoch(8)) == told
+
+    run(story())
+
+
 async def fill(machine: Machine, newest: Epoch) -> Filling:
     filling = Filling("a/1", machine.beside(), InlineLane())
     await filling.begin()
