@@ -69,10 +69,11 @@ def lead(
         else:
             status = mq.admin.ha_status(address)
         missing = _missing_for_writes(mq, address, status)
+    epoch = max(change.epoch, status.epoch)  # it may have started again meanwhile, and opened a newer one than it was granted
     if json:
-        say_json({"node": node, "epoch": change.epoch, "may_be_lost": change.may_be_lost})
+        say_json({"node": node, "epoch": epoch, "may_be_lost": change.may_be_lost})
     else:
-        say(f"{node} leads since epoch {change.epoch}{took}; may be lost: {change.may_be_lost or 'nothing'}")
+        say(f"{node} leads since epoch {epoch}{took}; may be lost: {change.may_be_lost or 'nothing'}")
     if missing:
         hint(f"{node} takes no writes yet: {missing}; dittomq ha-status says more")
     return Exit.PARTLY if missing else Exit.DONE

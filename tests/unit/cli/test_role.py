@@ -1,13 +1,17 @@
 """What somebody hears who waits for a node whose role was changed."""
 
 import socket
+from dataclasses import replace
 
 import pytest
 
 from dittomq.cli.app import run
 from dittomq.cli.role import Patience, somebody_listens
 from dittomq.client import Client
+from dittomq.client.sync_client import SyncAdmin
 from dittomq.errors import OutOfReach
+from dittomq.wire.admin import RoleChange
+from tests.support.ha_answers import LEADER
 
 REFUSED = "a/1 does not answer: cannot connect: Connection refused"
 
@@ -65,3 +69,14 @@ def test_only_a_refused_connection_shows_that_nothing_listens() -> None:
 
     assert not somebody_listens(address)
     assert somebody_listens("a/1"), "no address: nothing is known of it"
+
+
+@pytest.mark.parametrize("opened", [3, 5])
+def test_a_node_that_opened_a_newer_epoch_than_it_was_granted_is_said_to_lead_since_that_one(
+    opened: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SyncAdmin, "change_role", lambda *_, **__: RoleChange(3, "", comes_back=True))
+    monkeypatch.setattr(SyncAdmin, "ha_status", lambda *_: replace(LEADER, epoch=opened))
+
+    assert run(["role", "lead", "localhost:2", "--nameserver", "localhost:1"]) == 0
+    assert f"leads since epoch {opened} after" in capsys.readouterr().out
