@@ -26,6 +26,7 @@ from dittomq.replication.group_of_start import Others
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Announce, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
+from dittomq.replication.running import RunningTime
 from dittomq.replication.standings import KnownBefore, Stance, Standing
 from dittomq.routes import Claim, Opening
 
@@ -79,6 +80,7 @@ class Recovery:
         self._lane = parts.store_lane
         self._dispatcher = parts.dispatcher
         self._clock = parts.clock
+        self._time = RunningTime(parts.clock.monotonic())  # a start that stood still has not waited for anybody meanwhile
         self._bell = asyncio.Event()
         self._word: asyncio.Future[str] | None = None  # the operator's, until it is known whether it goes past all that is missing
         self._hello_of: dict[str, Hello] = {}
@@ -146,7 +148,7 @@ class Recovery:
 
     def if_loss_is_accepted(self) -> Lead | str:
         """How this master would lead if the operator let it; in words what no word goes past, or what is under way."""
-        match if_loss_is_accepted(self._leadership, self._own, self._clock.monotonic()):
+        match if_loss_is_accepted(self._leadership, self._own, self._time.at(self._clock.monotonic())):
             case Lead() as lead:
                 return lead
             case Follow(epoch, opener_id):
@@ -158,7 +160,7 @@ class Recovery:
         """Return when this node may lead, or must be another's slave; raises StoreFailed when the disk fails."""
         while True:
             self._leadership.mended(self._store.unread.ranges)
-            decision = self._leadership.decide(self._clock.monotonic())
+            decision = self._leadership.decide(self._time.at(self._clock.monotonic()))
             match decision:
                 case Lead():
                     if self._own.stopped.lacks_most or self._own.tables_restored:

@@ -163,7 +163,7 @@ class Master:
             confirmed=store.confirmed_at_start,
             is_noted=opened.grant is not None and opened.grant.is_noted,
         )
-        leadership = Leadership(leadership_rules(config.replication), own, doors.clock.monotonic())
+        leadership = Leadership(leadership_rules(config.replication), own, 0.0)  # by the time that its recovery runs
         dispatcher = Dispatcher(store, lanes.dispatch)
         recovery = Recovery(leadership, own, RecoveryParts(store, lanes.store, dispatcher, doors.clock))
         return NodeParts(

@@ -137,3 +137,26 @@ def test_a_slave_that_has_not_written_its_masters_lineage_down_does_not_vouch_fo
             assert (await orders.resolve(unknown.handle)).duplicate
 
     play(story, TWO_SLAVES)
+
+
+def test_a_start_that_stood_still_while_it_waited_for_slaves_waits_on_and_takes_the_tail_of_one_that_comes_then() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        [created] = await mq.admin.create_topic("orders", 1)
+        assert created.error is None
+        await asyncio.sleep(60.0)  # so that nameservers know who else leads
+        async with mq.producer(timeout_s=1.0, retry_s=2.0) as orders:
+            await orders.publish("orders", b"before", queue=0)
+            await send_what_only_the_slave_keeps(group, orders)
+        held = (await mq.admin.ha_status("a1:10911")).end
+        master = group.node("a0")
+        master.start()
+        await asyncio.sleep(1.0)
+        master.freeze()
+        await asyncio.sleep(10.0)
+        master.thaw()
+        await asyncio.sleep(0.5)
+        group.world.network.heal("a0", "a1")
+        await group.in_sync(mq)
+        assert (await mq.admin.ha_status("a0:10911")).end >= held
+
+    play(story)
