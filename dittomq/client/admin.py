@@ -350,13 +350,13 @@ async def _results(groups: dict[str, list[Node]], ask: Callable[[Node], Awaitabl
 
 
 async def _result(broker: str, nodes: list[Node], ask: Callable[[Node], Awaitable[T]]) -> GroupResult[T]:
-    """The first node's answer; the next one is asked only when a node does not answer, or is not ready to."""
+    """The first node's answer; the next one is asked only when a node does not answer, or is not ready to, and then says why."""
     problem: DittoError = OutOfReach(f"the master of {broker}", "no nameserver knows one now")
     for node in nodes:
         try:
             return GroupResult(broker, await ask(node), None)
         except (OutOfReach, NotReady) as silent:
-            problem = silent
+            problem = problem if isinstance(problem, NotReady) else silent
         except DittoError as refused:
             return GroupResult(broker, None, refused)
     return GroupResult(broker, None, problem)

@@ -97,3 +97,16 @@ def test_while_a_master_recovers_without_its_tables_topics_are_told_by_its_slave
             await asyncio.sleep(1)
 
     play(story)
+
+
+def test_a_master_that_recovers_alone_says_what_it_waits_for_to_whoever_asks_for_topics() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await store_messages(mq)
+        await group.kill("a1")
+        await empty_the_master(group, mq)
+        [listed], [described] = await mq.admin.list_topics(), await mq.admin.describe_topic("orders")
+        for error in (listed.error, described.error):
+            assert isinstance(error, NotReady)
+            assert "recovering, waits for" in str(error)
+
+    play(story)
