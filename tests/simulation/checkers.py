@@ -174,7 +174,7 @@ def _confirmed_for_good(history: History, read: Read, publish: Publish) -> bool:
     if receipt is not None and receipt.physical_offset == read.physical_offset and history.must_survive(publish):
         return True
     masters = history.masters_since(at)
-    if history.any_harmed(masters, at, Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
+    if history.any_harmed(masters, at, Harm.DISK_LOST, Harm.LOSS_ACCEPTED) or history.was_given_up(read.node, at):
         return False
     return history.syncs_matter or not history.any_harmed(masters, at, Harm.POWER_LOST, Harm.SYNC_FAILED)
 

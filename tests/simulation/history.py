@@ -205,6 +205,14 @@ class History:
         """Whether another one led or came to lead in the meantime."""
         return any(each.replaced and each.node == node and self._lasts(each, at, at) for each in self.aparts)
 
+    def was_given_up(self, node: str, at: float) -> bool:
+        """Whether an operator accepted a loss while this node, which led, was cut off: what it confirms then may go with that."""
+        losses = [incident.at for incident in self.incidents if incident.harm is Harm.LOSS_ACCEPTED]
+        return any(
+            each.replaced and each.node == node and self._lasts(each, at, at) and max(losses, default=0.0) > each.start
+            for each in self.aparts
+        )
+
     @property
     def was_split(self) -> bool:
         """Whether two nodes may have led beside each other: one of them was cut off, or could not hear of the other."""
@@ -241,6 +249,8 @@ class History:
         acknowledged_by = receipt.copies[0]
         masters = {acknowledged_by.node, *self.masters_since(publish.at)}
         if any(incident.at >= publish.at and incident.harm is Harm.LOSS_ACCEPTED for incident in self.incidents):
+            return False
+        if self.was_given_up(acknowledged_by.node, publish.at):
             return False
         if self.copies > 1 and Ack.REPLICA_FLUSHED in receipt.levels_reached:
             return True

@@ -356,3 +356,14 @@ def test_a_topic_may_be_gone_when_a_node_was_promoted_that_had_been_down_since_i
     case.history.incidents = [Incident(fell_at, "a/0", Harm.REPLACED)]
 
     assert case.history.may_lack_topics == may_lack
+
+
+def test_what_a_node_confirms_that_is_cut_off_may_go_once_an_operator_has_accepted_a_loss() -> None:
+    history = History([Reign(0.0, "a/0")], syncs_matter=True, copies=2)
+    history.aparts.append(Apart("a/0", 10.0, replaced=True))
+    before = history.was_given_up("a/0", 13.0)
+    history.incidents.append(Incident(12.0, "a/1", Harm.LOSS_ACCEPTED))
+
+    assert [before, history.was_given_up("a/0", 13.0)] == [False, True]
+    assert not history.was_given_up("a/0", 9.0)
+    assert not history.was_given_up("a/2", 13.0)
