@@ -227,8 +227,11 @@ class Resync:
 
     async def _wait_for_room(self) -> None:
         """As long as others have filled the disk: the copy is whole, and stays."""
-        storage = self._parts.doors.storage
-        while not await self._parts.lanes.files.call(lambda: swap.has_room(storage)):  # noqa: ASYNC110 - nobody tells when there is
+        storage, is_told = self._parts.doors.storage, False
+        while not await self._parts.lanes.files.call(lambda: swap.has_room(storage)):
+            if not is_told:
+                log.warning("copy_waits_for_room", node=self._parts.config.name, what="it takes the store's place when its disk has room")
+            is_told = True
             await asyncio.sleep(_ROOM_S)
 
     async def _note_the_loss(self) -> None:

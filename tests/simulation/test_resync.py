@@ -350,7 +350,7 @@ def test_a_disk_that_others_fill_to_the_last_block_when_the_copy_is_whole_keeps_
         disk.capacity_bytes, opened = disk.used_bytes(), len(told(world, "store_opened"))
         await asyncio.sleep(20)
         assert world.nodes["a1"].running
-        assert len(told(world, "store_opened")) == opened
+        assert (len(told(world, "store_opened")), len(told(world, "copy_waits_for_room"))) == (opened, 1)
         disk.capacity_bytes = BOUNDLESS
         await copied(group)
         assert len(told(world, "copied_anew")) == 1
