@@ -132,7 +132,11 @@ MUTANTS = (
     Mutant("newer-ignored", "a master goes on in spite of a newer epoch", of_roles.newer_epochs_end_nothing, 8, _PASSINGS),
     Mutant("older-obeyed", "a slave obeys a master of an older epoch", of_roles.older_masters_are_obeyed, 4, _PASSINGS),
     Mutant(
-        "strange-epochs", "a master takes what its slaves noted for others for nothing", of_roles.strange_epochs_are_nothing, 6712, _PASSINGS
+        "strange-epochs",
+        "a master takes what its slaves noted for others for nothing",
+        of_roles.strange_epochs_are_nothing,
+        6712,
+        _PASSINGS,
     ),
     Mutant("anybody-leads", "a slave is promoted whatever it lacks", of_roles.anybody_is_promoted, 35, _PASSED_AND_LEFT),
     Mutant(
