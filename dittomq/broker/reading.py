@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.topics import nothing_is_missing
 from dittomq.commitlog.store import QueueSlice, Store
 from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
@@ -28,10 +29,6 @@ def _ignore(_: int) -> None:
     """Nobody mends."""
 
 
-def _is_complete() -> None:
-    """What is not here is not there."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReadRules:
     """What a role decides: the readable end now, the topic of a name (TopicNotFound when there is none), and whether an offset
@@ -52,7 +49,7 @@ class ReadRules:
     in_memory_bytes: int
     newer_topics: Callable[[], Awaitable[None]] | None = None
     damaged: Callable[[int], None] = _ignore
-    check_complete: Callable[[], None] = _is_complete
+    check_complete: Callable[[], None] = nothing_is_missing
 
 
 class Reading:

@@ -38,8 +38,8 @@ class TopicChanges(Protocol):
     async def delete(self, name: str, validate_only: bool) -> None: ...
 
 
-def _is_complete() -> None:
-    """What is not here is not there."""
+def nothing_is_missing() -> None:
+    """Of a node of which others need not be asked: what is not here is not there."""
 
 
 class TopicReads:
@@ -49,7 +49,7 @@ class TopicReads:
     """
 
     def __init__(
-        self, node: str, metadata: Metadata, store: TopicStore, lane: Lane, check_complete: Callable[[], None] = _is_complete
+        self, node: str, metadata: Metadata, store: TopicStore, lane: Lane, check_complete: Callable[[], None] = nothing_is_missing
     ) -> None:
         self._node = node
         self._metadata = metadata
