@@ -38,7 +38,7 @@ from dittomq.receipts import FrameReceipt
 from dittomq.routes import Node, NodeState
 from dittomq.rpc import status
 from dittomq.rpc.channel import typed
-from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer, meant_for
+from dittomq.rpc.headers import EPOCH_HEADER, LOG_END_HEADER, check_answerer, group_of, meant_for
 from dittomq.wire import messaging as wire
 
 _OPEN_DEADLINE_S = 3.0
@@ -158,7 +158,7 @@ class GroupLink:
     async def _converse(self, master: Node) -> None:
         who = f"{master.name} at {self._around.routing.address(master)}"
         stub: Any = self._around.channels.stub(MessagingServiceStub, self._around.routing.address(master))
-        stream: Stream = stub.PublishStream(metadata=meant_for(master, any_of_its_group=True))
+        stream: Stream = stub.PublishStream(metadata=meant_for(group_of(master)))
         self._outgoing.clear()
         self._ending = asyncio.get_running_loop().create_future()
         try:
@@ -205,7 +205,7 @@ class GroupLink:
         try:
             async with asyncio.timeout(_OPEN_DEADLINE_S):
                 headers = dict(await stream.initial_metadata() or ())
-                check_answerer(headers.items(), master, who, any_of_its_group=True)
+                check_answerer(headers.items(), group_of(master), who)
                 self._epoch, self._log_end = int(headers.get(EPOCH_HEADER, 0)), int(headers.get(LOG_END_HEADER, 0))
                 if LOG_END_HEADER not in headers:
                     await stream.read()

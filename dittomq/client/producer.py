@@ -51,7 +51,7 @@ from dittomq.errors import (
 from dittomq.message import Ack, Message, PutStatus, Receipt
 from dittomq.routes import Route
 from dittomq.rpc.channel import typed
-from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, meant_for
+from dittomq.rpc.headers import EPOCH_HEADER, check_answerer, group_of, meant_for
 from dittomq.wire import messaging as wire
 
 _ANSWER_GRACE_S = 2.0
@@ -348,14 +348,14 @@ class Producer:
         who = f"{master.name} at {address}"
         request.sent_since_offset = self._sent_since(handle)
         answer = getattr(self._around.channels.stub(MessagingServiceStub, address), method)(
-            request, timeout=self._options.timeout_s + _ANSWER_GRACE_S, metadata=meant_for(master, any_of_its_group=True)
+            request, timeout=self._options.timeout_s + _ANSWER_GRACE_S, metadata=meant_for(group_of(master))
         )
         try:
             response = await answer
             headers: dict[str, Any] = dict(await answer.initial_metadata() or ())
-            check_answerer(headers.items(), master, who, any_of_its_group=True)
+            check_answerer(headers.items(), group_of(master), who)
         except grpc.aio.AioRpcError as error:
-            check_answerer(error.initial_metadata(), master, who, any_of_its_group=True)
+            check_answerer(error.initial_metadata(), group_of(master), who)
             problem = typed(error, who)
             if method == "Publish" and not isinstance(problem, Refused):
                 self._unknowns_of(handle).resent_in_vain(handle.producer_id, master.epoch)

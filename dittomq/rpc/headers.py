@@ -31,9 +31,14 @@ class Group(NamedTuple):
     broker: str
 
 
-def meant_for(whom: Node | Group, *, any_of_its_group: bool = False) -> tuple[tuple[str, str], ...]:
-    """The headers of a call that nobody but this node, or one of its group, may obey."""
-    name = whom.broker if any_of_its_group or isinstance(whom, Group) else whom.name
+def group_of(node: Node) -> Group:
+    """Its own."""
+    return Group(node.cluster, node.broker)
+
+
+def meant_for(whom: Node | Group) -> tuple[tuple[str, str], ...]:
+    """The headers of a call that nobody but this node, or one of this group, may obey."""
+    name = whom.broker if isinstance(whom, Group) else whom.name
     return (FOR_NODE_HEADER, name), (FOR_CLUSTER_HEADER, whom.cluster)
 
 
@@ -47,13 +52,13 @@ def check_meant(headers: Iterable[tuple[str, Any]] | None, here: Answerer) -> No
         raise WrongCluster("node", name, here.node)
 
 
-def check_answerer(headers: Iterable[tuple[str, Any]] | None, whom: Node | Group, who: str, *, any_of_its_group: bool = False) -> None:
+def check_answerer(headers: Iterable[tuple[str, Any]] | None, whom: Node | Group, who: str) -> None:
     """Raise OutOfReach when an answer's headers name another node than the one that was called. Where nobody answered they name none."""
     named = dict(headers or ())
     name, cluster = named.get(NODE_HEADER), named.get(CLUSTER_HEADER, whom.cluster)
     if name is None:
         return
-    is_meant = name.rpartition("/")[0] == whom.broker if any_of_its_group or isinstance(whom, Group) else name == whom.name
+    is_meant = name.rpartition("/")[0] == whom.broker if isinstance(whom, Group) else name == whom.name
     if cluster != whom.cluster:
         raise OutOfReach(who, f'{name} of cluster "{cluster}" has this address now')
     if not is_meant:
