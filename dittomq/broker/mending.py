@@ -13,12 +13,14 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 import structlog
 from zlib_ng.zlib_ng import crc32
 
 from dittomq.broker.fetching import RangeSource
+from dittomq.commitlog.mending import Verified
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.state.damaged import DamagedRange
 from dittomq.commitlog.store import Store
@@ -135,11 +137,7 @@ class Mender:
         A file that was removed and is still open gives all that is asked of it, and nothing any more when the process ends: it gets its
         name back first.
         """
-        store, at, end = self._store, start, min(end, start + VERIFY_BYTES)
-        while at < min(end, store.flushed):
-            await self._parts.reads.call(lambda at=at: store.rescue(at))  # type: ignore[misc]
-            _, at = store.segment_of(at)
-        found = await self._parts.reads.call(lambda: store.verify(start, end))
+        found = await self._parts.reads.call(lambda: _verified(self._store, start, min(end, start + VERIFY_BYTES)))
         for damaged in found.damaged:
             if damaged.start not in self._told:
                 self._told[damaged.start] = ""
@@ -265,7 +263,7 @@ class Mender:
                 while len(data) <= _KEPT_BYTES and (piece := await _next(pieces)) is not None:
                     self._check(piece, PhysicalOffset(start + len(data)))
                     data += piece.data
-                    mended = await self._parts.store_lane.call(lambda at=start, data=data: self._store.mend(at, data))  # type: ignore[misc]
+                    mended = await self._parts.store_lane.call(partial(self._store.mend, start, data))
                     gave[peer.name] += mended - start
                     start, data = mended, data[mended - start :]
         except Refused as refused:
@@ -299,6 +297,15 @@ class Mender:
             async with asyncio.timeout(seconds * (1 + 0.2 * self._parts.chance.random())):
                 await self._wake.wait()
         self._wake.clear()
+
+
+def _verified(store: Store, start: int, end: int) -> Verified:
+    """Give each segment of the range its file back, and verify the range. Blocks."""
+    at = start
+    while at < min(end, store.flushed):
+        store.rescue(at)
+        _, at = store.segment_of(at)
+    return store.verify(start, end)
 
 
 async def _next(pieces: AsyncGenerator[RangePiece, None]) -> RangePiece | None:

@@ -279,7 +279,7 @@ class Recovery:
             if plan.start != self._store.end:
                 plan = await self._start(plan, source)
             for start, end in _by_epoch(plan):
-                await self._lane.call(lambda start=start: self._store.adopt_lineage(_lineage_upto(plan.lineage, start)))  # type: ignore[misc]
+                await self._lane.call(functools.partial(self._store.adopt_lineage, _lineage_upto(plan.lineage, start)))
                 await self._copy(source.fetch_past_damage(start, end), entry_at(plan.lineage, start))
             await self._hold_what_came()
         except DiskFull as full:
@@ -336,11 +336,11 @@ class Recovery:
                 raise CorruptRecord(self._own.node, piece.offset, "what the slave has there by now was written under another master")
             if piece.damaged_end is not None:
                 log.warning("hole_taken_over", node=self._own.node, start=piece.offset, end=piece.damaged_end)
-                await self._lane.call(lambda piece=piece: self._store.leave_hole(piece.offset, piece.damaged_end))  # type: ignore[misc]
+                await self._lane.call(functools.partial(self._store.leave_hole, piece.offset, piece.damaged_end))
                 continue
             if crc32(piece.data) != piece.crc:
                 raise CorruptRecord(self._own.node, piece.offset, "the bytes changed on their way")
-            await self._lane.call(lambda piece=piece: self._store.write_chunk(piece.offset, piece.data))  # type: ignore[misc]
+            await self._lane.call(functools.partial(self._store.write_chunk, piece.offset, piece.data))
 
 
 def _end(epoch: Epoch, opener_id: int) -> str:
