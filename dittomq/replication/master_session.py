@@ -364,10 +364,11 @@ class MasterSession:
         self.state, (first, *_) = State.ENDED, promises
         opener = f"{self._log.broker}/{first.opener_id}"
         noted = f"{hello.node} has noted epoch {first.epoch} of {opener}"
-        why = f"{noted}, of which {self._log.node} was not told when it opened its own"
-        why += f"; it may follow when {opener} says that it has nothing that is not here"
         if first.opener_id == self._log.node_id:
             why = f"{noted}, on an earlier disk; give up what that confirmed, if anything: dittomq role lead {opener} --accept-loss"
+        else:
+            why = f"{noted}, of which {self._log.node} was not told when it opened its own"
+            why += f"; it may follow when {opener} says that it has nothing that is not here"
         return [AskOpeners(promises, common, not hello.is_filling), DropSlave(why)]
 
     def _stop(self, hello: Hello, why: str, common: PhysicalOffset) -> list[Command]:
