@@ -15,7 +15,7 @@ def beginning_of_master(follower: Follower, channels: Channels, config: SlaveCon
     """Asks for it; None while the store in use follows no master, or that does not tell."""
 
     async def told() -> Beginning | None:
-        if follower.told_end is None or follower.resync.replica is not None:
+        if follower.master.told_end is None or follower.resync.replica is not None:
             return None
         with contextlib.suppress(DittoError):
             return await RemoteRanges(channels, follower.dials, config).beginning()

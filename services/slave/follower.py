@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -20,7 +20,6 @@ from dittomq.reads import Readable
 from dittomq.replication.events import Hello
 from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
-from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import NO_OPENING, DataVersion, Opening
@@ -31,11 +30,10 @@ from services.slave.degraded import KnownDegraded
 from services.slave.filling import Filling
 from services.slave.holds import HoldsOfOthers
 from services.slave.line import ReplicationLine
+from services.slave.presence import MasterPresence
 from services.slave.replica import Replica
 from services.slave.resync import CopyComplete, Resync, ResyncParts
 from services.slave.stream import MasterStream, StreamParts, ToldToCopyAnew
-
-_HEARTBEATS: Final = 1.5
 
 log = structlog.get_logger()
 
@@ -76,28 +74,21 @@ class Follower:
         self.filling = Filling(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
         self.held = HoldsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
-        self._streaming = False
-        self._heard_at = parts.clock.monotonic()
-        self._time = RunningTime(self._heard_at)
-        self._left_at = 0.0  # of the running time
+        self.master = MasterPresence(parts.config, parts.clock)
         self._wake = asyncio.Event()
-        self.resync = Resync(parts.resync, self.heard, self._ends_at, callers.topics_at, self.filling.begin)
+        self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at, self.filling.begin)
         self._silence_s = parts.config.replication.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
         self.dials = ""
-        self._was_useless = False
-        self.is_retired = False
+        self._is_retired = False
         self._has_taken_up = False
         self._between_streams = asyncio.Event()
         self._between_streams.set()
         self.alone: Callable[[], None] = _nobody  # called whenever there is no stream: somebody else may lead by now
         self.state = "waiting"
         self.since_ms = parts.clock.wall_ms()
-        self.master_waits_for = ""
         self.problem = "no master is known yet"
         self.problem_ms: int | None = None
-        self.master_end: PhysicalOffset | None = None  # where its log ends, as it last told in this session
-        self.master_ends = EndHistory()
         self.readable_ends = EndHistory()
 
     # What streams tell.
@@ -120,26 +111,23 @@ class Follower:
 
     def heard(self) -> None:
         """The master said something."""
-        self._streaming = True
-        self._heard_at = self._parts.clock.monotonic()
+        self.master.heard()
 
     def _ends_at(self, master_end: PhysicalOffset) -> None:
-        self.master_end = master_end
+        self.master.ends_at(master_end)
         self._look()
 
     def _look(self) -> None:
         """Whom it hears may only tell it to wait."""
         stream = self._following
-        self.master_waits_for = "" if stream is None else stream.master_waits_for
         state = "following" if stream is not None and stream.follows else "waiting"
         if state != self.state:
             self.state, self.since_ms = state, self._parts.clock.wall_ms()
 
     @property
-    def told_end(self) -> PhysicalOffset | None:
-        """Where the master's log ends now; None without a stream, and once the master is silent for longer than between heartbeats."""
-        silent_s = self._parts.clock.monotonic() - self._heard_at
-        return self.master_end if silent_s <= _HEARTBEATS * self._parts.config.replication.heartbeat_ms / 1000 else None
+    def master_waits_for(self) -> str:
+        """What the master says that it waits for, where it tells this slave to wait for that too; empty otherwise."""
+        return "" if self._following is None else self._following.master_waits_for
 
     @property
     def copy(self) -> CopyLog:
@@ -184,15 +172,12 @@ class Follower:
         """Up to what is flushed and confirmed; up to what is flushed when the master has been gone for long enough."""
         flushed = self.copy.flushed
         confirmed = PhysicalOffset(min(flushed, self._own.confirmed))
-        gone_s = self._time.at(self._parts.clock.monotonic()) - self._left_at
-        if not self._streaming and gone_s >= self._parts.config.reading.master_gone_ms / 1000:
-            return Readable(flushed, confirmed)
-        return Readable(confirmed, confirmed)
+        return Readable(flushed if self.master.is_gone else confirmed, confirmed)
 
     def master_is_named(self) -> None:
         """Nameservers name a master that they did not name before: dial it now, and wait no more for one that has given no verdict yet."""
         self._wake.set()
-        is_waiting = not self._streaming or (self._following is not None and self._following.is_waiting)
+        is_waiting = not self.master.is_there or (self._following is not None and self._following.is_waiting)
         if self._dialled is not None and is_waiting and self.dials != self._callers.master_address():
             self._dialled.cancel()
 
@@ -205,7 +190,7 @@ class Follower:
         if newest.epoch >= opening.epoch and newest.opener_id not in (None, opening.opener_id):
             return newest
         self.told_of(opening)
-        if not self._streaming:
+        if not self.master.is_there:
             self.alone()
         return await self._notes.promise(opening)
 
@@ -222,12 +207,16 @@ class Follower:
 
     async def retire(self) -> None:
         """Follow nobody any more; what was received is durable when this returns, and no byte is added."""
-        self.is_retired = True
+        self._is_retired = True
         if self._dialled is not None:
             self._dialled.cancel()
         await self._between_streams.wait()
         await self.copy.settle()
         await self.copy.flush()
+
+    def follow_again(self) -> None:
+        """Follow a master as before `retire`: this node takes no place after all."""
+        self._is_retired = False
 
     def all_is_confirmed(self) -> None:
         """A master that stepped down had confirmed all of its log, which this copy holds."""
@@ -251,7 +240,7 @@ class Follower:
         while not self.resync.is_done:
             address = self._callers.master_address()
             began = self._parts.clock.monotonic()
-            if address and not self.is_retired:
+            if address and not self._is_retired:
                 self._between_streams.clear()
                 self.dials = address
                 self._dialled = tasks.create_task(self._follow(address), name="stream")
@@ -266,7 +255,7 @@ class Follower:
         parts = self._parts
         line = ReplicationLine(parts.channels, address)
         source = RemoteRanges(parts.channels, address, parts.config)
-        self._heard_at = parts.clock.monotonic()
+        self.master.dialled()
         try:
             await self._stream(line, source)
         except StoreFailed:
@@ -282,15 +271,12 @@ class Follower:
         finally:
             line.hang_up()
             self._look()
-            self._was_useless = not self._streaming or parts.clock.monotonic() - self._heard_at >= self._silence_s
-            if self._streaming:
-                self._streaming = False
-                self._left_at = self._time.at(parts.clock.monotonic())
+            self.master.stream_ended()
 
     async def _clear_away(self, address: str) -> None:
         """What a stream leaves, also one that was cancelled."""
         await self.resync.tidy()
-        if self._was_useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address for a while
+        if self.master.was_useless:  # the next dial would use a half-open connection again, or one to a stranger who had the address
             await self._parts.channels.forget(address)
 
     async def _stream(self, line: ReplicationLine, source: LogSource) -> None:
@@ -349,7 +335,8 @@ class Follower:
         try:
             await self._following.run(hello)
         finally:
-            self._following = self.master_end = None
+            self._following = None
+            self.master.session_ended()
 
     async def _hear(self, opening: Opening) -> None:
         """Write it down. Raises DiskFull; until there is room no stream begins, or an older master would be obeyed."""
@@ -368,8 +355,7 @@ class Follower:
         while True:
             await asyncio.sleep(0.5)
             self._look()
-            if self.told_end is not None:
-                self.master_ends.mark(self.told_end, self._parts.clock.monotonic())
+            self.master.mark()
             self.readable_ends.mark(self.readable().end, self._parts.clock.monotonic())
             await self._own.look_after()
             await self.filling.look_after()

@@ -236,7 +236,7 @@ class Heir:
         await parts.follower.retire()
         if parts.node.standing().rank < self._stood:
             parts.node.takes_epoch = Epoch(0)
-            parts.follower.is_retired = False
+            parts.follower.follow_again()
             raise NotReady(parts.config.name, "its log was cut since that was decided; give the command again")
         if planned:
             parts.follower.all_is_confirmed()

@@ -244,7 +244,7 @@ class SlaveNode:
     def _own_view(self) -> NodeView:
         """How far this copy, or the one that is made anew, is; behind its master only while that one says where its log ends."""
         follower, newest, now = self._follower, self._follower.newest, self._parts.clock.monotonic()
-        received, flushed, end = newest.copy.received, newest.copy.flushed, follower.told_end
+        received, flushed, end = newest.copy.received, newest.copy.flushed, follower.master.told_end
         is_own = follower.resync.replica is None
         readable = follower.readable().end if is_own else PhysicalOffset(min(flushed, newest.confirmed))
         return NodeView(
@@ -257,8 +257,8 @@ class SlaveNode:
             received_lag_bytes=None if end is None else max(0, end - received),
             flushed_lag_bytes=None if end is None else max(0, end - flushed),
             applied_lag_bytes=None if end is None else max(0, readable - newest.applied),
-            received_lag_s=None if end is None else follower.master_ends.lag_s(received, end, now),
-            flushed_lag_s=None if end is None else follower.master_ends.lag_s(flushed, end, now),
+            received_lag_s=None if end is None else follower.master.ends.lag_s(received, end, now),
+            flushed_lag_s=None if end is None else follower.master.ends.lag_s(flushed, end, now),
             applied_lag_s=follower.readable_ends.lag_s(newest.applied, readable, now) if is_own and end is not None else None,
             proven_equal=newest.verified or None,
             since_ms=follower.since_ms,
