@@ -26,7 +26,8 @@ from dittomq.routes import (
 from services.nameserver.config import NameserverConfig
 from services.nameserver.keeping import Keeper
 from services.nameserver.openings import Openings
-from services.nameserver.registry import Now, Registry
+from services.nameserver.registry import Registry
+from services.nameserver.whereabouts import Now
 
 log = structlog.get_logger()
 

@@ -11,9 +11,8 @@ Who may take a node id, when another session holds it:
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
 
 from dittomq.errors import InvalidField, NodeIdTaken, NotReady, QueueFull, SessionEnded, TopicNotFound, VersionChanged, WrongCluster
 from dittomq.metadata.topics import nearest_name
@@ -38,11 +37,10 @@ from dittomq.routes import (
     TopicQueues,
 )
 from services.nameserver.openings import MAX_GROUPS, Openings, named
+from services.nameserver.whereabouts import Heard, Now, Whereabouts, forget_oldest
 
 MAX_NODES = MAX_GROUPS  # and no more: of one group more, one has no members
 MAX_SUPERSEDED = 10_000
-MAX_REPLICAS = 2 * MAX_NODES
-MAX_ADDRESSES = 16
 DEFAULT_PAGE = 100
 MAX_PAGE = 1_000
 PERIODS_IN_EXPIRY = 3  # a broker whose registration period does not fit so often refuses to start
@@ -55,52 +53,16 @@ _PAGE_TOKEN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 NodeKey = tuple[str, int]  # broker, broker id
 
 
-class Now(NamedTuple):
-    """Both clocks, in milliseconds."""
-
-    monotonic_ms: int
-    wall_ms: int
-
-
-@dataclass(slots=True)
-class _Heard:
-    """When somebody was heard last. For `still_ms` since then nobody listened, which counts as no silence; the next word replaces both."""
-
-    at: Now
-    still_ms: int = 0
-
-    @property
-    def counted_ms(self) -> int:
-        """From when on the silence counts towards the expiry, monotonic milliseconds."""
-        return self.at.monotonic_ms + self.still_ms
-
-    def silent_ms(self, now: Now) -> int:
-        """For how long nothing was heard, whoever listened."""
-        return now.monotonic_ms - self.at.monotonic_ms
-
-    def stood_still(self, ms: int, now: Now) -> None:
-        """Nobody listened for so long until now."""
-        self.still_ms = min(self.still_ms + ms, self.silent_ms(now))
-
-
 @dataclass(slots=True)
 class _Member:
     """A living node."""
 
     registration: Registration
     session_id: str
-    seen: _Heard
+    seen: Heard
     told_epoch: Epoch  # the group's epoch that its last registration was answered with
     topics: Mapping[str, TopicQueues]
     rival: Claim | None = None  # why one leads that was refused its id since the last heartbeat
-
-
-@dataclass(slots=True)
-class _Whereabouts:
-    """Where one replica uuid registered from lately: "default" client address → when."""
-
-    home: str  # the address that holds the registration; empty while several claim it
-    heard: dict[str, _Heard] = field(default_factory=dict)
 
 
 class Registry:
@@ -114,7 +76,7 @@ class Registry:
         self._members: dict[NodeKey, _Member] = {}
         self._groups: dict[str, dict[int, _Member]] = {}  # the same members, by broker and id
         self._key_of_session: dict[str, NodeKey] = {}
-        self._whereabouts: dict[str, _Whereabouts] = {}  # replica uuid → where, at most MAX_REPLICAS: the oldest is forgotten
+        self._whereabouts = Whereabouts()
         self._superseded: dict[str, str] = {}  # session → node, oldest first
         self._openings = openings
         self._born_ms = started.monotonic_ms
@@ -147,10 +109,10 @@ class Registry:
         if key is None:
             raise self._ended(beat.session_id)
         member = self._members[key]
-        member.seen = _Heard(now)
+        member.seen = Heard(now)
         broker, _ = key
         known = member.registration
-        self._is_at(known, now)
+        self._whereabouts.heard_at(known.replica_uuid, known.addresses[DEFAULT_NETWORK], now)
         if (beat.epoch, beat.state) != (known.epoch, known.state):
             member.registration = replace(known, epoch=beat.epoch, opener_id=beat.opener_id, state=beat.state)
         newest = self._openings.learn(broker, Opening(beat.epoch, beat.opener_id), self._groups)
@@ -169,7 +131,7 @@ class Registry:
         if key is None:
             return None
         registration = self._members[key].registration
-        self._whereabouts.pop(registration.replica_uuid, None)
+        self._whereabouts.forget(registration.replica_uuid)
         self._remove(key)
         return registration.node
 
@@ -180,19 +142,14 @@ class Registry:
         names = [self._members[key].registration.node for key in gone]
         for key in gone:
             self._remove(key)
-        for uuid, whereabouts in list(self._whereabouts.items()):
-            whereabouts.heard = {address: heard for address, heard in whereabouts.heard.items() if heard.counted_ms > oldest_ms}
-            if not whereabouts.heard:
-                del self._whereabouts[uuid]
+        self._whereabouts.expire(oldest_ms)
         return names
 
     def stood_still(self, ms: int, now: Now) -> None:
         """Nobody was heard for so long because nobody listened: it counts as no silence, and all must have time to say what they did."""
         for member in self._members.values():
             member.seen.stood_still(ms, now)
-        for whereabouts in self._whereabouts.values():
-            for heard in whereabouts.heard.values():
-                heard.stood_still(ms, now)
+        self._whereabouts.stood_still(ms, now)
         self._started = now
 
     def route(self, topic: str, network: str, now: Now) -> Route:
@@ -269,25 +226,11 @@ class Registry:
 
     def _check_address(self, registration: Registration, now: Now) -> None:
         """Raise when the replica's uuid comes from an address that it had left, or that several claim."""
-        address = registration.addresses[DEFAULT_NETWORK]
-        known = self._whereabouts.get(registration.replica_uuid)
-        returns = known is not None and address != known.home and address in known.heard
-        whereabouts = self._is_at(registration, now)
-        others = [other for other in whereabouts.heard if other != address]
-        if (returns or not whereabouts.home) and others:
-            whereabouts.home = ""
+        try:
+            self._whereabouts.settle(registration.replica_uuid, registration.addresses[DEFAULT_NETWORK], now)
+        except NodeIdTaken:
             self._leave_other_ids(None, registration.replica_uuid)
-            raise NodeIdTaken(f"replica {registration.replica_uuid}", others[-1], whereabouts.heard[others[-1]].silent_ms(now))
-        whereabouts.home = address
-
-    def _is_at(self, registration: Registration, now: Now) -> _Whereabouts:
-        """The replica was heard of at its address."""
-        address = registration.addresses[DEFAULT_NETWORK]
-        whereabouts = self._whereabouts.setdefault(registration.replica_uuid, _Whereabouts(address))
-        whereabouts.heard[address] = _Heard(now)
-        _forget_oldest(whereabouts.heard, MAX_ADDRESSES)
-        _forget_oldest(self._whereabouts, MAX_REPLICAS)
-        return whereabouts
+            raise
 
     def _leave_other_ids(self, kept: NodeKey | None, uuid: str) -> None:
         for key in [key for key, member in self._members.items() if key != kept and member.registration.replica_uuid == uuid]:
@@ -300,7 +243,7 @@ class Registry:
             if old.registration.replica_uuid != registration.replica_uuid:
                 self._remember_superseded(old)
         topics = {each.topic: each for each in registration.topics}
-        member = _Member(registration, session_id, _Heard(now), Epoch(0), topics)
+        member = _Member(registration, session_id, Heard(now), Epoch(0), topics)
         self._members[key] = self._groups.setdefault(key[0], {})[key[1]] = member
         self._key_of_session[session_id] = key
         self._index_topics(registration.broker, old.topics if old else {}, topics)
@@ -316,7 +259,7 @@ class Registry:
 
     def _remember_superseded(self, old: _Member) -> None:
         self._superseded[old.session_id] = old.registration.node
-        _forget_oldest(self._superseded, MAX_SUPERSEDED)
+        forget_oldest(self._superseded, MAX_SUPERSEDED)
 
     def _remove(self, key: NodeKey) -> None:
         member = self._members.pop(key)
@@ -392,8 +335,3 @@ class Registry:
 def _visible(registration: Registration) -> tuple[object, ...]:
     """What a list of nodes shows of a node besides its heartbeats."""
     return registration.replica_uuid, registration.role, dict(registration.addresses), dict(registration.replication_addresses)
-
-
-def _forget_oldest(remembered: dict[str, Any], limit: int) -> None:
-    if len(remembered) > limit:
-        del remembered[next(iter(remembered))]

@@ -8,7 +8,7 @@ import pytest
 from dittomq.errors import InvalidField, QueueFull, TopicNotFound, WrongCluster
 from dittomq.offsets import Epoch
 from dittomq.routes import Beat, Registration, TopicQueues
-from services.nameserver import openings
+from services.nameserver import openings, whereabouts
 from services.nameserver import registry as module
 from services.nameserver.openings import Openings
 from services.nameserver.registry import Registry
@@ -127,7 +127,7 @@ def test_of_groups_without_members_the_one_that_was_told_of_longest_ago_is_forgo
 
 
 def test_a_replica_that_comes_from_ever_new_addresses_is_remembered_at_the_last_few(registry: Registry) -> None:
-    for number in range(module.MAX_ADDRESSES + 1):
+    for number in range(whereabouts.MAX_ADDRESSES + 1):
         registry.register(master(host=f"h{number}"), f"s{number}", at(number))
 
     registry.register(master(host="h0"), "again", at(100))  # nobody knows any more that it was there
@@ -136,7 +136,7 @@ def test_a_replica_that_comes_from_ever_new_addresses_is_remembered_at_the_last_
 
 
 def test_replicas_that_take_one_anothers_place_are_remembered_up_to_a_limit(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_REPLICAS", 2)
+    monkeypatch.setattr(whereabouts, "MAX_REPLICAS", 2)
     registry.register(slave(UUID_A, host="one"), "slave", at(0))
     for number in range(3):
         registry.register(master(f"{number:032x}", epoch=8 + number), f"s{number}", at(number))
