@@ -15,7 +15,7 @@ from dittomq.broker.registration import record_host
 from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
-from dittomq.errors import ChangeUnknown, NotReady, OutOfReach, Refused, StoreFailed, Superseded, leaves
+from dittomq.errors import ChangeUnknown, ConfigError, NotPermitted, NotReady, OutOfReach, Refused, StoreFailed, Superseded, leaves
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
 from dittomq.naming.registrar import NameserverNews, Registrar
@@ -211,12 +211,17 @@ class Errand(Generic[Order, Answer]):
                     answer.cancel()
 
 
+NextLife = Callable[[BrokerService], object]
+"""Makes ready for a life as that service, whose modules it imports. Raises ConfigError where none can begin. Blocks."""
+
+
 class Place:
     """What a node is among its peers, and why it must end as that: another replica took its id, or it must come back as something else."""
 
-    def __init__(self, node: str, stop: asyncio.Event) -> None:
+    def __init__(self, node: str, stop: asyncio.Event, next_life: NextLife) -> None:
         self._node = node
         self._stop = stop
+        self._make_ready = next_life
         self._lost = False
         self._next_life: ComeBack | None = None
 
@@ -226,6 +231,14 @@ class Place:
             self._lost = True
             log.error("superseded", node=self._node, problem="another replica took this node's place by a higher epoch")
             self._stop.set()
+
+    def prepare(self, service: BrokerService) -> None:
+        """To be done before an operator's change of roles, and before anybody waits for it. Raises NotPermitted. Blocks."""
+        try:
+            self._make_ready(service)
+        except ConfigError as problem:
+            why = f"{self._node} could not come back as {service} with its configuration as it is now: {problem}"
+            raise NotPermitted(f"refused: {why}") from problem
 
     def come_back(self, service: BrokerService, why: str) -> None:
         """Stop the node, and let it start anew on its store as `service` when it has drained and closed."""

@@ -65,6 +65,11 @@ def life_as(service: BrokerService) -> Life:
     return cast("Life", importlib.import_module(f"services.{service}.life").life)
 
 
+def check_life_as(service: BrokerService) -> None:
+    """The same of a life that is about to begin. Raises ConfigError where the configuration, which it reads anew, does not let it."""
+    importlib.import_module(f"services.{service}.life").check()
+
+
 def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], BrokerDoors], Node], *, is_first: bool) -> int:
     """One life on real doors: the status to exit with, when what its threads began on the disk has run to its end; or raises ComeBack."""
     with contextlib.ExitStack() as doors_open:

@@ -101,6 +101,11 @@ def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Nod
     return 0
 
 
+def check_configuration(program: str, config_class: type[C]) -> None:
+    """Raise ConfigError unless `main` could read its configuration as it is now: it may have been edited since the start."""
+    configured(config_class, program, sys.argv[1:], os.environ)  # noqa: TID251  # as in `main`
+
+
 def hurry() -> None:
     """Until `settle_memory` look for no garbage: of 65,000 objects that imports make 800 are, and looking takes a tenth of a start."""
     gc.disable()

@@ -27,7 +27,6 @@ from dittomq.routes import NO_OPENING, Node, Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
-from services.lives import life_as
 from services.master.node import MasterNode
 from services.master.replication import Replication
 from services.master.slaves import FOLLOWING
@@ -198,6 +197,7 @@ class Handover:
         leader = await self._leader()
         if leader is None:
             raise NotPermitted(f"refused: no other node of {node.broker} is known to lead, so {node.name} has nobody to follow")
+        await self._parts.files.call(lambda: self._parts.place.prepare(BrokerService.SLAVE))
         if not order.validate_only:
             await self._become_slave(leader.wire_id or leader.node_id or node.node_id, leader.newest.epoch, leader.node)
         return RoleChange(leader.newest.epoch, "", comes_back=True)
@@ -208,6 +208,7 @@ class Handover:
         leader = await self._leader()
         if leader is not None:
             raise NotPermitted(f"refused: {leader.node} leads; stop it first, or promote it: dittomq role lead {leader.node}")
+        await parts.files.call(lambda: parts.place.prepare(BrokerService.MASTER))
         epoch = Epoch(1 + max(term.opened.epoch, term.newer.epoch, self._news.newest.epoch if self._news is not None else 0))
         if validate_only:
             return RoleChange(epoch, lost, comes_back=True)
@@ -255,10 +256,10 @@ class Handover:
         term = node.leading_term()
         proven = self._check(order)
         await self._parts.files.call(self._check_room)
+        await self._parts.files.call(lambda: self._parts.place.prepare(BrokerService.SLAVE))
         if order.validate_only:
             return self._told(term)
         await self._ask_back(order)
-        await self._parts.files.call(lambda: life_as(BrokerService.SLAVE))  # imported while nobody waits
         await self._parts.files.call(lambda: save_verified(self._parts.storage, Verified(proven, order.replica_uuid)))
         node.hands_over(order.successor)
         term.writer.pause()

@@ -47,8 +47,9 @@ from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
-from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
+from services.brokerage import Changes, Duty, Lanes, NextLife, Place, open_node, work
 from services.ha_metrics import HaCollector
+from services.lives import life_as
 from services.master.appends import Appends
 from services.master.config import MasterConfig, leadership_rules
 from services.master.handover import Handover, HandoverParts
@@ -81,14 +82,15 @@ log = structlog.get_logger()
 class Master:
     """One master on the doors it is given."""
 
-    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, is_first: bool) -> None:
-        """`is_first`: it is the first life of its process."""
+    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = life_as) -> None:
+        """`is_first`: it is the first life of its process. `next_life` makes ready for another one, or raises ConfigError."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
         self._doors = doors
         self._is_first = is_first
+        self._next_life = next_life
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -96,7 +98,7 @@ class Master:
 
         Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
         """
-        place = Place(self._config.name, stop)
+        place = Place(self._config.name, stop, self._next_life)
         lanes = Lanes.of(self._doors.workers)
         async with (
             open_node(self._doors, self._config, BrokerService.MASTER, lanes.store) as (store, grant),

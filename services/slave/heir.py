@@ -32,7 +32,6 @@ from dittomq.routes import Opening
 from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.wire.admin import RoleChange, RoleOrder
 from services.brokerage import Errand, Place
-from services.lives import life_as
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower
 from services.slave.node import MasterAddresses, SlaveNode
@@ -99,7 +98,7 @@ class Heir:
         """Take the place, or say what that would be where it is only to be validated: nobody is told of an epoch or makes room then."""
         self._check_store()
         await self._parts.files.call(self._check_room)
-        await self._parts.files.call(lambda: life_as(BrokerService.MASTER))  # imported while nobody waits
+        await self._parts.files.call(lambda: self._parts.place.prepare(BrokerService.MASTER))
         word = PromotionOrder(order.accept_loss, order.old_master_is_stopped)
         heard = await self._hear_all()
         decision = self._decide(heard, word)

@@ -44,8 +44,9 @@ from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
-from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
+from services.brokerage import Changes, Duty, Lanes, NextLife, Place, open_node, work
 from services.ha_metrics import HaCollector
+from services.lives import life_as
 from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
@@ -65,14 +66,15 @@ log = structlog.get_logger()
 class Slave:
     """One slave on the doors it is given."""
 
-    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, is_first: bool) -> None:
-        """`is_first`: it is the first life of its process."""
+    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = life_as) -> None:
+        """`is_first`: it is the first life of its process. `next_life` makes ready for another one, or raises ConfigError."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
         self._doors = doors
         self._is_first = is_first
+        self._next_life = next_life
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -80,7 +82,7 @@ class Slave:
 
         Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
         """
-        place = Place(self._config.name, stop)
+        place = Place(self._config.name, stop, self._next_life)
         lanes = Lanes.of(self._doors.workers)
         async with (
             open_node(self._doors, self._config, BrokerService.SLAVE, lanes.store) as (store, grant),
