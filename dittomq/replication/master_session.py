@@ -100,6 +100,11 @@ class MasterSession:
         self._time = RunningTime(now)
         self._heard_at = self._beat_at = 0.0
 
+    @property
+    def silence_s(self) -> float:
+        """Whoever says nothing for longer is dropped."""
+        return self._limits.silence_s
+
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event; the driver obeys the commands in order before it reports the next."""
         before, kind = self.state, type(event)

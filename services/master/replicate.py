@@ -33,6 +33,7 @@ from dittomq.replication.events import (
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import SlavePace, chunk_bytes
 from dittomq.replication.parted import Parted
+from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion, Opening
 from services.master.inbox import Inbox, SlaveSaid
 from services.master.promises import Promises
@@ -86,6 +87,8 @@ class SlaveStream:
         self._session = session
         self._record = record
         self._send = send
+        self._time = RunningTime(parts.clock.monotonic())
+        self._heard_at, self._is_saying = 0.0, False  # when the slave was, of the running time
         self._inbox = Inbox()
         self._ended = False
         self._moved = True
@@ -132,6 +135,7 @@ class SlaveStream:
     async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
         try:
             async for event in said:
+                self._heard_at = self._running_s()
                 await self._inbox.put(event)
                 self._bell.set()
         finally:
@@ -141,8 +145,23 @@ class SlaveStream:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            self._check_reads()
             self._ticked = True
             self._bell.set()
+
+    async def _say(self, message: MasterSays) -> None:
+        self._heard_at, self._is_saying = max(self._heard_at, self._running_s()), True
+        await self._send(message)
+        self._is_saying = False
+
+    def _check_reads(self) -> None:
+        """Raise StreamDropped where what is said is not taken: the session, which ends one that is silent, hears of no time then."""
+        silent_s = self._running_s() - self._heard_at
+        if self._is_saying and silent_s > self._session.silence_s:
+            raise StreamDropped(self._parts.node, f"silent for {silent_s:.0f} s, and what it is told is not read")
+
+    def _running_s(self) -> float:
+        return self._time.at(self._parts.clock.monotonic())
 
     async def _compare_hellos(self) -> None:
         """It may take long: the session has the slave wait meanwhile."""
@@ -211,7 +230,7 @@ class SlaveStream:
                 return await self._send_chunk(command)
             case master_events.SendHole():
                 self._parts.term.holed(self._record.node, command.hole.start, command.hole.end)
-                await self._send(command.hole)
+                await self._say(command.hole)
                 return master_events.ChunkSent(command.hole.end)
             case master_events.CountAck() if not self._parts.speaks():
                 pass
@@ -221,10 +240,10 @@ class SlaveStream:
             case master_events.SendVerdict():
                 await self._send_verdict(command.verdict)
             case master_events.SendHeartbeat(said) | master_events.SendProbe(said):
-                await self._send(replace(said, holds=self._parts.holds()) if isinstance(said, Heartbeat) else said)
+                await self._say(replace(said, holds=self._parts.holds()) if isinstance(said, Heartbeat) else said)
             case master_events.SendDegraded():
                 self._degraded = command.degraded.ranges
-                await self._send(command.degraded)
+                await self._say(command.degraded)
             case master_events.PrepareHeartbeat():
                 self._to_digest.put_nowait(command)
             case master_events.CompareDigests():
@@ -275,7 +294,7 @@ class SlaveStream:
         if verdict.action in {VerdictAction.STREAM, VerdictAction.TRUNCATE}:
             term.stream_begins(self._record.node, verdict.start)
         self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
-        await self._send(verdict)
+        await self._say(verdict)
 
     async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:
         """Send it when it is due: until then what happens is handled, and what is confirmed goes ahead of it."""
@@ -323,7 +342,7 @@ class SlaveStream:
         term = self._parts.term
         is_told = term.degraded.told is self._degraded
         confirmed = term.confirm.confirmed if is_told else command.confirmed  # not ahead of the range that it lies in
-        await self._send(Chunk(command.epoch, command.start, crc32(data), data, confirmed, term.written))
+        await self._say(Chunk(command.epoch, command.start, crc32(data), data, confirmed, term.written))
         self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 

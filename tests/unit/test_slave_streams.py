@@ -37,9 +37,12 @@ HELLO = hello(1, 100, lineage=(BEGIN, NEWEST))
 
 
 def begun(
-    greeting: Hello, joined: set[str], said: AsyncIterator[SlaveSaid]
+    greeting: Hello, joined: set[str], said: AsyncIterator[SlaveSaid], reads: float = float("inf")
 ) -> tuple[Term, asyncio.Queue[Verdict], Coroutine[Any, Any, None]]:
-    """The term, in which `joined` have joined the epoch, the verdicts, and the stream that is to be served."""
+    """The term, in which `joined` have joined the epoch, the verdicts, and the stream that is to be served.
+
+    The slave reads so many frames.
+    """
     clock, lineage = LoopClock(), (BEGIN, NEWEST)
     confirm = Confirm(RULES, end=at(100), confirmed=at(0), members=[], now=clock.monotonic())
     opened = Opened(Epoch(3), at(100), lineage, DegradedRanges())
@@ -49,7 +52,13 @@ def begun(
     session = MasterSession(log, SessionLimits(), clock.monotonic())
     verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
 
+    left = reads
+
     async def send(message: MasterSays) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            await asyncio.Event().wait()
         if isinstance(message, Verdict):
             verdicts.put_nowait(message)
 
@@ -106,3 +115,13 @@ def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_
         run(ended(replace(HELLO, cluster="other"), nothing()))
     with pytest.raises(StreamDropped, match=r"a/0 ended the stream: .*; the slave says hello again"):
         run(ended(HELLO, impossible()))
+
+
+def test_a_slave_that_neither_reads_nor_says_anything_is_dropped_when_it_was_silent_for_long_enough() -> None:
+    async def ended() -> None:
+        _, _, stream = begun(HELLO, set(), nothing(), reads=1)
+        async with asyncio.timeout(60):
+            await stream
+
+    with pytest.raises(StreamDropped, match=r"silent for 2\d s"):
+        run(ended())
