@@ -32,7 +32,7 @@ def joined(seen: NodeView | None, own: NodeView, ends: Ends) -> NodeView:
         if seen.applied is None and own.applied is not None:  # its master has not heard that
             view = _applied_as_told_by_itself(view, own, max(0, ends.leader.confirmed - own.applied))
     if own.phase == COPYING_ANEW:  # its master hears of a slave as any other
-        view = replace(view, state=own.state)
+        view = replace(view, state=own.state, since_ms=own.since_ms)
     return view
 
 

@@ -261,7 +261,7 @@ class SlaveNode:
             flushed_lag_s=None if end is None else follower.master.ends.lag_s(flushed, end, now),
             applied_lag_s=follower.readable_ends.lag_s(newest.applied, readable, now) if is_own and end is not None else None,
             proven_equal=newest.verified or None,
-            since_ms=follower.since_ms,
+            since_ms=follower.resync.since_ms or follower.since_ms,
             last_drop_reason=self._problem(),
             last_drop_ms=follower.problem_ms,
             pins=self._parts.pins.views(),

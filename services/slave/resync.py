@@ -95,6 +95,7 @@ class Resync:
         self.topics_at = topics_at
         self._gives_up = gives_up
         self.replica: Replica | None = None
+        self.since_ms: int | None = None  # wall time at which this process has begun the copy or taken it up; None while there is none
         self.is_leaving = False  # complete: from here on neither store is what this node stands with, until it comes back
         self.is_done = False
         self._life = contextlib.AsyncExitStack()
@@ -266,7 +267,7 @@ class Resync:
             ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, Dispatcher(store, lanes.dispatch))
         )
         await replica.load()
-        self.replica = replica
+        self.replica, self.since_ms = replica, parts.doors.clock.wall_ms()
         self._begin_duties(replica)
         return replica
 
@@ -291,7 +292,7 @@ class Resync:
 
     async def _close(self) -> None:
         await self._end_duties()
-        self.replica = None
+        self.replica = self.since_ms = None
         await self._life.aclose()
 
 

@@ -143,6 +143,25 @@ def test_a_slave_says_how_far_its_copy_is_behind_and_nothing_before_it_knows_its
     play(world, story)
 
 
+def test_a_slave_says_since_when_it_copies_anew_and_not_since_when_its_stream_holds(world: World) -> None:
+    async def story(group: Group) -> None:
+        await away_for_too_long(group)
+        await half_made(group)
+        since = {(await group.status("a1")).nodes[0].since_ms}
+
+        world.network.heal("a0", "a1")
+        world.network.link("a0", "a1").slowness = 100.0
+        while not told(world, "copied_anew"):
+            [view] = (await group.status("a1")).nodes
+            since |= {view.since_ms} if view.state.startswith("copying anew") else set()
+            await asyncio.sleep(0.01)
+
+        assert len(since) == 1
+        await copied(group)
+
+    play(world, story)
+
+
 def test_a_copy_that_the_master_cannot_continue_either_is_begun_again(world: World) -> None:
     async def story(group: Group) -> None:
         await away_for_too_long(group)
