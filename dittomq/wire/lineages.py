@@ -9,7 +9,7 @@ from dittomq.lineage import Lineage, LineageEntry, grows
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_PROMISES
 from dittomq.routes import Opening
-from dittomq.wire.epochs import epoch_from_pb
+from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
 
 MAX_LINEAGE_ENTRIES = 10_000
 
@@ -27,7 +27,12 @@ def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
     if len(entries) > MAX_LINEAGE_ENTRIES:
         raise InvalidField("lineage", f"{len(entries):,} entries, the limit is {MAX_LINEAGE_ENTRIES:,}")
     lineage = tuple(
-        LineageEntry(epoch_from_pb("lineage", entry.epoch), entry.opener_id, entry.incarnation, PhysicalOffset(entry.start_offset))
+        LineageEntry(
+            epoch_from_pb("lineage", entry.epoch),
+            node_id_from_pb("lineage.opener_id", entry.opener_id),
+            entry.incarnation,
+            PhysicalOffset(entry.start_offset),
+        )
         for entry in entries
     )
     for before, after in pairwise(lineage):
@@ -47,4 +52,4 @@ def openings_from_pb(field: str, told: Sequence[pb.PromisedEpoch]) -> tuple[Open
     """Checked: not too many, and each an epoch."""
     if len(told) > MAX_PROMISES:
         raise InvalidField(field, f"{len(told)} epochs, the limit is {MAX_PROMISES}")
-    return tuple(Opening(epoch_from_pb(field, each.epoch), each.opener_id) for each in told)
+    return tuple(Opening(epoch_from_pb(field, each.epoch), node_id_from_pb(field, each.opener_id)) for each in told)

@@ -23,7 +23,7 @@ from dittomq.replication.events import (
     Verdict,
     VerdictAction,
 )
-from dittomq.wire.epochs import epoch_from_pb
+from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
 from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
@@ -211,7 +211,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
     return Hello(
         cluster=hello.cluster,
         broker=hello.broker,
-        broker_id=hello.broker_id,
+        broker_id=node_id_from_pb("hello.broker_id", hello.broker_id),
         replica_uuid=hello.replica_uuid,
         protocol_version=hello.protocol_version,
         min_offset=PhysicalOffset(hello.min_offset),
@@ -224,7 +224,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         replication_address=hello.replication_address,
         segment_bytes=hello.segment_bytes,
         heard=epoch_from_pb("hello.heard_epoch", hello.heard_epoch),
-        heard_opener=hello.heard_opener_id if hello.HasField("heard_opener_id") else None,
+        heard_opener=node_id_from_pb("hello.heard_opener_id", hello.heard_opener_id) if hello.HasField("heard_opener_id") else None,
         is_filling=hello.filling,
         verified_with=hello.verified_with,
         promises=openings_from_pb("hello.promised", hello.promised),

@@ -5,13 +5,12 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.standings import GroupRules, KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
-from dittomq.wire.epochs import epoch_from_pb
+from dittomq.wire.epochs import MAX_NODE_ID, epoch_from_pb, node_id_from_pb
 from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 from dittomq.wire.replication import degraded_from_pb, degraded_to_pb
 
 MAX_TIMEOUT_MS = 60_000
-MAX_NODE_ID = 2**31 - 1
 
 _STANCE = {
     pb.REPLICA_STANCE_LEADING: Stance.LEADING,
@@ -52,7 +51,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
     """Checked as a lineage and degraded ranges are."""
     return Standing(
         node=response.node,
-        node_id=response.node_id,
+        node_id=node_id_from_pb("node_id", response.node_id),
         wire_id=response.broker_id,
         replica_uuid=response.replica_uuid,
         stance=_stance(response.stance),
@@ -65,7 +64,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         topics=version_from_pb(response.topics),
         degraded=degraded_from_pb(response.degraded),
         successor=response.successor,
-        granted_to=response.granted_to if response.HasField("granted_to") else None,
+        granted_to=node_id_from_pb("granted_to", response.granted_to) if response.HasField("granted_to") else None,
         is_filling=response.filling,
         filled_in=epoch_from_pb("filled_epoch", response.filled_epoch),
         seeks_place=response.seeks_place if response.HasField("seeks_place") else None,
@@ -84,9 +83,7 @@ def announced(request: pb.AnnounceEpochRequest) -> Opening:
     """Checked: an epoch that can be opened, and by a node."""
     if request.epoch < 1:
         raise InvalidField("epoch", f"{request.epoch:,} is none that can be opened; they count from 1")
-    if not 0 <= request.opener_id <= MAX_NODE_ID:
-        raise InvalidField("opener_id", f"{request.opener_id:,} is no node's number; they are 0 to {MAX_NODE_ID:,}")
-    return Opening(epoch_from_pb("epoch", request.epoch), request.opener_id)
+    return Opening(epoch_from_pb("epoch", request.epoch), node_id_from_pb("opener_id", request.opener_id))
 
 
 def known_to_pb(known: KnownBefore) -> pb.AnnounceEpochResponse:
@@ -97,7 +94,7 @@ def known_to_pb(known: KnownBefore) -> pb.AnnounceEpochResponse:
 
 def known(response: pb.AnnounceEpochResponse) -> KnownBefore:
     """Checked: an epoch."""
-    opener_id = response.opener_id if response.HasField("opener_id") else None
+    opener_id = node_id_from_pb("opener_id", response.opener_id) if response.HasField("opener_id") else None
     return KnownBefore(_stance(response.stance), Opening(epoch_from_pb("epoch", response.epoch), opener_id))
 
 
@@ -118,8 +115,8 @@ def step_down_request(order: StepDownOrder, cluster: str, broker: str) -> pb.Ste
 
 def step_down_order(request: pb.StepDownRequest) -> StepDownOrder:
     """Checked: an id that a slave may have, and a time that producers may be kept waiting."""
-    if request.broker_id < 1:
-        raise InvalidField("broker_id", f"{request.broker_id} is no slave's; it is 1 or more")
+    if not 1 <= request.broker_id <= MAX_NODE_ID:
+        raise InvalidField("broker_id", f"{request.broker_id} is no slave's; it is 1 or more, and at most {MAX_NODE_ID:,}")
     if not request.validate_only and not 1 <= request.timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidField("timeout_ms", f"{request.timeout_ms:,} is outside 1 to {MAX_TIMEOUT_MS:,}")
     return StepDownOrder(

@@ -1,6 +1,7 @@
 """A number that no next epoch can follow is no epoch, whoever says it: it would be remembered for good."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -54,7 +55,37 @@ def test_what_can_be_no_epoch_is_refused(say: Callable[[int], Message], read: Ca
         read(say(epoch))
 
 
-@pytest.mark.parametrize("opener_id", [-1, 1 << 31, (1 << 63) - 1])
-def test_an_announcement_of_what_can_be_no_node_is_refused(opener_id: int) -> None:
+OPENERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
+    (lambda number: replication_pb2.AnnounceEpochRequest(epoch=7, opener_id=number), standing.announced),
+    (lambda number: replication_pb2.AnnounceEpochResponse(stance=STANCE, epoch=7, opener_id=number), standing.known),
+    (lambda number: replication_pb2.DescribeReplicaResponse(stance=STANCE, granted_to=number), standing.standing),
+    (lambda number: replication_pb2.DescribeReplicaResponse(stance=STANCE, node_id=number), standing.standing),
+    (lambda number: replication_pb2.StepDownResponse(known=[promised(number)]), standing.stepped_down),
+    (lambda number: hello(broker_id=number), slave_event_from_pb),
+    (lambda number: hello(heard_opener_id=number), slave_event_from_pb),
+    (lambda number: hello(promised=[promised(number)]), slave_event_from_pb),
+    (lambda number: hello(lineage=[replication_pb2.LineageEntry(epoch=7, opener_id=number)]), slave_event_from_pb),
+]
+
+
+def promised(opener_id: int) -> replication_pb2.PromisedEpoch:
+    return replication_pb2.PromisedEpoch(epoch=7, opener_id=opener_id)
+
+
+def hello(**said: Any) -> replication_pb2.ReplicateRequest:
+    return replication_pb2.ReplicateRequest(hello=replication_pb2.Hello(**said))
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 31, (1 << 63) - 1])
+@pytest.mark.parametrize(("say", "read"), OPENERS)
+def test_what_can_be_no_node_is_refused(say: Callable[[int], Message], read: Callable[..., object], number: int) -> None:
+    read(say(3))
+
     with pytest.raises(InvalidField, match="is no node's number"):
-        standing.announced(replication_pb2.AnnounceEpochRequest(epoch=7, opener_id=opener_id))
+        read(say(number))
+
+
+@pytest.mark.parametrize("broker_id", [-1, 0, 1 << 31])
+def test_a_master_steps_down_for_no_id_that_a_slave_cannot_have(broker_id: int) -> None:
+    with pytest.raises(InvalidField, match="is no slave's"):
+        standing.step_down_order(replication_pb2.StepDownRequest(broker_id=broker_id, timeout_ms=1))
