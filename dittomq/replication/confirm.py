@@ -227,6 +227,12 @@ class Confirm:
         self._became(slave, before, Change.DISK_GONE)
         self._advance()
 
+    def forget(self, node: str) -> None:
+        """A slave that is away, and does not count as in sync: no copy of its is claimed any more."""
+        assert node not in self._in_sync
+        self._slaves.pop(node, None)
+        self._left_out.pop(node, None)
+
     def deadline_missed(self, end: PhysicalOffset, *, since: float, now: float) -> None:
         """A producer waited in vain for copies of [.., end) from `since` until now, both monotonic seconds."""
         left_s = self._rules.write_deadline_s - (now - since)

@@ -1,9 +1,13 @@
 """The group of a starting master: how it is configured, and what its other replicas do."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from dittomq.replication.events import Hello
 from dittomq.routes import Claim, Opening
+
+_MOST_HEARD: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +36,9 @@ class Others:
     following: frozenset[int] = frozenset()
     known: Mapping[str, Opening] = field(default_factory=dict)
     recovering: Mapping[int, Claim] = field(default_factory=dict)
+
+
+def forget_least(heard: dict[str, Hello], lacks_some_of: Callable[[Hello], bool]) -> None:
+    """Of very many, one: who brought nothing that is missing here, else who knew least to be confirmed, of equals who came first."""
+    if len(heard) > _MOST_HEARD:
+        del heard[min(heard, key=lambda uuid: (lacks_some_of(heard[uuid]), heard[uuid].confirmed))]

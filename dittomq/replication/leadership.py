@@ -46,7 +46,7 @@ from typing import Final
 from dittomq.lineage import NO_RANK, common_end, newest_epoch, newest_opener, rank
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, may_lack
-from dittomq.replication.group_of_start import LeadershipRules, Others
+from dittomq.replication.group_of_start import LeadershipRules, Others, forget_least
 from dittomq.replication.leadership_decisions import STANDING, Announce, Decision, Follow, GiveUp, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.leadership_states import MOVES, Found, Standing
 from dittomq.replication.losses import IF_ANOTHER_LEADS, REST_OF_A_COPY, hidden_in, only_on_others
@@ -91,10 +91,11 @@ class Leadership:
     def slave_heard(self, hello: Hello) -> None:
         """A slave said hello; its newest hello counts."""
         self._heard[hello.node] = self._ever_heard[hello.replica_uuid] = hello
+        forget_least(self._ever_heard, self._lacks_some_of)
         self._known_epoch = max(self._known_epoch, newest_epoch(hello.lineage))  # opened, be it by this node that lost the bytes
         self._learn(Opening(newest_epoch(hello.lineage), newest_opener(hello.lineage)))
         self._learn(hello.newest)
-        if self._is_answer(hello.newest):
+        if self._is_answer(hello.newest) and len(self._answered) < self._rules.replicas_expected:
             self._answered.add(hello.node)
 
     def slave_gone(self, node: str) -> None:

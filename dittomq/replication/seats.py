@@ -7,6 +7,8 @@ master for a slave of its own, nor anybody beyond the slaves of which the rules 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dittomq.replication.events import MAX_HOLDS
+
 
 @dataclass(frozen=True, slots=True)
 class Seat:
@@ -21,7 +23,7 @@ class Seats:
     """All streams that speak for somebody."""
 
     def __init__(self, node: str, replica_uuid: str, most: int | None) -> None:
-        """Of a master's node and disk. At most so many slaves have one; None: copies confirm nothing."""
+        """Of a master's node and disk. At most so many slaves have one; None: copies confirm nothing, and it has all that it remembers."""
         self._node = node
         self._replica_uuid = replica_uuid
         self._most = most
@@ -38,6 +40,9 @@ class Seats:
         if self._most is not None and len(others) >= self._most:
             are = f"it has as many slaves as replicas_expected says, {self._most}: {', '.join(sorted(others))}"
             return f"{are}; raise that on every node of the group, or stop one of them and wait until it is out of sync"
+        if len(others) >= MAX_HOLDS:
+            are = f"it has as many slaves as a master has, {MAX_HOLDS}: {', '.join(sorted(others))}"
+            return f"{are}; stop one of them and wait until it is out of sync"
         return ""
 
     def take(self, node: str, replica_uuid: str) -> tuple[Seat, tuple[Seat, ...]]:

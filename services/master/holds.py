@@ -16,8 +16,8 @@ from dittomq.commitlog.retention import Hold
 from dittomq.commitlog.store import Store
 from dittomq.doors.workers import Lane
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_HOLDS, SlaveHolds
-from services.master.slaves import SlaveRecord
+from dittomq.replication.events import SlaveHolds
+from services.master.slaves import MOST_REMEMBERED, SlaveRecord
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ class HoldsOfSlaves:
     @property
     def written(self) -> SlaveHolds:
         """What was written down, for slaves to know: should one of them lead one day, the others need it there."""
-        return tuple((node, PhysicalOffset(self._kept[node])) for node in sorted(self._kept)[:MAX_HOLDS])
+        return tuple((node, PhysicalOffset(self._kept[node])) for node in sorted(self._kept))
 
     async def run(self, period_s: float) -> None:
         """Write down who wants what, until cancelled."""
@@ -61,7 +61,8 @@ class HoldsOfSlaves:
         """
         found = await self._lane.call(lambda: holds_file.load(self._storage))
         before = {grant.other: int(self._store.segment_of(grant.end)[0])} if grant is not None and grant.other else {}
-        self._kept = {node: offset for node, offset in (before | found).items() if node != own}
+        others = {node: offset for node, offset in (before | found).items() if node != own}
+        self._kept = dict(sorted(others.items(), key=lambda each: -each[1])[:MOST_REMEMBERED])
 
     async def keep(self) -> None:
         """Write down what has changed; on a full disk a later call does."""
@@ -77,4 +78,6 @@ class HoldsOfSlaves:
         connected = {node: offset for node, offset in live.items() if records[node].connected}
         if 0 < self._slaves <= len(connected):
             return connected
-        return {node: PhysicalOffset(offset) for node, offset in self._kept.items()} | live
+        room = MOST_REMEMBERED - len(live)  # for those that were not heard since this start, or left before as many others came
+        absent = sorted(self._kept.keys() - live.keys(), key=lambda node: (-self._kept[node], node))[:room]
+        return {node: PhysicalOffset(self._kept[node]) for node in absent} | live

@@ -108,6 +108,11 @@ class Recovery:
         self._leadership.slave_gone(node)
         self._bell.set()
 
+    def forget(self, node: str) -> None:
+        """It has left, and others came."""
+        self._hello_of.pop(node, None)
+        self._outdated.pop(node, None)
+
     def nameservers_say(self, news: NameserverNews) -> None:
         """What they know, or why they refuse this node."""
         id_taken = news.refusal if news.taken else ""
@@ -266,6 +271,7 @@ class Recovery:
 
     async def _take_over(self, plan: TakeOver, peers: Peers) -> None:
         """Copy the slave's tables and tail, durably. A copy that breaks off leaves whole records and is asked for again."""
+        hello = self._hello_of[plan.source]
         begun = plan.source, plan.start, plan.end
         if begun != self._begun:  # where room is waited for the same is tried again every second
             log.info("tail_taken_over", node=self._own.node, source=plan.source, start=plan.start, end=plan.end)
@@ -292,10 +298,10 @@ class Recovery:
             self._begun = None
             await self._hold_what_came()
             self._leadership.took_a_part(self._own)
-            self._outdated[plan.source] = self._hello_of[plan.source]
+            self._outdated[plan.source] = hello
             self.slave_gone(plan.source)
             return
-        self.confirmed = max(self.confirmed, self._hello_of[plan.source].confirmed)
+        self.confirmed = max(self.confirmed, hello.confirmed)
         self._leadership.took_over(self._own)
 
     async def _say_incomplete(self, plan: TakeOver) -> None:

@@ -1,7 +1,7 @@
 """④ Slaves at the door: each says hello, waits while the master recovers, and then has one stream."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import structlog
 
@@ -24,7 +24,7 @@ from services.master.inbox import SlaveSaid
 from services.master.promises import Promises
 from services.master.recovery import Recovery
 from services.master.replicate import MasterSays, SlaveStream, StreamParts
-from services.master.slaves import GONE, SlaveRecord
+from services.master.slaves import GONE, SlaveRecord, to_forget
 from services.master.term import Term
 
 log = structlog.get_logger()
@@ -115,6 +115,8 @@ class Replication:
             self._streams[loser].problem = "a newer stream took its place"
             self._streams[loser].ends.set()
         self._let_disks_go(hello)
+        if hello.node not in self.records:
+            self._make_room(counted)
         record = self.records.get(hello.node)
         if record is None or record.replica_uuid != hello.replica_uuid:
             record = self.records[hello.node] = SlaveRecord(hello.node, hello.replica_uuid)
@@ -131,6 +133,16 @@ class Replication:
                 record.disk_gone()
                 if self._term is not None:
                     self._term.disk_gone(record.node, "it has another disk" if is_same_node else f"its disk serves {hello.node}")
+
+    def _make_room(self, counted: Collection[str]) -> None:
+        """For one more slave to remember; whoever is forgotten is a new one when it comes again."""
+        if node := to_forget(self.records, counted):
+            log.info("slave_forgotten", slave=node, why="more of them came")
+            del self.records[node]
+            self._parted.forget(node)
+            self._recovery.forget(node)
+            if self._term is not None:
+                self._term.forget(node)
 
     def _leave_seat(self, stream: "_Stream") -> None:
         stream.record.dropped(stream.problem or "it left, or its connection broke", self._clock)

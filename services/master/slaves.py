@@ -1,15 +1,18 @@
 """What a master knows of its slaves: for status, and so that each replica has one stream."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from dittomq.doors.clock import Clock
 from dittomq.offsets import PhysicalOffset
+from dittomq.replication.events import MAX_HOLDS
 from dittomq.replication.measuring import Rate
 
 FOLLOWING: Final = "following"
 GONE: Final = "gone"
+MOST_REMEMBERED: Final = MAX_HOLDS
+"""Of so many slaves a master knows at a time: of more it could not tell the others from where on each wants the log."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,17 @@ class SlaveRecord:
     def dropped(self, reason: str, clock: Clock) -> None:
         """Its stream ended."""
         self.last_drop_reason, self.last_drop_ms, self.dropped_at = reason, clock.wall_ms(), clock.monotonic()
+
+
+def to_forget(records: Mapping[str, SlaveRecord], counted: Collection[str]) -> str | None:
+    """Who makes room for one more: who left first of those that are neither connected nor `counted` in sync.
+
+    None: there is room, or all of them are.
+    """
+    if len(records) < MOST_REMEMBERED:
+        return None
+    gone = [record for record in records.values() if not record.connected and record.node not in counted]
+    return min(gone, key=lambda record: record.dropped_at).node if gone else None
 
 
 def with_absent(heard: Mapping[str, SlaveRecord], known: Iterable[str], expected: int) -> list[SlaveRecord]:

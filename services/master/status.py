@@ -13,10 +13,11 @@ from dittomq.replication.confirm_states import Degrade
 from dittomq.replication.measuring import EndHistory
 from services.master.appends import too_few_copies
 from services.master.config import FlushMode, MasterConfig, ReleaseLevel
-from services.master.slaves import FOLLOWING, GONE, SlaveRecord
+from services.master.slaves import FOLLOWING, GONE, MOST_REMEMBERED, SlaveRecord
 from services.master.term import Term
 
 _IN_SYNC = "in sync"
+_MOST_TOLD = 4 * MOST_REMEMBERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ class StatusBoard:
         if known is None or known[0] != moment:
             elapsed_ms = int((self._clock.monotonic() - moment) * 1000)
             known = self._told[what] = (moment, self._clock.wall_ms() - elapsed_ms)
+            if len(self._told) > _MOST_TOLD:
+                del self._told[next(iter(self._told))]
         return known[1]
 
 

@@ -126,6 +126,11 @@ class Term:
         self.confirm.disk_gone(node, why, now=self._clock.monotonic())
         self._moved()
 
+    def forget(self, node: str) -> None:
+        """Who is not connected, and does not count as in sync, is remembered no more."""
+        self.joined.discard(node)
+        self.confirm.forget(node)
+
     def stop_writes(self, why: str, remedy: str = "") -> None:
         """Refuse every write from now on; an operator must look. The first reason counts."""
         if not self.refuses_writes:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from dittomq.lineage import Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.replication.events import Hello
+from dittomq.replication.group_of_start import forget_least
 from dittomq.replication.leadership import Leadership
 from dittomq.replication.leadership_decisions import Follow, Lead, Refuse, TakeOver, Wait
 from dittomq.replication.own_log import OwnLog, Stopped
@@ -350,3 +352,22 @@ def test_a_take_over_that_broke_off_is_followed_by_none_of_a_log_that_lacks_what
     assert decided(leadership, 5.0) == taken
     leadership.took_over(replace(before, stopped=Stopped.INCOMPLETE, end=best.end, lineage=best.lineage))
     assert isinstance(decided(leadership, 5.0), Lead)
+
+
+def test_of_disks_that_came_once_by_the_thousand_the_one_that_knew_more_to_be_confirmed_is_not_forgotten() -> None:
+    leadership = asked(RULES, own(Stopped.POWER_LOSS), 0.0)
+    leadership.slave_heard(hello(1, 1_000, confirmed=1_000))
+    leadership.slave_gone("a/1")
+    for number in range(1_000):
+        leadership.slave_heard(replace(hello(2, 900, confirmed=900), replica_uuid=f"disk {number}"))
+
+    assert isinstance(leadership.decide(6.0), Refuse)
+
+
+def test_of_disks_that_came_once_64_are_remembered() -> None:
+    heard: dict[str, Hello] = {}
+    for number in range(1_000):
+        heard[f"disk {number}"] = hello(2, 900, confirmed=900)
+        forget_least(heard, lambda _: False)
+
+    assert list(heard) == [f"disk {number}" for number in range(936, 1_000)]

@@ -69,3 +69,24 @@ def test_who_is_of_the_group_no_more_holds_nothing_while_all_others_are_there(sl
         }
 
     run(story())
+
+
+def test_the_log_is_kept_for_64_slaves_and_for_no_more_however_many_came_and_went() -> None:
+    async def story() -> None:
+        machine = Machine(random.Random(1))
+        store, segment = machine.open(), SMALL.segment_bytes
+        records: dict[str, SlaveRecord] = {}
+        holds = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, lambda: records)
+        for node_id in range(1, 201):
+            records.clear()
+            records[f"a/{node_id}"] = record(f"a/{node_id}", node_id * segment, connected=False)
+            await holds.keep()
+
+        newest = {f"a/{node_id}" for node_id in range(137, 201)}
+        assert {hold.name for hold in holds.holds(1_000)} == newest
+        assert {node for node, _ in holds.written} == newest
+        again = HoldsOfSlaves(machine.beside(), store, InlineLane(), 1, dict)
+        await again.load("a/0", None)
+        assert again.slaves == newest
+
+    run(story())
