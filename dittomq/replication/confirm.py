@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm_states import DEGRADE_MOVES, MEMBER_MOVES, Change, Copies, Degrade, Member
+from dittomq.replication.events import Lacks
 from dittomq.replication.running import RunningTime
 
 REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
@@ -212,6 +213,12 @@ class Confirm:
         if node in self._left_out:
             self._left_out[node] = [(low, min(high, end)) for low, high in self._left_out[node] if low < end]
 
+    def lacks(self, node: str, ranges: Lacks) -> None:
+        """All that this slave knows to lack of what it holds otherwise, as its newest stream begins: it may have got some of it since."""
+        self._left_out.pop(node, None)
+        for start, end in ranges:
+            self.holed(node, start, end)
+
     def disk_gone(self, node: str, why: str, *, now: float) -> None:
         """What the slave acknowledged lies on a disk that speaks for another slave now, or for nobody: it counts for this one no more."""
         self._left_out.pop(node, None)
@@ -258,6 +265,10 @@ class Confirm:
         if len(left_out) > _MOST_LEFT_OUT:  # of what lies between the oldest ones nothing is claimed any more
             (low, high), (first, last), *rest = left_out
             left_out[:] = [(min(low, first), max(high, last)), *rest]
+        self.damaged(start, end)
+
+    def damaged(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """Of [start, end) there is a copy less than acks say: while that is not confirmed, it is no whole copy of the group's."""
         if end > min(self._confirmed, self._held_by(self._rules.in_sync_replicas, flushed=False)):
             low, high = self._hole
             self._hole = (start, end) if self._confirmed >= high else (min(low, start), max(high, end))

@@ -15,6 +15,10 @@ from dittomq.routes import DataVersion, Opening
 
 PROTOCOL_VERSION = 1
 MAX_PROMISES: Final = 64
+MAX_LACKS: Final = 64
+
+Lacks = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
+"""Ranges [start, end) in order; MAX_LACKS at most."""
 """A group has fewer nodes: of more openers, which only a stranger can name, the oldest are forgotten."""
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
@@ -50,7 +54,7 @@ class Hello:
     that is unknown: its lineage may not have come so far. `verified_with` is the replica
     uuid of the master that `verified_equal` speaks of. `is_filling`: it began on an empty disk and has not caught up yet, so it may lack
     what the disk before it acknowledged. `promises`: the epoch of the master that it obeyed last, and those that it has noted for
-    their openers since, the newest of each.
+    their openers since, the newest of each. `lacks`: ranges of its log that it knows not to hold whole.
     """
 
     cluster: str
@@ -72,6 +76,7 @@ class Hello:
     heard_opener: int | None = None
     is_filling: bool = False
     promises: tuple[Opening, ...] = ()
+    lacks: Lacks = ()
 
     @property
     def newest(self) -> Opening:

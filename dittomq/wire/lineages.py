@@ -1,4 +1,4 @@
-"""Lineages, as hellos, verdicts and descriptions of copies carry them, and epochs with those who opened them."""
+"""Lineages, as hellos, verdicts and descriptions of copies carry them, epochs with those who opened them, and what a copy lacks."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.lineage import Lineage, LineageEntry, grows
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_PROMISES
+from dittomq.replication.events import MAX_LACKS, MAX_PROMISES, Lacks
 from dittomq.routes import Opening
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
 
@@ -53,3 +53,15 @@ def openings_from_pb(field: str, told: Sequence[pb.PromisedEpoch]) -> tuple[Open
     if len(told) > MAX_PROMISES:
         raise InvalidField(field, f"{len(told)} epochs, the limit is {MAX_PROMISES}")
     return tuple(Opening(epoch_from_pb(field, each.epoch), node_id_from_pb(field, each.opener_id)) for each in told)
+
+
+def lacked_to_pb(lacks: Lacks) -> list[pb.LackedBytes]:
+    """In their order."""
+    return [pb.LackedBytes(start_offset=start, end_offset=end) for start, end in lacks]
+
+
+def lacked_from_pb(field: str, told: Sequence[pb.LackedBytes]) -> Lacks:
+    """Checked: not too many."""
+    if len(told) > MAX_LACKS:
+        raise InvalidField(field, f"{len(told)} ranges, the limit is {MAX_LACKS}")
+    return tuple((PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset)) for each in told)

@@ -24,7 +24,7 @@ from dittomq.replication.events import (
     VerdictAction,
 )
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
-from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
+from dittomq.wire.lineages import lacked_from_pb, lacked_to_pb, lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_HELLO_DIGESTS = 64
@@ -79,6 +79,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             verified_with=hello.verified_with,
             filling=hello.is_filling,
             promised=openings_to_pb(hello.promises),
+            lacked=lacked_to_pb(hello.lacks),
         )
     )
 
@@ -228,6 +229,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         is_filling=hello.filling,
         verified_with=hello.verified_with,
         promises=openings_from_pb("hello.promised", hello.promised),
+        lacks=lacked_from_pb("hello.lacked", hello.lacked),
     )
 
 

@@ -90,6 +90,7 @@ class SlaveStream:
         self._time = RunningTime(parts.clock.monotonic())
         self._heard_at, self._is_saying = 0.0, False  # when the slave was, of the running time
         self._inbox = Inbox()
+        self._hello: Hello | None = None  # the last one that was taken
         self._ended = False
         self._moved = True
         self._written = PhysicalOffset(0)
@@ -199,7 +200,9 @@ class SlaveStream:
             await self._bell.wait()
             self._bell.clear()
             while self._inbox and not self._ended:
-                await self._handle(self._inbox.take())
+                event = self._inbox.take()
+                self._hello = event if isinstance(event, Hello) else self._hello
+                await self._handle(event)
             if self._moved:
                 self._moved = False
                 self._written = self._parts.term.written
@@ -292,7 +295,9 @@ class SlaveStream:
         if verdict.action is not VerdictAction.WAIT:
             self._parts.parted.forget(self._record.node)
         if verdict.action in {VerdictAction.STREAM, VerdictAction.TRUNCATE}:
-            term.stream_begins(self._record.node, verdict.start)
+            follows = verdict.action is VerdictAction.STREAM and self._parts.speaks()
+            lacks = self._hello.lacks if follows and self._hello is not None else None
+            term.stream_begins(self._record.node, verdict.start, lacks)
         self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
         await self._say(verdict)
 

@@ -20,6 +20,7 @@ from dittomq.lineage import Lineage, newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
+from dittomq.replication.events import Lacks
 from dittomq.replication.master_log import AS_CONFIGURED, Succession
 from dittomq.routes import NO_OPENING, Opening
 from services.master.counting import MessageCount
@@ -107,10 +108,15 @@ class Term:
         self.confirm.slave_at(node, received=received, flushed=flushed, now=self._clock.monotonic())
         self._moved()
 
-    def stream_begins(self, node: str, start: PhysicalOffset) -> None:
-        """What a slave acknowledged behind `start` in an earlier stream is not counted as a copy any more."""
+    def stream_begins(self, node: str, start: PhysicalOffset, lacks: Lacks | None) -> None:
+        """What a slave acknowledged behind `start` in an earlier stream is not counted as a copy any more, nor is what it `lacks`.
+
+        None: it is to cut its log, and says then what it lacks.
+        """
         if not self.is_over:
             self.confirm.ends_at(node, start)
+            if lacks is not None:
+                self.confirm.lacks(node, lacks)
 
     def holed(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """That slave is told to leave these bytes out, which are damaged here."""

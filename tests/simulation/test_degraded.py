@@ -8,7 +8,7 @@ import pytest
 
 from dittomq.broker.degraded_file import PATH
 from dittomq.client import Ack, AsyncClient, CopyState, NotStored, Producer, PutStatus, Receipt
-from dittomq.errors import OutcomeHandle
+from dittomq.errors import DittoError, OutcomeHandle
 from services.master.config import Mode, ReleaseLevel, ReplicationTable
 from services.slave.config import FlushMode
 from tests.simulation.disk import Operation
@@ -259,6 +259,30 @@ def test_what_rots_on_a_master_before_a_slave_has_got_it_is_no_whole_copy_and_re
         assert before.physical_offset < start <= rots.physical_offset
         assert rots.physical_offset + rots.record_bytes <= end
         assert written_down(group, "a1") == [(start, end)]
+
+    play(story)
+
+
+def test_a_receipt_that_is_asked_for_again_does_not_name_a_slave_that_knows_that_the_message_rotted_on_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer(on_weak="return") as orders:
+            rots = await orders.publish("orders", b"rots", queue=0)
+            whole = await orders.publish("orders", b"whole", queue=0)
+            handles = [identity_of(group, "a0", each.queue_offset) for each in (rots, whole)]
+            await asyncio.sleep(5)
+            await group.kill("a0")
+            flip(group, "a1", rots.physical_offset + 100)
+            with pytest.raises(DittoError):
+                await mq.reader("orders", queue=0, node="a/1").pull(0)
+            await asyncio.sleep(60)  # nobody gives it these bytes, and it asks more and more seldom
+
+            group.node("a0").start()
+            await group.in_sync(mq)
+            first, second = [await orders.resolve(handle) for handle in handles]
+            assert [copy.node for copy in first.copies] == ["a/0"]
+            assert first.status is PutStatus.SLAVE_NOT_AVAILABLE
+            assert [copy.node for copy in second.copies] == ["a/0", "a/1"]
 
     play(story)
 

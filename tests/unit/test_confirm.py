@@ -290,6 +290,32 @@ def test_a_slave_that_is_sent_anew_what_was_left_out_is_a_copy_of_it_then() -> N
     assert len(group.copies(at(100), at(200))) == 2
 
 
+def test_what_a_slave_says_to_lack_when_its_stream_begins_is_on_it_no_more_and_what_it_says_no_more_is() -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.lacks("a/1", ((at(100), at(200)),))
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+
+    assert (group.confirmed, group.degrade) == (0, Degrade.RECORDING)
+    group.range_recorded()
+    assert group.confirmed == 300
+    assert group.copies(at(100), at(200)) == ()
+    assert len(group.copies(at(200), at(300))) == 1
+    group.lacks("a/1", ())
+    assert len(group.copies(at(100), at(200))) == 1
+
+
+def test_what_is_damaged_on_a_master_when_it_comes_to_lead_is_confirmed_as_degraded() -> None:
+    group = Confirm(SMALL_GAP, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
+    group.damaged(at(0), at(50))
+    group.damaged(at(410), at(420))
+    group.slave_at("a/1", received=at(500), flushed=at(500), now=1.0)
+
+    assert (group.confirmed, group.degrade) == (400, Degrade.RECORDING)
+    group.range_recorded()
+    assert group.confirmed == 500
+
+
 def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_nothing() -> None:
     group = confirm(replace(SMALL_GAP, sync_master=False))
 

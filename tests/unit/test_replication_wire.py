@@ -15,6 +15,7 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import DegradedRange
 from dittomq.replication.events import (
     MAX_HOLDS,
+    MAX_LACKS,
     MAX_PROMISES,
     Chunk,
     DegradedRanges,
@@ -174,6 +175,17 @@ def test_a_hello_with_a_name_beyond_the_limit_is_refused(field: str) -> None:
     setattr(hello, field, "x" * (wire.MAX_HELLO_CHARACTERS + 1))
     with pytest.raises(InvalidField, match=field):
         wire.slave_event_from_pb(pb.ReplicateRequest(hello=hello))
+
+
+def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
+    lacks = tuple((PhysicalOffset(number), PhysicalOffset(number + 1)) for number in range(0, 2 * MAX_LACKS, 2))
+    told = replace(hello(1, 900), lacks=lacks)
+    frame = wire.hello_to_pb(told)
+    assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == told
+
+    frame.hello.lacked.add(start_offset=900, end_offset=901)
+    with pytest.raises(InvalidField, match="lacked"):
+        wire.slave_event_from_pb(frame)
 
 
 def test_what_a_slave_has_noted_for_others_crosses_the_wire_and_is_bounded() -> None:

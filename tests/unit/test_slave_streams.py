@@ -102,6 +102,18 @@ def test_a_slave_that_is_told_to_cut_has_not_joined_until_it_says_so_again() -> 
     assert run(greeted(replace(HELLO, lineage=(BEGIN, OTHER)), {"a/1"})) == (VerdictAction.TRUNCATE, set())
 
 
+def test_a_slave_whose_hello_names_bytes_that_it_lacks_is_no_copy_of_them() -> None:
+    async def copies(greeting: Hello) -> int:
+        term, verdicts, stream = begun(greeting, set(), nothing())
+        serving = asyncio.create_task(stream)
+        await verdicts.get()
+        await asyncio.sleep(0.1)
+        serving.cancel()
+        return len(term.confirm.copies(at(40), at(60)))
+
+    assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), ((at(0), at(40)),), ((at(50), at(55)),))] == [1, 1, 0]
+
+
 def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_hello_settles_it() -> None:
     async def impossible() -> AsyncIterator[SlaveSaid]:
         yield SlaveAck(Epoch(3), at(900), at(900), at(900), None)
