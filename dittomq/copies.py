@@ -45,12 +45,14 @@ class Beginning:
     """Where a log and its queues begin, which the bytes of a log that begins late do not tell.
 
     By (topic, queue): `lows` are the offsets of the first messages that do not lie below `offset`, or that come next; `hidden` are the
-    minimums of deleted topics, whose records may lie behind `offset`. What is in neither begins at 0.
+    minimums of deleted topics, whose records may lie behind `offset`. What is in neither begins at 0. `leapt`: queues give no offset
+    below these, which messages before `offset` may have that were damaged there.
     """
 
     offset: PhysicalOffset
     lows: Mapping[tuple[str, int], int] = field(default_factory=dict)
     hidden: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    leapt: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

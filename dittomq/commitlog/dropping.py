@@ -40,12 +40,14 @@ class Dropped:
 
     `noted`: `lows` know what somebody else dropped below it. Should such segments come back, they are no rest of a drop of ours.
     `unsure` are lows of queues of which the log may hold messages: then they begin with the first. A start that ends leaves none.
+    `leapt`: queues give no offset below these, which damage hid that is gone by now: only a checkpoint knows it otherwise.
     """
 
     min_offset: int = 0
     lows: Mapping[QueueKey, int] = field(default_factory=dict)
     noted: int = 0
     unsure: Mapping[QueueKey, int] = field(default_factory=dict)
+    leapt: Mapping[QueueKey, int] = field(default_factory=dict)
 
     def tells_queues(self, begin: int) -> bool:
         """Whether all queues are named of which messages lay before `begin`, where the log begins.
@@ -66,6 +68,7 @@ class _Saved(TypedDict):
     queues: list[tuple[str, Number, Number]]
     noted: NotRequired[Number]
     unsure: NotRequired[list[tuple[str, Number, Number]]]
+    leapt: NotRequired[list[tuple[str, Number, Number]]]
 
 
 def load(storage: Storage) -> Dropped:
@@ -73,17 +76,18 @@ def load(storage: Storage) -> Dropped:
     value = side_file.load_json(storage, _NAME, _KIND, _Saved)
     if value is None:
         return Dropped()
-    lows, unsure = ({(topic, queue): low for topic, queue, low in rows} for rows in (value["queues"], value.get("unsure", ())))
-    return Dropped(value["min_offset"], lows, value.get("noted", 0), unsure)
+    tables = (value["queues"], value.get("unsure", ()), value.get("leapt", ()))
+    lows, unsure, leapt = ({(topic, queue): low for topic, queue, low in rows} for rows in tables)
+    return Dropped(value["min_offset"], lows, value.get("noted", 0), unsure, leapt)
 
 
 def save(storage: Storage, dropped: Dropped) -> None:
     """Durably say that the log begins there. One caller at a time, who alone changes the identity."""
-    if dropped.unsure:  # an older version would pass over them, and give their offsets again
-        identity.raise_format(storage, identity.THIRD_FORMAT)
-    rows, unsure = ([[*key, low] for key, low in lows.items()] for lows in (dropped.lows, dropped.unsure))
-    value = {"min_offset": dropped.min_offset, "queues": rows, "noted": dropped.noted}
-    side_file.save_json(storage, _NAME, _KIND, {**value, "unsure": unsure} if unsure else value)
+    rarely = {name: rows for name, rows in (("unsure", _rows(dropped.unsure)), ("leapt", _rows(dropped.leapt))) if rows}
+    if rarely:  # an older version would pass over them, and give their offsets again
+        identity.raise_format(storage, identity.FOURTH_FORMAT if dropped.leapt else identity.THIRD_FORMAT)
+    value = {"min_offset": dropped.min_offset, "queues": _rows(dropped.lows), "noted": dropped.noted}
+    side_file.save_json(storage, _NAME, _KIND, value | rarely)
 
 
 def lows_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
@@ -148,6 +152,10 @@ def survey(storage: Storage, log: Log, start: int) -> Segment:
     with contextlib.suppress(FileNotFoundError), contextlib.closing(storage.open(path_of(start), readonly=True)) as file:
         disk_bytes = file.disk_bytes()
     return Segment(PhysicalOffset(start), PhysicalOffset(end), None if record is None else store_ms_of(record), disk_bytes)
+
+
+def _rows(lows: Mapping[QueueKey, int]) -> list[list[str | int]]:
+    return [[*key, low] for key, low in lows.items()]
 
 
 def _first_at(index: QueueIndex, queue: Queue, offset: int) -> int:

@@ -111,7 +111,7 @@ class Front(ABC):
         if to <= log.min_offset:
             return self.min_offset
         to = self._before_unread(to, told)
-        self._check_room_to_checkpoint(queues=0 if told is None else len(told.lows))
+        self._check_room_to_checkpoint(queues=0 if told is None else len(told.lows) + len(told.leapt))
         with reading(self._options.node):
             lows = dropping.lows_at(derived.index, to)
         hidden = self._unread.touches(log.min_offset, to)
@@ -127,7 +127,10 @@ class Front(ABC):
             self._note_begun_anew()
             before = dropping.load(self._storage)
             lows = {**before.lows, **lows}
-            dropping.save(self._storage, replace(before, min_offset=to, lows=lows))
+            if hidden and told is not None:
+                derived.index.leap(checkpoint.Leap(told.leapt))
+            leapt = derived.index.leapt_below(to)
+            dropping.save(self._storage, replace(before, min_offset=to, lows=lows, leapt=leapt))
             with gate.looking():
                 log.min_offset = to
                 if hidden:
@@ -220,7 +223,8 @@ class Front(ABC):
             minimums = checkpoint.load_minimums(self._storage)
             lasting = {key: each.low for key, each in minimums.items() if not each.anew and each.end <= self._mark.confirmed}
             found = {key: low for key, low in self._derived.index.guessed_minimums().items() if key not in minimums}
-            return Beginning(self.min_offset, {**dropping.load(self._storage).lows, **found}, lasting)
+            dropped = dropping.load(self._storage)
+            return Beginning(self.min_offset, {**dropped.lows, **found}, lasting, dropped.leapt)
 
     def begin_at(self, beginning: Beginning) -> None:
         """Durably let a log that holds nothing begin there, where a segment begins: what lies before cannot be had any more.
@@ -232,11 +236,12 @@ class Front(ABC):
             if self._log.end > self._log.min_offset or offset % self._log.segment_bytes:
                 raise InvalidField("offset", f"a log that ends at {self._log.end:,} cannot begin at {offset:,}")
             kept = checkpoint.load_minimums(self._storage)
-            self.check_free(side_file.ROOM_BYTES + checkpoint.QUEUE_ROW_BYTES * (len(kept) + len(beginning.hidden) + len(beginning.lows)))
+            rows = len(kept) + len(beginning.hidden) + len(beginning.lows) + len(beginning.leapt)
+            self.check_free(side_file.ROOM_BYTES + checkpoint.QUEUE_ROW_BYTES * rows)
             if beginning.hidden:
                 hidden = {key: checkpoint.Minimum(low, offset) for key, low in beginning.hidden.items()}
                 checkpoint.save_minimums(self._storage, kept | hidden)
-            dropping.empty_from(self._storage, self._files, dropping.Dropped(offset, beginning.lows))
+            dropping.empty_from(self._storage, self._files, dropping.Dropped(offset, beginning.lows, leapt=beginning.leapt))
             self._reload()
 
     def _note_begun_anew(self) -> None:

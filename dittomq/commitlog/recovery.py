@@ -135,7 +135,8 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
         surplus.clear(layout.storage, {}, layout.queue_file_units)
         layout.files.forget("")  # whoever read meanwhile has files open that are gone
         keys = key_index.begin(layout.storage, layout.files, layout.key_sizes)
-        held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes))
+        leap = Leap(dropping.load(layout.storage).leapt)
+        held = Checkpoint(log.min_offset, 0, layout.queue_file_units, {}, KeyMark(layout.key_sizes), leap)
     elif power_lost:
         surplus.clear(layout.storage, {key: queue.range[1] for key, queue in index.queues.items()}, held.file_units)
     index.leap(held.leap)

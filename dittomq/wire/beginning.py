@@ -18,12 +18,13 @@ _Lows = Mapping[tuple[str, int], int]
 
 def beginning_to_pb(beginning: Beginning) -> Iterator[pb.FetchBeginningResponse]:
     """In parts of 2,000 rows, one at least."""
-    queues, hidden = _rows(beginning.lows), _rows(beginning.hidden)
+    queues, hidden, leapt = _rows(beginning.lows), _rows(beginning.hidden), _rows(beginning.leapt)
     while True:
         part = pb.FetchBeginningResponse(min_offset=beginning.offset, queues=islice(queues, PART_ROWS))
         part.hidden.extend(islice(hidden, PART_ROWS - len(part.queues)))
+        part.leapt.extend(islice(leapt, PART_ROWS - len(part.queues) - len(part.hidden)))
         yield part
-        if len(part.queues) + len(part.hidden) < PART_ROWS:
+        if len(part.queues) + len(part.hidden) + len(part.leapt) < PART_ROWS:
             return
 
 
@@ -32,18 +33,20 @@ async def beginning_from_pb(parts: AsyncIterable[pb.FetchBeginningResponse]) -> 
     offset: int | None = None
     lows: dict[tuple[str, int], int] = {}
     hidden: dict[tuple[str, int], int] = {}
+    leapt: dict[tuple[str, int], int] = {}
     async for part in parts:
-        rows = len(part.queues) + len(part.hidden)
-        if rows > PART_ROWS or rows + len(lows) + len(hidden) > MAX_ROWS:
+        rows = len(part.queues) + len(part.hidden) + len(part.leapt)
+        if rows > PART_ROWS or rows + len(lows) + len(hidden) + len(leapt) > MAX_ROWS:
             raise InvalidField("queues", f"more than {PART_ROWS:,} in a part, or {MAX_ROWS:,} in all")
         if part.min_offset < 0 or part.min_offset != (part.min_offset if offset is None else offset):
             raise InvalidField("min_offset", f"{part.min_offset:,} in an answer that began with {offset}")
         offset = part.min_offset
         lows.update(map(_checked, part.queues))
         hidden.update(map(_checked, part.hidden))
+        leapt.update(map(_checked, part.leapt))
     if offset is None:
         raise InvalidField("min_offset", "the answer has no part")
-    return Beginning(PhysicalOffset(offset), lows, hidden)
+    return Beginning(PhysicalOffset(offset), lows, hidden, leapt)
 
 
 def _rows(lows: _Lows) -> Iterator[metadata_pb2.QueueMinimum]:

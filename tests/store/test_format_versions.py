@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from dittomq.commitlog.offline.digest_file import digest_store
 from dittomq.commitlog.offline.inspect import open_on_disk
 from dittomq.commitlog.state import damaged, identity
 from dittomq.commitlog.state.damaged import Register
-from dittomq.commitlog.state.identity import FORMAT, SECOND_FORMAT, THIRD_FORMAT, Identity
+from dittomq.commitlog.state.identity import FORMAT, FOURTH_FORMAT, SECOND_FORMAT, THIRD_FORMAT, Identity
 from dittomq.commitlog.store import Store
 from dittomq.commitlog.swap import Swap
 from dittomq.errors import UnreadableStore
@@ -207,17 +208,23 @@ def note_an_unsure_queue(storage: Storage) -> None:
     dropping.save(storage, Dropped(noted=5_000, unsure={("orders", 0): 40}))
 
 
-MISREAD = {
-    "dittomq/role": (SECOND_FORMAT, change_role),
-    "dittomq/swap": (SECOND_FORMAT, intend_swap),
-    "dittomq/damaged": (SECOND_FORMAT, note_unread_damage),
-    "dittomq/dropped": (THIRD_FORMAT, note_an_unsure_queue),
-}
+def note_what_was_leapt_over(storage: Storage) -> None:
+    dropping.save(storage, Dropped(5_000, leapt={("orders", 0): 40}))
 
 
-@pytest.mark.parametrize("path", MISREAD)
-def test_what_versions_of_an_earlier_format_would_misread_is_in_no_store_that_they_open(path: str) -> None:
-    number, write = MISREAD[path]
+MISREAD = [
+    ("dittomq/role", SECOND_FORMAT, change_role),
+    ("dittomq/swap", SECOND_FORMAT, intend_swap),
+    ("dittomq/damaged", SECOND_FORMAT, note_unread_damage),
+    ("dittomq/dropped", THIRD_FORMAT, note_an_unsure_queue),
+    ("dittomq/dropped", FOURTH_FORMAT, note_what_was_leapt_over),
+]
+
+
+@pytest.mark.parametrize(("path", "number", "write"), MISREAD)
+def test_what_versions_of_an_earlier_format_would_misread_is_in_no_store_that_they_open(
+    path: str, number: int, write: Callable[[Storage], None]
+) -> None:
     seen: list[tuple[int, bool]] = []
     survived = False
     while not survived:
@@ -234,10 +241,9 @@ def test_what_versions_of_an_earlier_format_would_misread_is_in_no_store_that_th
     assert set(seen) == {(1, False), (number, False), (number, True)}
 
 
-@pytest.mark.parametrize("path", MISREAD)
-def test_a_store_does_not_become_theirs_again(machine: Machine, path: str) -> None:
+@pytest.mark.parametrize(("number", "write"), [(number, write) for _, number, write in MISREAD])
+def test_a_store_does_not_become_theirs_again(machine: Machine, number: int, write: Callable[[Storage], None]) -> None:
     filled(machine).close(clean=True)
-    number, write = MISREAD[path]
     write(machine.storage())
 
     machine.open().close(clean=True)

@@ -5,7 +5,7 @@ max <= next. `min` is where a deleted topic begins anew, and may be ahead of `ma
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dittomq.commitlog.disk.open_files import OpenFiles
@@ -122,6 +122,10 @@ class QueueIndex:
         """
         nexts = {key: to for key, to in self._leap.nexts.items() if self.queues[key].outlived < to}
         return replace(self._leap, nexts=nexts, ranges=[each for each in self._leap.ranges if each[1] > applied])
+
+    def leapt_below(self, offset: int) -> Mapping[QueueKey, int]:
+        """The same once the log begins there: none while all that was leapt over lies behind it, for then it is met again."""
+        return self.leapt(offset).nexts if self._leap.low < offset else {}
 
     def guessed_minimums(self) -> dict[QueueKey, int]:
         """Where queues begin, as far as that is known from their messages only."""

@@ -18,7 +18,7 @@ from dittomq.doors.chance import hex_id
 from dittomq.errors import UnreadableStore
 from dittomq.version import VERSION
 
-FORMAT = 3
+FORMAT = 4
 """The newest format that this version understands; docs/store-format.md lists what each of them brought."""
 
 SECOND_FORMAT = 2
@@ -26,6 +26,9 @@ SECOND_FORMAT = 2
 
 THIRD_FORMAT = 3
 """Queues whose files the disk does not give, noted while a start reads where they go on."""
+
+FOURTH_FORMAT = 4
+"""Numbers that damage hid which the log holds no more."""
 
 _NAME = "identity"
 _KIND = b"IDEN"

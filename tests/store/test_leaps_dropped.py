@@ -1,0 +1,88 @@
+"""A master that led without damaged bytes drops them: what numbers they may hold is known ever after, here and on who joins late."""
+
+import random
+
+import pytest
+
+from dittomq.commitlog.store import Store
+from tests.store.test_hidden_numbers import given, lead, lost
+from tests.support.stores import SMALL, Machine, frame, open_epoch
+
+SEGMENT = SMALL.segment_bytes
+MANY = 60
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(random.Random(7))
+
+
+def led(machine: Machine) -> tuple[Store, tuple[int, int]]:
+    """A store whose newest messages rotted, which leapt over them and went on in queue 4 only; and where they lay."""
+    store, _, lies = lost(machine, 3)
+    lead(store)
+    for at in range(MANY):
+        store.append([frame(b"z" * 900, queue=4)], 100 + at)
+    store.dispatch(store.sync())
+    store.persist_watermark(store.end, store.end, ())
+    return store, lies
+
+
+def dropped(machine: Machine) -> tuple[Store, dict[tuple[str, int], int]]:
+    """The same, that has dropped them; the offsets that come next."""
+    store, (_, end) = led(machine)
+    store.drop_before(end + SEGMENT)
+    assert store.min_offset >= end
+    return store, store.next_offsets("orders")
+
+
+@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+def test_queues_of_which_nothing_is_left_go_on_behind_the_leap_also_when_the_checkpoint_is_lost(machine: Machine, checkpoint: str) -> None:
+    store, expected = dropped(machine)
+    store.close(clean=True)
+    if checkpoint == "lost":
+        del machine.disk.names.files["dittomq/checkpoint"]
+
+    again = machine.open()
+    open_epoch(again)
+
+    assert [given(again, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
+
+
+def test_a_copy_that_begins_behind_it_gives_none_of_its_numbers(machine: Machine) -> None:
+    store, expected = dropped(machine)
+    copy = Machine(random.Random(8)).open()
+
+    copy.begin_at(store.beginning())
+    copy.adopt_lineage(store.lineage)
+    for at in range(store.min_offset, store.end, SEGMENT):
+        copy.write_chunk(at, store.read(at, SEGMENT))
+    copy.dispatch(copy.sync())
+
+    open_epoch(copy)
+    assert [given(copy, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
+
+
+def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leapt_over(machine: Machine) -> None:
+    store, (start, end) = led(Machine(random.Random(7)))
+    slave = machine.open()
+    slave.adopt_lineage(store.lineage)
+    while (at := slave.end) < store.end:
+        stop = store.segment_of(at)[1]
+        if at == start:
+            slave.leave_hole(start, min(end, stop))
+            start = slave.end if slave.end < end else -1
+        else:
+            slave.write_chunk(at, store.read(at, min(start if at < start else stop, stop) - at))
+    slave.dispatch(slave.sync())
+    slave.persist_watermark(slave.end, slave.end, ())
+    store.drop_before(end + SEGMENT)
+    assert slave.unread.ranges
+
+    slave.drop_before(store.min_offset, store.beginning())
+    slave.close(clean=True)
+    del machine.disk.names.files["dittomq/checkpoint"]
+
+    again, expected = machine.open(), store.next_offsets("orders")
+    open_epoch(again)
+    assert [given(again, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
