@@ -259,7 +259,7 @@ class Store(Front, Mending):
                 self._note_begun_anew()
                 ranges, unmade = self._derived.index.held()
                 keys = self._derived.dispatch.keys
-                units, leap, newest_ms = self._options.queue_file_units, self._derived.index.leapt(self.applied), self._derived.store_ms
+                units, leap, newest_ms = self._options.queue_file_units, self._leapt(self.applied), self._derived.store_ms
                 queues_ms = newest_ms if self.applied == self.end else newest_ms_before(self._log, self.applied)
                 held = checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap, unmade)
                 table = self._derived.producers.to_bytes(self.end)

@@ -1,4 +1,4 @@
-"""A master that led without damaged bytes drops them: what numbers they may hold is known ever after, here and on who joins late."""
+"""A master that led without damaged bytes drops them, or gets them back: their numbers are known ever after, or not left out any more."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 
 from dittomq.commitlog.store import Store
 from tests.store.test_hidden_numbers import given, lead, lost
-from tests.support.stores import SMALL, Machine, frame, open_epoch
+from tests.support.stores import SMALL, Machine, filled, frame, open_epoch, whole_log
 
 SEGMENT = SMALL.segment_bytes
 MANY = 60
@@ -86,3 +86,20 @@ def test_who_could_not_read_what_its_master_dropped_learns_from_it_what_was_leap
     again, expected = machine.open(), store.next_offsets("orders")
     open_epoch(again)
     assert [given(again, queue) for queue in range(5)] == [expected["orders", queue] for queue in range(5)]
+
+
+def test_who_led_without_damaged_bytes_and_follows_again_goes_on_as_its_master_does_once_it_has_them(machine: Machine) -> None:
+    store, log, (start, end) = lost(machine)
+    assert lead(store) > 0
+    end_before = store.end
+    given(store)
+    master = filled(Machine(random.Random(7)))
+    assert whole_log(master) == log
+
+    store.cut(end_before)
+    store.mend(start, log[start:end])
+    store.file_mended()
+    store.close(clean=True)
+    again = machine.open()
+
+    assert [given(again, queue) for queue in range(5)] == [given(master, queue) for queue in range(5)]
