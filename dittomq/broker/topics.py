@@ -27,6 +27,8 @@ class TopicStore(Protocol):
 
     def hide(self, minimums: QueueMinimums) -> None: ...
 
+    def minimums(self) -> QueueMinimums: ...
+
 
 class TopicChanges(Protocol):
     """Creates, changes and deletes topics, or says who does."""
@@ -110,7 +112,8 @@ class MasterTopics:
             return existing or topic, existing is None
         async with self._turn:
             await self.store_lane.call(lambda: self.store.hide(self._minimums(topic.name)))  # a deletion may have been cut short
-            after = await self.metadata.change(TOPICS, lambda table: self._with(table, topic))
+            hidden = await self.store_lane.call(self.store.minimums)  # a master that lost its tables has them here only
+            after = await self.metadata.change(TOPICS, lambda table: self._with(table, topic, hidden))
         stored = after.rows[topic.name]
         return stored, stored is topic  # a topic that was there is another object
 
@@ -155,10 +158,10 @@ class MasterTopics:
             with contextlib.suppress(DiskFull):
                 await self.store_lane.call(lambda: self.store.hide(self._minimums(name)))
 
-    def _with(self, table: Table[TopicConfig], topic: TopicConfig) -> Table[TopicConfig]:
+    def _with(self, table: Table[TopicConfig], topic: TopicConfig, hidden: QueueMinimums) -> Table[TopicConfig]:
         if _existing(table, topic) is not None:
             return table
-        return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms())
+        return table.changed([*table.rows.values(), topic], self.epoch(), self.clock.wall_ms()).hiding(hidden)
 
     def _with_update(self, table: Table[TopicConfig], update: TopicUpdate) -> Table[TopicConfig]:
         before = find_topic(table.rows, update.topic.name, self.node)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.store import Frame, Store, StoreOptions
 from dittomq.lineage import LineageEntry
 from dittomq.message import Draft
-from dittomq.metadata.formats import TableKind
+from dittomq.metadata.formats import TOPICS, TableKind
 from dittomq.metadata.tables import Ask, Page, QueueMinimums, R
 from dittomq.metadata.topics import QueueStatus, TopicConfig, topics_of_queues
 from dittomq.offsets import Epoch
@@ -265,3 +266,23 @@ def test_a_checkpoint_is_not_believed_when_a_start_died_as_it_was_to_build_the_q
 
     assert store.queue_range("orders", 0) == (0, 3)
     store.close(clean=True)
+
+
+def test_the_first_topic_of_a_master_that_lost_its_tables_comes_with_the_minimums_that_its_store_knows(tmp_path: Path) -> None:
+    async def story() -> None:
+        master = Master(tmp_path)
+        await master.topics.create(TopicConfig("orders", 1, 1), validate_only=False)
+        publish(master.store, "orders", 3)
+        await master.topics.delete("orders", validate_only=False)
+        master.store.close(clean=True)
+        shutil.rmtree(tmp_path / "config")
+        again = Master(tmp_path)
+        await again.node.metadata.load()
+        await again.node.metadata.lead(Epoch(2), again.store.minimums())
+
+        await again.topics.create(TopicConfig("bills", 1, 1), validate_only=False)
+
+        assert again.node.metadata.table(TOPICS).minimums == {("orders", 0): 3}
+        again.store.close(clean=True)
+
+    run(story())

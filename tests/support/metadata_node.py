@@ -89,3 +89,6 @@ class FakeTopicStore:
         for key, low in minimums.items():
             begin, end = self.ranges.get(key, (0, 0))
             self.ranges[key] = (max(begin, low), max(end, low))
+
+    def minimums(self) -> QueueMinimums:
+        return dict(self.hidden)
