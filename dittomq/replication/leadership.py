@@ -66,7 +66,7 @@ class Leadership:
         self._started_at = now
         self._heard: dict[str, Hello] = {}
         self._ever_heard: dict[str, Hello] = {}  # by replica uuid: a node with a new disk is another one
-        self._known_epoch = own.known_epoch
+        self._known_epoch = own.outgrown_epoch
         self._told: dict[int, Epoch] = {}  # the newest epoch of each opener that others told of
         self._who = Others()
         self._answered: set[str] = set()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dittomq.lineage import Lineage, newest_epoch, newest_opener, rank
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.routes import NO_OPENING, Claim, Opening
 
 _NOTHING = PhysicalOffset(0)
@@ -39,6 +39,7 @@ class OwnLog:
     `tables_restored`: one of its tables came from its `.bak` and may lack a change that slaves have.
     `told`: the newest epoch that an earlier life of this node was told of.
     `confirmed`: up to there it is known to be confirmed; more may be.
+    `tables_epoch`: the newest version of its tables, which RocketMQ may have given them; those of an epoch that is opened must be newer.
     """
 
     node: str
@@ -53,6 +54,7 @@ class OwnLog:
     told: Opening = NO_OPENING
     confirmed: PhysicalOffset = _NOTHING
     is_noted: bool = False
+    tables_epoch: Epoch = NO_EPOCH
 
     @property
     def is_freshly_granted(self) -> bool:
@@ -63,6 +65,11 @@ class OwnLog:
     def known_epoch(self) -> Epoch:
         """The newest epoch that another node may have opened as far as this one was ever told."""
         return Epoch(self.granted - 1) if self.granted and self.is_freshly_granted else newest_epoch(self.lineage)
+
+    @property
+    def outgrown_epoch(self) -> Epoch:
+        """What it opens is newer than that, unless it opens what it was granted."""
+        return self.known_epoch if self.is_freshly_granted else max(self.known_epoch, self.tables_epoch)
 
     @property
     def gave_up_epoch(self) -> bool:

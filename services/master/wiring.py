@@ -164,6 +164,7 @@ class Master:
             told=opened.told,
             confirmed=store.confirmed_at_start,
             is_noted=opened.grant is not None and opened.grant.is_noted,
+            tables_epoch=metadata.newest_epoch,
         )
         leadership = Leadership(leadership_rules(config.replication), own, 0.0)  # by the time that its recovery runs
         dispatcher = Dispatcher(store, lanes.dispatch)

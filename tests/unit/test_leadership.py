@@ -279,6 +279,14 @@ def test_a_newer_epoch_of_this_very_node_or_of_nobody_known_makes_it_nobodys_sla
         assert decided(leadership, 0.0) == Lead(Epoch(6), "")
 
 
+def test_the_epoch_is_above_the_versions_that_tables_have_unless_it_was_granted() -> None:
+    found = replace(own(Stopped.WHOLE), tables_epoch=Epoch(100))
+
+    assert decided(told(started(RULES, found, 0.0), Opening(Epoch(5), 0), settled=True), 0.0) == Lead(Epoch(101), "")
+    promoted = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(900), ONE, node_id=1, granted=Epoch(5), tables_epoch=Epoch(100))
+    assert decided(told(started(RULES, promoted, 0.0), Opening(Epoch(2), 0)), 0.0) == Lead(Epoch(5), "")
+
+
 def test_a_node_that_was_just_promoted_opens_the_epoch_it_was_granted_without_asking() -> None:
     promoted = OwnLog("a/1", Stopped.WHOLE, PhysicalOffset(900), ONE, node_id=1, granted=Epoch(5))
     for log in (promoted, replace(promoted, stopped=Stopped.EMPTY, end=PhysicalOffset(0), lineage=())):
