@@ -75,6 +75,8 @@ class Reading:
             topic = self._rules.topic(order.topic)
         except TopicNotFound:
             topic = await self._learn(order.topic)
+        if not topic.permission & PERMISSION_READ:
+            topic = await self._learn(order.topic)
         self._check(order, topic)
         if order.queue >= topic.read_queues:
             await self._find_queue(order, topic)

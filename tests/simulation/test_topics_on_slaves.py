@@ -9,7 +9,7 @@ import pytest
 from dittomq.client import AsyncClient, Message, NotStored, Producer
 from dittomq.errors import DittoError, InvalidField, QueueNotFound, TopicNotFound
 from dittomq.metadata.formats import TOPICS
-from dittomq.routes import Role
+from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE, Role
 from tests.simulation import splits
 from tests.simulation.group import Group, play
 from tests.simulation.test_promotions import TWO_SLAVES, leads, until
@@ -66,6 +66,33 @@ def test_a_queue_that_was_just_added_and_never_written_can_be_pulled_from_a_slav
 
         assert (page.messages, page.next_offset) == ((), 0)
         assert group.now - began < 2.0
+
+    play(story)
+
+
+def test_a_topic_that_may_be_read_since_a_moment_can_be_pulled_from_a_slave() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
+        await asyncio.sleep(15)
+        await mq.admin.update_topic("orders", permission=PERMISSION_READ | PERMISSION_WRITE)
+
+        page = await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
+
+        assert (page.messages, page.next_offset) == ((), 0)
+
+    play(story)
+
+
+def test_a_slave_says_of_a_topic_that_was_just_deleted_that_it_is_not_there_also_where_it_could_never_be_read() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await create(mq)
+        await mq.admin.update_topic("orders", permission=PERMISSION_WRITE)
+        await asyncio.sleep(15)
+        await mq.admin.delete_topic("orders")
+
+        with pytest.raises(TopicNotFound):
+            await mq.reader("orders", 0, broker="a", node="a/1").pull(0)
 
     play(story)
 
