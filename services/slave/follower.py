@@ -307,7 +307,7 @@ class Follower:
         async def describe() -> Hello:
             if replica.holds_nothing:
                 await replica.ask_where_to_begin(source)
-            else:
+            if replica is self._own or not replica.holds_nothing:  # where a copy is to begin says nothing of the bytes of the own store
                 await self.degraded.end_at(replica.store.end)
             return await replica.describe(self._own_address, self._notes, is_filling=self.filling.goes_on)
 
