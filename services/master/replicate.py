@@ -20,12 +20,9 @@ from dittomq.replication import master_events
 from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import (
     Chunk,
-    DegradedRanges,
     Heartbeat,
     Hello,
-    Hole,
     LeafDigests,
-    LeafProbe,
     SlaveHolds,
     Verdict,
     VerdictAction,
@@ -33,14 +30,12 @@ from dittomq.replication.events import (
 from dittomq.replication.master_session import MasterSession
 from dittomq.replication.pacing import SlavePace, chunk_bytes
 from dittomq.replication.parted import Parted
-from dittomq.replication.running import RunningTime
 from dittomq.routes import DataVersion, Opening
 from services.master.inbox import Inbox, SlaveSaid
 from services.master.promises import Promises
 from services.master.slaves import SlaveRecord
+from services.master.telling import MasterSays, Telling
 from services.master.term import Term
-
-MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
 
 LeavesJudged = master_events.LeafDiffers | master_events.LeavesCompared
 Found = master_events.DigestsCompared | master_events.HeartbeatReady
@@ -86,9 +81,7 @@ class SlaveStream:
         self._parts = parts
         self._session = session
         self._record = record
-        self._send = send
-        self._time = RunningTime(parts.clock.monotonic())
-        self._heard_at, self._is_saying = 0.0, False  # when the slave was, of the running time
+        self._telling = Telling(parts.node, parts.clock, session.silence_s, send)
         self._inbox = Inbox()
         self._hello: Hello | None = None  # the last one that was taken
         self._ended = False
@@ -136,7 +129,7 @@ class SlaveStream:
     async def _listen(self, said: AsyncIterator[SlaveSaid]) -> None:
         try:
             async for event in said:
-                self._heard_at = self._running_s()
+                self._telling.heard()
                 await self._inbox.put(event)
                 self._bell.set()
         finally:
@@ -146,23 +139,9 @@ class SlaveStream:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            self._check_reads()
+            self._telling.check()
             self._ticked = True
             self._bell.set()
-
-    async def _say(self, message: MasterSays) -> None:
-        self._heard_at, self._is_saying = max(self._heard_at, self._running_s()), True
-        await self._send(message)
-        self._is_saying = False
-
-    def _check_reads(self) -> None:
-        """Raise StreamDropped where what is said is not taken: the session, which ends one that is silent, hears of no time then."""
-        silent_s = self._running_s() - self._heard_at
-        if self._is_saying and silent_s > self._session.silence_s:
-            raise StreamDropped(self._parts.node, f"silent for {silent_s:.0f} s, and what it is told is not read")
-
-    def _running_s(self) -> float:
-        return self._time.at(self._parts.clock.monotonic())
 
     async def _compare_hellos(self) -> None:
         """It may take long: the session has the slave wait meanwhile."""
@@ -233,7 +212,7 @@ class SlaveStream:
                 return await self._send_chunk(command)
             case master_events.SendHole():
                 self._parts.term.holed(self._record.node, command.hole.start, command.hole.end)
-                await self._say(command.hole)
+                await self._telling.say(command.hole)
                 return master_events.ChunkSent(command.hole.end)
             case master_events.CountAck() if not self._parts.speaks():
                 pass
@@ -243,10 +222,10 @@ class SlaveStream:
             case master_events.SendVerdict():
                 await self._send_verdict(command.verdict)
             case master_events.SendHeartbeat(said) | master_events.SendProbe(said):
-                await self._say(replace(said, holds=self._parts.holds()) if isinstance(said, Heartbeat) else said)
+                await self._telling.say(replace(said, holds=self._parts.holds()) if isinstance(said, Heartbeat) else said)
             case master_events.SendDegraded():
                 self._degraded = command.degraded.ranges
-                await self._say(command.degraded)
+                await self._telling.say(command.degraded)
             case master_events.PrepareHeartbeat():
                 self._to_digest.put_nowait(command)
             case master_events.CompareDigests():
@@ -299,7 +278,7 @@ class SlaveStream:
             lacks = self._hello.lacks if follows and self._hello is not None else None
             term.stream_begins(self._record.node, verdict.start, lacks)
         self._record.become("waiting" if verdict.action is VerdictAction.WAIT else "catching up", self._parts.clock)
-        await self._say(verdict)
+        await self._telling.say(verdict)
 
     async def _send_chunk(self, command: master_events.SendChunk) -> master_events.Event | None:
         """Send it when it is due: until then what happens is handled, and what is confirmed goes ahead of it."""
@@ -347,7 +326,7 @@ class SlaveStream:
         term = self._parts.term
         is_told = term.degraded.told is self._degraded
         confirmed = term.confirm.confirmed if is_told else command.confirmed  # not ahead of the range that it lies in
-        await self._say(Chunk(command.epoch, command.start, crc32(data), data, confirmed, term.written))
+        await self._telling.say(Chunk(command.epoch, command.start, crc32(data), data, confirmed, term.written))
         self._record.sent.add(len(data), self._parts.clock.monotonic())
         return master_events.ChunkSent(PhysicalOffset(command.start + len(data)))
 

@@ -23,8 +23,9 @@ from services.master.config import MasterConfig
 from services.master.inbox import SlaveSaid
 from services.master.promises import Promises
 from services.master.recovery import Recovery
-from services.master.replicate import MasterSays, SlaveStream, StreamParts
+from services.master.replicate import SlaveStream, StreamParts
 from services.master.slaves import GONE, SlaveRecord, to_forget
+from services.master.telling import MasterSays
 from services.master.term import Term
 
 log = structlog.get_logger()

@@ -22,8 +22,9 @@ from dittomq.routes import DataVersion
 from services.master.degraded import DegradedRanges
 from services.master.inbox import SlaveSaid
 from services.master.promises import Promises
-from services.master.replicate import MasterSays, SlaveStream, StreamParts
+from services.master.replicate import SlaveStream, StreamParts
 from services.master.slaves import SlaveRecord
+from services.master.telling import MasterSays
 from services.master.term import Opened, Term
 from tests.support.confirming import RULES, at
 from tests.support.lanes import InlineLane

@@ -1,0 +1,39 @@
+"""④ What one slave is told, and whether it reads that."""
+
+from collections.abc import Awaitable, Callable
+
+from dittomq.doors.clock import Clock
+from dittomq.errors import StreamDropped
+from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, Verdict
+from dittomq.replication.running import RunningTime
+
+MasterSays = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
+
+
+class Telling:
+    """One stream's. The session ends a slave that is silent, but hears of no time while something that it says is not taken."""
+
+    def __init__(self, node: str, clock: Clock, silence_s: float, send: Callable[[MasterSays], Awaitable[None]]) -> None:
+        self._node = node
+        self._clock = clock
+        self._silence_s = silence_s
+        self._send = send
+        self._time = RunningTime(clock.monotonic())
+        self._heard_at = 0.0  # of the running time
+        self._is_saying = False
+
+    def heard(self) -> None:
+        """The slave said something."""
+        self._heard_at = self._time.at(self._clock.monotonic())
+
+    async def say(self, message: MasterSays) -> None:
+        """Return when the line has taken it."""
+        self._heard_at, self._is_saying = max(self._heard_at, self._time.at(self._clock.monotonic())), True
+        await self._send(message)
+        self._is_saying = False
+
+    def check(self) -> None:
+        """Raise StreamDropped where what is said is not taken for as long as a slave may be silent. Call it once a second."""
+        silent_s = self._time.at(self._clock.monotonic()) - self._heard_at
+        if self._is_saying and silent_s > self._silence_s:
+            raise StreamDropped(self._node, f"silent for {silent_s:.0f} s, and what it is told is not read")
