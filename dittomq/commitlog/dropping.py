@@ -20,7 +20,7 @@ from dittomq.commitlog.disk.storage import PAGE_BYTES, Storage, speaks_of_bytes
 from dittomq.commitlog.queues import checkpoint, producers
 from dittomq.commitlog.queues.checkpoint import QueueKey
 from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
-from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
+from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.commitlog.records.format import UNIT_BYTES, store_ms_of
 from dittomq.commitlog.retention import Segment
 from dittomq.commitlog.state import identity, watermark
@@ -108,6 +108,21 @@ def lows_told(index: QueueIndex, lows: Mapping[QueueKey, int], told: Mapping[Que
         begin, end = (0, 0) if queue is None else queue.range
         if end <= lows.get(key, begin) < low:
             found[key] = low
+    return found
+
+
+def lows_held(index: QueueIndex, lows: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Of each queue whose first messages behind `lows` have no unit, though others behind them have, the first of those. Looks only."""
+    found: dict[QueueKey, int] = {}
+    for key, queue in list(index.queues.items()):
+        first = at = max(lows.get(key, 0), queue.min)
+        while at < queue.max:
+            units = _units(index, queue, at, min(_UNITS_AT_ONCE, queue.max - at))
+            held = next((number for number, unit in enumerate(units, at) if unit[1] not in {0, BLANK_UNIT_BYTES}), None)
+            if held is not None:
+                found |= {key: held} if held > first else {}
+                break
+            at = at + len(units) if units else index.next_file(queue, at + index.file_units - at % index.file_units, queue.max)
     return found
 
 

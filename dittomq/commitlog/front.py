@@ -38,6 +38,7 @@ class Front(ABC):
     _log: Log
     _derived: Derived
     _mark: Watermark
+    _damage: Damage
     _unread: Damage
     _checkpointed: tuple[int, int] | None
 
@@ -117,6 +118,9 @@ class Front(ABC):
         hidden = self._unread.touches(log.min_offset, to)
         if hidden and told is not None:
             lows |= dropping.lows_told(derived.index, lows, told.lows)
+            if not self._damage.touches(to, log.end):  # all that is left has its place in a queue
+                with reading(self._options.node):
+                    lows |= dropping.lows_held(derived.index, lows)
         gate = self._gate
         with gate.filing, gate.dispatching, gate.guard("drop_before"):
             # A deletion that a cut may still undo, or that was undone, needs the records before it, to know where its queues go on.

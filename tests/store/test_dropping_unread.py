@@ -167,3 +167,21 @@ def test_retention_asks_where_the_masters_log_begins_when_such_damage_is_in_the_
 
     assert store.min_offset > start
     assert next_offset(store) == 3
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_queue_with_messages_behind_what_was_dropped_begins_where_its_masters_does(stops: bool) -> None:
+    source, machine = master(), Machine(random.Random(7))
+    source.append([frame(b"four", topic="rare")], 100)
+    source.dispatch(source.sync())
+    source.persist_watermark(source.end, source.end, ())
+    store, _, _ = slave(machine, source)
+    source.drop_before(SEGMENT)
+
+    store.drop_before(SEGMENT, source.beginning())
+    if stops:
+        store.close(clean=True)
+        store = machine.open()
+
+    assert source.queue_range(*RARE) == (3, 4)
+    assert store.queue_range(*RARE) == (3, 4)
