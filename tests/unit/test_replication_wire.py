@@ -62,6 +62,19 @@ def test_where_queues_begin_crosses_the_wire_in_parts_of_a_bounded_size(count: i
 
 
 @pytest.mark.parametrize(
+    ("lows", "hidden", "leapt"), [(0, 0, 3), (1, 2, 3), (PART_ROWS - 1, 1, 1), (PART_ROWS + 1, 1, PART_ROWS), (1, PART_ROWS, 1)]
+)
+def test_numbers_that_were_left_out_arrive_behind_all_else_that_is_told_of_a_beginning(lows: int, hidden: int, leapt: int) -> None:
+    tables = [{(f"t{at}", at % 9): at + 1 for at in range(count)} for count in (lows, hidden, leapt)]
+    told = Beginning(PhysicalOffset(4_096), *tables)
+
+    parts = list(beginning_to_pb(told))
+
+    assert all(len(part.queues) + len(part.hidden) + len(part.leapt) <= PART_ROWS for part in parts)
+    assert arrives(parts) == told
+
+
+@pytest.mark.parametrize(
     "row",
     [
         QueueMinimum(topic="../../etc", queue=0, min_offset=1),
@@ -71,7 +84,7 @@ def test_where_queues_begin_crosses_the_wire_in_parts_of_a_bounded_size(count: i
     ],
 )
 def test_a_row_that_names_no_queue_is_refused(row: QueueMinimum) -> None:
-    for part in (pb.FetchBeginningResponse(queues=[row]), pb.FetchBeginningResponse(hidden=[row])):
+    for part in [pb.FetchBeginningResponse(queues=[row]), pb.FetchBeginningResponse(hidden=[row]), pb.FetchBeginningResponse(leapt=[row])]:
         with pytest.raises(InvalidField):
             arrives([part])
 
