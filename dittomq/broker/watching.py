@@ -1,6 +1,7 @@
 """Tells whoever watches a node how replication stands: at once, then whenever that has changed, and now and then that it has not."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from dittomq.doors.clock import Clock
 from dittomq.errors import QueueFull
 from dittomq.ha_status import HaStatus
+from dittomq.rpc.interceptors import UNREAD_S
 
 MAX_WATCHERS: Final = 64
 UNCHANGED_S: Final = 5.0
@@ -22,7 +24,10 @@ class WatchOrder:
 
 
 class StatusWatches:
-    """The watches of one node, at most 64. One that does not read waits alone, and gets the newest state when it reads again."""
+    """The watches of one node, at most 64.
+
+    One that does not read waits alone, and gets the newest state when it reads again; after 30 s another one may have its place.
+    """
 
     def __init__(self, node: str, status: Callable[[], HaStatus], clock: Clock) -> None:
         self._node = node
@@ -32,12 +37,13 @@ class StatusWatches:
         self._stopping = asyncio.Event()
 
     async def watch(self, order: WatchOrder, tell: Callable[[HaStatus], Awaitable[None]]) -> None:
-        """Tell until all answers are given or the node stops. Raises QueueFull."""
+        """Tell until all answers are given, one is not taken, or the node stops. Raises QueueFull."""
         if self._watchers >= MAX_WATCHERS:
             raise QueueFull(f"the list of watches of {self._node}", MAX_WATCHERS)
         self._watchers += 1
         try:
-            await self._watch(order, tell)
+            with contextlib.suppress(TimeoutError):
+                await self._watch(order, tell)
         finally:
             self._watchers -= 1
 
@@ -50,7 +56,8 @@ class StatusWatches:
         while True:
             status, now = self._status(), self._clock.monotonic()
             if told is None or _essence(status) != told or now - told_at >= UNCHANGED_S:
-                await tell(status)
+                async with asyncio.timeout(UNREAD_S):
+                    await tell(status)
                 answers, told, told_at = answers + 1, _essence(status), now
                 if answers == order.max_answers:
                     return

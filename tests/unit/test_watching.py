@@ -1,0 +1,50 @@
+"""Watches of one node's state: who reads is told, who does not is in nobody's way."""
+
+import asyncio
+from dataclasses import replace
+
+from dittomq.broker.watching import MAX_WATCHERS, StatusWatches, WatchOrder
+from dittomq.errors import QueueFull
+from dittomq.ha_status import HaStatus
+from tests.support.metadata_node import LoopClock, run
+from tests.unit.test_ha_metrics import STATUS
+
+
+async def deaf(_: HaStatus) -> None:
+    await asyncio.Event().wait()
+
+
+def test_watches_that_nobody_reads_keep_no_place_from_others_for_ever() -> None:
+    async def story() -> list[HaStatus]:
+        watches, told = StatusWatches("a/0", lambda: STATUS, LoopClock()), list[HaStatus]()
+
+        async def listen(status: HaStatus) -> None:
+            told.append(status)
+
+        async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+            for _ in range(MAX_WATCHERS):
+                tasks.create_task(watches.watch(WatchOrder(1.0, 0), deaf))
+            while not told:
+                await asyncio.sleep(1)
+                try:
+                    await watches.watch(WatchOrder(1.0, 1), listen)
+                except QueueFull:
+                    continue
+        return told
+
+    assert run(story()) == [STATUS]
+
+
+def test_a_watch_that_is_read_late_gets_the_newest_state_and_goes_on() -> None:
+    async def story() -> list[int]:
+        epochs, told = iter(range(1, 100)), list[int]()
+        watches = StatusWatches("a/0", lambda: replace(STATUS, epoch=next(epochs)), LoopClock())
+
+        async def slow(status: HaStatus) -> None:
+            await asyncio.sleep(20)
+            told.append(status.epoch)
+
+        await watches.watch(WatchOrder(1.0, 3), slow)
+        return told
+
+    assert run(story()) == [1, 2, 3]
