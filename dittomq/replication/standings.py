@@ -6,6 +6,7 @@ from enum import StrEnum
 from dittomq.lineage import Lineage, Rank, newest_epoch, newest_opener, rank
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
+from dittomq.replication.events import SlaveHolds
 from dittomq.routes import DataVersion, Opening
 
 
@@ -102,6 +103,8 @@ class Standing:
     hands_over: bool = False
     witnessed: Epoch = NO_EPOCH
     known: tuple[Opening, ...] = ()
+    holds: SlaveHolds = ()
+    """For which slaves but itself its master keeps its log, as it was told last."""
 
     @property
     def newest(self) -> Opening:

@@ -282,7 +282,7 @@ def heartbeat_to_pb(beat: Heartbeat, wall_ms: int) -> pb.ReplicateResponse:
     if beat.topics is not None:
         frame.heartbeat.topics_version.CopyFrom(version_to_pb(beat.topics))
     if beat.holds is not None:
-        frame.heartbeat.holds.CopyFrom(pb.SlaveHolds(holds=[pb.SlaveHold(node=node, offset=offset) for node, offset in beat.holds]))
+        frame.heartbeat.holds.CopyFrom(holds_to_pb(beat.holds))
     return frame
 
 
@@ -325,7 +325,7 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole 
                 PhysicalOffset(beat.confirmed_offset),
                 digest_from_pb(beat.digest) if beat.HasField("digest") else None,
                 version_from_pb(beat.topics_version) if beat.HasField("topics_version") else None,
-                _holds_from_pb(beat.holds) if beat.HasField("holds") else None,
+                holds_from_pb("heartbeat.holds", beat.holds) if beat.HasField("holds") else None,
             )
         case "verdict":
             return _verdict_from_pb(frame.verdict)
@@ -339,14 +339,20 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole 
             raise InvalidField("event", "a frame must say something")
 
 
-def _holds_from_pb(told: pb.SlaveHolds) -> SlaveHolds:
+def holds_to_pb(holds: SlaveHolds) -> pb.SlaveHolds:
+    """As they are."""
+    return pb.SlaveHolds(holds=[pb.SlaveHold(node=node, offset=offset) for node, offset in holds])
+
+
+def holds_from_pb(field: str, told: pb.SlaveHolds) -> SlaveHolds:
+    """Checked: not too many, and no position or name beyond its limit."""
     if len(told.holds) > MAX_HOLDS:
-        raise InvalidField("heartbeat.holds", f"{len(told.holds):,} are more than {MAX_HOLDS}")
+        raise InvalidField(field, f"{len(told.holds):,} are more than {MAX_HOLDS}")
     for hold in told.holds:
         if hold.offset < 0:
-            raise InvalidField("heartbeat.holds.offset", f"{hold.offset:,} is negative")
+            raise InvalidField(f"{field}.offset", f"{hold.offset:,} is negative")
         if len(hold.node) > MAX_HELLO_CHARACTERS:
-            raise InvalidField("heartbeat.holds.node", f"has {len(hold.node):,} characters, more than {MAX_HELLO_CHARACTERS:,}")
+            raise InvalidField(f"{field}.node", f"has {len(hold.node):,} characters, more than {MAX_HELLO_CHARACTERS:,}")
     return tuple((hold.node, PhysicalOffset(hold.offset)) for hold in told.holds)
 
 

@@ -8,7 +8,7 @@ from dittomq.routes import Opening
 from dittomq.wire.epochs import MAX_NODE_ID, epoch_from_pb, node_id_from_pb
 from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
-from dittomq.wire.replication import degraded_from_pb, degraded_to_pb
+from dittomq.wire.replication import degraded_from_pb, degraded_to_pb, holds_from_pb, holds_to_pb
 
 MAX_TIMEOUT_MS = 60_000
 
@@ -44,11 +44,12 @@ def standing_to_pb(standing: Standing) -> pb.DescribeReplicaResponse:
         hands_over=standing.hands_over,
         witnessed_epoch=standing.witnessed,
         known=openings_to_pb(standing.known),
+        holds=holds_to_pb(standing.holds),
     )
 
 
 def standing(response: pb.DescribeReplicaResponse) -> Standing:
-    """Checked as a lineage and degraded ranges are."""
+    """Checked as a lineage, degraded ranges and holds are."""
     return Standing(
         node=response.node,
         node_id=node_id_from_pb("node_id", response.node_id),
@@ -71,6 +72,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
         hands_over=response.hands_over,
         witnessed=epoch_from_pb("witnessed_epoch", response.witnessed_epoch),
         known=openings_from_pb("known", response.known),
+        holds=holds_from_pb("holds", response.holds),
     )
 
 

@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from dittomq.broker import degraded_file
+import structlog
+
+from dittomq.broker import degraded_file, holds_file
 from dittomq.broker.mending import Mender
 from dittomq.broker.metadata_sync import take_tables
 from dittomq.broker.remote_ranges import RemoteRanges
@@ -29,6 +31,8 @@ _NAMESERVER_S: Final = 1.0  # a nameserver may know a newer epoch; one that is s
 _BACKGROUND_FLUSH_S: Final = 0.5
 _PREPARE_S: Final = 1.0
 _ROOM_S: Final = 1.0
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ def _peers(parts: NodeParts, reached: Reached) -> Peers:
         except Refused as refused:
             raise OutOfReach(address, str(refused)) from refused
         await parts.store_lane.call(lambda: add_degraded(config.name, parts.storage, standing.degraded))
+        if not await parts.store_lane.call(lambda: holds_file.add_if_room(parts.storage, config.name, dict(standing.holds))):
+            log.warning("holds_not_taken", node=config.name, source=address, problem="the disk is full")
 
     return Peers(
         ranges=lambda address: RemoteRanges(channels, address, config),

@@ -55,8 +55,8 @@ class RecoveryParts:
 class Peers:
     """Slaves, by the address of their replication port.
 
-    `take_tables` raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds what a slave knows of degraded ranges, or raises
-    OutOfReach or DiskFull.
+    `take_tables` raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds what a slave knows of degraded ranges, and
+    for whom the log is kept, or raises OutOfReach or DiskFull.
     `give_up` durably notes that this node opened an epoch, and that its log is a part only of theirs, or raises DiskFull.
     `mend` has whoever mends this log ask them all, at once. `announce` tells all that answer, at these addresses too, which epoch is
     opened, and returns what they knew before.

@@ -201,8 +201,10 @@ class Master:
         retaining = Retaining(parts, table.rules, period_s, lambda: holds.holds(self._config.replication.hold_max_bytes))
         self.registry.register(RetentionCollector(retaining))
         await holds.load(self._config.name, node.grant)
-        replication.held, replication.holds = holds.slaves, lambda: holds.written
+        replication.held = holds.slaves
         await replication.wait_for_term()
+        await holds.load(self._config.name, node.grant)  # a slave whose log was taken over may have known more
+        replication.held, replication.holds = holds.slaves, lambda: holds.written
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(holds.run(period_s), name="holds")
             tasks.create_task(retaining.run(), name="retention")

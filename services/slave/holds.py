@@ -5,7 +5,7 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.retention import Hold
 from dittomq.doors.workers import Lane
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import SlaveHolds
+from dittomq.replication.events import MAX_HOLDS, SlaveHolds
 
 
 class HoldsOfOthers:
@@ -21,6 +21,11 @@ class HoldsOfOthers:
     def holds(self, max_bytes: int) -> list[Hold]:
         """One for each, as a master has them."""
         return [Hold(node, PhysicalOffset(offset), max_bytes) for node, offset in self._told.items()]
+
+    @property
+    def told(self) -> SlaveHolds:
+        """The same, for a master that lost its disk."""
+        return tuple((node, PhysicalOffset(self._told[node])) for node in sorted(self._told)[:MAX_HOLDS])
 
     async def load(self) -> None:
         """Take up what was written down, perhaps by this node as the master that it was."""

@@ -188,6 +188,7 @@ class SlaveNode:
             seeks_place=self.seeks_place or self.takes_epoch > 0,
             witnessed=self.knowledge.witnessed,
             known=self.knowledge.openings,
+            holds=self._follower.held.told,
         )
 
     async def announced(self, opening: Opening) -> KnownBefore:

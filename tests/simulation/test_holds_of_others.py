@@ -21,6 +21,9 @@ def shape(slaves: int, hold_bytes: int = 64 * SEGMENT) -> Shape:
     return replace(Shape(slaves, table, FlushMode.SYNC_FLUSH), segment_bytes=SEGMENT, retention=retention)
 
 
+THREE_OF_THREE = replace(shape(3), replication=replace(shape(3).replication, in_sync_replicas=3))
+
+
 async def publish(mq: AsyncClient, segments: int) -> None:
     async with mq.producer(Ack.MASTER_FLUSHED, retry_s=60.0, on_weak="return") as producer:
         for _ in range(segments * 8):
@@ -91,6 +94,26 @@ def test_a_slave_that_leads_since_its_master_died_keeps_its_log_for_that_one_fro
         assert await begins_at(mq, "a1") > wanted
 
     play(story, shape(1))
+
+
+def test_a_master_that_lost_its_disk_keeps_its_log_for_a_slave_that_is_away_as_it_did_before() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await begin(mq)
+        wanted = await wanted_by(mq, "a2")
+        assert wanted > 0
+        await group.kill("a2")
+        await publish(mq, 4)
+        await asyncio.sleep(OLD_S)
+        await group.replace_disk("a0")
+        await publish(mq, 4)
+        await asyncio.sleep(OLD_S)
+        assert [await begins_at(mq, name) for name in ("a0", "a1", "a3")] == [wanted] * 3
+
+        group.node("a2").start()
+        await group.in_sync(mq)
+        assert copied_anew(group) == []
+
+    play(story, THREE_OF_THREE)
 
 
 def test_a_slave_keeps_its_log_for_another_one_up_to_the_bound_and_no_further() -> None:
