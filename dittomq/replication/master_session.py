@@ -202,6 +202,9 @@ class MasterSession:
             return f"segments of {hello.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
         if not 0 <= hello.min_offset <= hello.flushed <= hello.end:
             return f"offsets out of order: {hello.min_offset}, {hello.flushed}, {hello.end}"
+        for low, high in hello.lacks:
+            if not hello.min_offset <= low < high <= hello.end:
+                return f"lacks [{low}, {high}), which does not lie in its log"
         for digest in hello.digests:
             if not digest.start < digest.end <= self._segment_end(digest.start):
                 return f"a digest of [{digest.start}, {digest.end}), which does not lie in one segment"

@@ -47,6 +47,7 @@ _UNTOLD: dict[str, Any] = {
     "degraded": (),
     "heard": 0,
     "promises": (),
+    "lacks": (),
     "verified_with": "u0",
     "end": None,  # of a verdict; whoever else has one tells it
 }

@@ -14,6 +14,7 @@ from dittomq.errors import NeedsOperator, StreamDropped
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch
 from dittomq.replication.confirm import Confirm
+from dittomq.replication.confirm_states import Degrade
 from dittomq.replication.events import Hello, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
@@ -113,6 +114,17 @@ def test_a_slave_whose_hello_names_bytes_that_it_lacks_is_no_copy_of_them() -> N
         return len(term.confirm.copies(at(40), at(60)))
 
     assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), ((at(0), at(40)),), ((at(50), at(55)),))] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("lacked", [(0, 101), (50, 50), (-1, 10), (60, 50)])
+def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused_and_degrades_nobody(lacked: tuple[int, int]) -> None:
+    async def refused() -> None:
+        term, _, stream = begun(replace(HELLO, lacks=((at(lacked[0]), at(lacked[1])),)), set(), nothing())
+        with pytest.raises(NeedsOperator, match="does not lie in its log"):
+            await stream
+        assert term.confirm.degrade is Degrade.NO
+
+    run(refused())
 
 
 def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_hello_settles_it() -> None:
