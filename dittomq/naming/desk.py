@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from dittomq.errors import DittoError, OutOfReach
+from dittomq.offsets import Epoch
 from dittomq.routes import Claim, Opening, TopicQueues
 
 CALL_DEADLINE_S: Final = 3.0
@@ -22,6 +23,7 @@ class NameserverAnswer:
     nameserver: str
     master: str
     master_replication: str
+    master_epoch: Epoch
     newest: Opening
     uptime_ms: int
     broker_expiry_ms: int

@@ -59,9 +59,12 @@ class NameserverNews:
 
     @property
     def master(self) -> NameserverAnswer | None:
-        """The answer that names the group's master; of several the one with the highest epoch. None when no master is known."""
+        """The answer that names the group's master; of several, whose master told of the highest epoch. None when no master is known.
+
+        Other nodes may have told a nameserver of a newer epoch than the master that it names, dead perhaps, has ever heard of.
+        """
         naming = [answer for answer in self.answers if answer.master]
-        return max(naming, key=lambda answer: answer.newest.epoch, default=None)
+        return max(naming, key=lambda answer: (answer.master_epoch, answer.newest.epoch), default=None)
 
 
 class Registrar:
@@ -218,6 +221,7 @@ class Registrar:
             desk.nameserver,
             membership.master,
             membership.master_replication,
+            membership.master_epoch,
             membership.newest,
             membership.uptime_ms,
             membership.broker_expiry_ms,
@@ -242,7 +246,8 @@ class Registrar:
         answer = wire.beat_answer(response)
         desk.rival, desk.kept = answer.rival, answer.epoch_kept
         if desk.answer is not None:
-            desk.answer = replace(desk.answer, master=answer.master, master_replication=answer.master_replication)
+            told = replace(desk.answer, master=answer.master, master_replication=answer.master_replication)
+            desk.answer = replace(told, master_epoch=answer.master_epoch)
         return answer
 
     async def _unregister(self, desk: Desk) -> None:

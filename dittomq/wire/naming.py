@@ -95,6 +95,7 @@ def membership(response: pb.RegisterBrokerResponse) -> Membership:
         session_id=response.session_id,
         master=response.master,
         master_replication=response.master_replication,
+        master_epoch=epoch_from_pb("master_epoch", response.master_epoch),
         broker_expiry_ms=response.broker_expiry_ms,
         newest=Opening(epoch_from_pb("group_epoch", response.group_epoch), response.opener_id if response.HasField("opener_id") else None),
         uptime_ms=response.uptime_ms,
@@ -107,6 +108,7 @@ def membership_response(value: Membership) -> pb.RegisterBrokerResponse:
         session_id=value.session_id,
         master=value.master,
         master_replication=value.master_replication,
+        master_epoch=value.master_epoch,
         broker_expiry_ms=value.broker_expiry_ms,
         group_epoch=value.newest.epoch,
         uptime_ms=value.uptime_ms,
@@ -132,7 +134,8 @@ def beat_request(value: Beat) -> pb.HeartbeatRequest:
 
 def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
     rival = _claim(response.rival) if response.HasField("rival") else None
-    return BeatAnswer(response.register_again, response.master, response.master_replication, rival, response.epoch_kept)
+    epoch = epoch_from_pb("master_epoch", response.master_epoch)
+    return BeatAnswer(response.register_again, response.master, response.master_replication, epoch, rival, response.epoch_kept)
 
 
 def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
@@ -140,6 +143,7 @@ def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
         register_again=value.register_again,
         master=value.master,
         master_replication=value.master_replication,
+        master_epoch=value.master_epoch,
         rival=None if value.rival is None else _pb_claim(value.rival),
         epoch_kept=value.epoch_kept,
     )

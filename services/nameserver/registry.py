@@ -285,11 +285,12 @@ class Registry:
         """Members of a group by broker id."""
         return sorted(self._groups.get(broker, {}).items(), key=lambda each: each[0])
 
-    def _master(self, broker: str) -> tuple[str, str]:
+    def _master(self, broker: str) -> tuple[str, str, Epoch]:
         member = self._members.get((broker, 0))
         if member is None:
-            return "", ""
-        return member.registration.addresses[DEFAULT_NETWORK], member.registration.replication_addresses[DEFAULT_NETWORK]
+            return "", "", Epoch(0)
+        known = member.registration
+        return known.addresses[DEFAULT_NETWORK], known.replication_addresses[DEFAULT_NETWORK], known.epoch
 
     def _queue_ranges(self, topic: str) -> Iterator[QueueRange]:
         for broker in self._holders.get(topic, ()):

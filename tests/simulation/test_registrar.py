@@ -191,6 +191,24 @@ def test_of_two_masters_the_one_with_the_highest_epoch_is_heard(world: World) ->
     play(world, story)
 
 
+def test_a_nameserver_that_slaves_told_of_an_epoch_is_not_believed_that_an_older_master_opened_it(world: World) -> None:
+    async def story(town: Town) -> None:
+        town.nameserver()
+        town.nameserver()
+        world.network.cut("a-0", "n1")
+        world.network.cut("a-9", "n0")
+        town.broker(master(epoch=7))
+        town.broker(master(UUID_B, host="a-9", epoch=8))
+        follower = town.broker(slave("c" * 32, epoch=8))
+        for _ in range(20):
+            await asyncio.sleep(2)
+
+            assert follower.last.master is not None
+            assert follower.last.master.master == "a-9:10911"
+
+    play(world, story)
+
+
 def test_a_superseded_broker_is_told_so_and_registers_no_more(world: World) -> None:
     async def story(town: Town) -> None:
         town.nameserver()

@@ -38,6 +38,6 @@ def test_a_registration_of_more_than_the_limits_is_refused_before_any_of_it_is_t
 
 @pytest.mark.parametrize("rival", [None, Claim(Opening(Epoch(7), 1), None), Claim(Opening(Epoch(7), 0), Epoch(7))])
 def test_an_answer_to_a_heartbeat_survives_the_way(rival: Claim | None) -> None:
-    sent = BeatAnswer(True, "a-0:10911", "a-0:10912", rival)
+    sent = BeatAnswer(True, "a-0:10911", "a-0:10912", Epoch(7), rival)
 
     assert wire.beat_answer(wire.beat_response(sent)) == sent
