@@ -23,17 +23,13 @@ Stores = Callable[[], Sequence[Store]]
 class RangeSource(Protocol):
     """A node whose log can be read from afar."""
 
-    def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        """Whole records of [start, end) in order."""
+    def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        """Whole records of [start, end) in order; `past_damage`: where that copy is damaged a piece that says so instead of an error."""
         ...
 
 
 class LogSource(RangeSource, Protocol):
     """One whose log can be copied from where it begins."""
-
-    def fetch_past_damage(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        """The same, and where that copy is damaged a piece that says so instead of an error."""
-        ...
 
     async def beginning(self) -> Beginning:
         """Where its log and its queues begin."""

@@ -13,7 +13,6 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 
 import structlog
@@ -232,48 +231,77 @@ class Mender:
         gave: Counter[str] = Counter()
         problems: list[str] = []
         for peer in tuple(peers):
-            left = self._left(start, end)
-            if left is None:
+            if not self._left(start, end):
                 break
             try:
-                problem = await self._fetch(peer, left, end, gave)
+                problem = await self._fetch_all(peer, start, end, gave)
             except (TimeoutError, OutOfReach) as silence:
                 problem = str(silence) or f"silent for {_PIECE_S:.0f} s"
                 peers.remove(peer)  # nor is it asked for the other ranges now
             if problem:
                 problems.append(f"{peer.name}: {problem}")
-        if self._left(start, end) is None:
+        if not self._left(start, end):
             sources = ", ".join(name for name, size in gave.items() if size)
             return RangeOutcome(start, end, sources) if sources else None
         return RangeOutcome(start, end, "", "; ".join(problems) or "no other copy answers now")
 
-    def _left(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset | None:
-        """Where what is still damaged of the range begins; None when nothing is."""
+    def _left(self, start: PhysicalOffset, end: PhysicalOffset) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
+        """What is still damaged of the range."""
         left = self._store.damage.within(start, end)
-        return PhysicalOffset(max(start, left[0].start)) if left else None
+        return [(PhysicalOffset(max(start, low)), PhysicalOffset(min(high, end))) for low, high in left]
 
-    async def _fetch(self, peer: Peer, start: PhysicalOffset, end: PhysicalOffset, gave: Counter[str]) -> str:
-        """Mend from `start` on with the peer's bytes, and count them; why that came to no end, empty when it did.
+    async def _fetch_all(self, peer: Peer, start: PhysicalOffset, end: PhysicalOffset, gave: Counter[str]) -> str:
+        """Mend what is left of the range with the peer's bytes; the first reason why some of it was not, empty when all was.
+
+        A record that is damaged there too hides none of those behind it: what the peer has whole of them is asked for once more.
+        """
+        problems: list[str] = []
+        for low, high in self._left(start, end):
+            problem, is_damaged_there = await self._fetch(peer.name, peer.ranges.fetch(low, high), low, gave)
+            problems.append(problem)
+            for first, stop in self._left(low, high) if is_damaged_there else ():
+                problem, _ = await self._fetch(peer.name, peer.ranges.fetch(first, stop, past_damage=True), first, gave)
+                problems.append(problem)
+        return next(filter(None, problems), "")
+
+    async def _fetch(
+        self, name: str, fetched: AsyncGenerator[RangePiece, None], at: PhysicalOffset, gave: Counter[str]
+    ) -> tuple[str, bool]:
+        """Mend with pieces that begin at `at`, and count them; why that came to no end, and whether because that copy is damaged too.
 
         What of a piece cannot be written by itself is kept and written with the next one. Raises OutOfReach, TimeoutError.
         """
-        data = b""
+        start, kept = at, b""
         try:
-            async with contextlib.aclosing(peer.ranges.fetch(start, end)) as pieces:
-                while len(data) <= _KEPT_BYTES and (piece := await _next(pieces)) is not None:
-                    self._check(piece, PhysicalOffset(start + len(data)))
-                    data += piece.data
-                    mended = await self._parts.store_lane.call(partial(self._store.mend, start, data))
-                    gave[peer.name] += mended - start
-                    start, data = mended, data[mended - start :]
+            async with contextlib.aclosing(fetched) as pieces:
+                while len(kept) <= _KEPT_BYTES and (piece := await _next(pieces)) is not None:
+                    start, kept = await self._take(name, piece, (start, kept), gave)
+        except CorruptRecord as damaged:
+            return str(damaged), damaged.node != self._node
         except Refused as refused:
-            return str(refused)
-        return f"the disk neither gives nor takes a part of the page around byte {start:,}, and not all of it is there" if data else ""
+            return str(refused), False
+        bad_page = f"the disk neither gives nor takes a part of the page around byte {start:,}, and not all of it is there"
+        return (bad_page if kept else ""), False
+
+    async def _take(
+        self, name: str, piece: RangePiece, before: tuple[PhysicalOffset, bytes], gave: Counter[str]
+    ) -> tuple[PhysicalOffset, bytes]:
+        """Mend with a piece, and what was kept `before` it; where the next one goes on, and what is kept for it."""
+        start, kept = before
+        self._check(piece, PhysicalOffset(start + len(kept)))
+        if piece.damaged_end is not None:
+            return piece.damaged_end, b""
+        data = kept + piece.data
+        mended = await self._parts.store_lane.call(lambda: self._store.mend(start, data))
+        gave[name] += mended - start
+        return mended, data[mended - start :]
 
     def _check(self, piece: RangePiece, expected: PhysicalOffset) -> None:
         """Raise CorruptRecord unless these are the bytes that were here, as far as their lineage tells."""
         if piece.offset != expected or crc32(piece.data) != piece.crc:
             raise CorruptRecord(self._node, expected, "the bytes changed on their way")
+        if piece.damaged_end is not None and piece.damaged_end <= piece.offset:
+            raise CorruptRecord(self._node, expected, "the other copy names damage without an end")
         lineage, end = self._store.lineage, PhysicalOffset(piece.offset + len(piece.data))
         is_same = piece.is_of(entry_at(lineage, piece.offset))
         same_end = stretch_end(lineage, piece.offset, end) if is_same else piece.offset  # there that epoch may have gone on for longer

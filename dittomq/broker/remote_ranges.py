@@ -27,15 +27,11 @@ class RemoteRanges:
         self._broker = asking.node.broker
         self._node = asking.name
 
-    def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        """Whole records of [start, end) in order; the other side's typed error, or OutOfReach: also while it serves all that it may."""
-        return self._fetch(start, end, past_damage=False)
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        """Whole records of [start, end) in order; the other side's typed error, or OutOfReach: also while it serves all that it may.
 
-    def fetch_past_damage(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        """The same, and where that copy is damaged a piece that says so instead of CorruptRecord."""
-        return self._fetch(start, end, past_damage=True)
-
-    async def _fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool) -> AsyncGenerator[RangePiece, None]:
+        `past_damage`: where that copy is damaged a piece that says so instead of CorruptRecord.
+        """
         stub = self._channels.stub(ReplicationServiceStub, self._address)
         request = pb.FetchRangeRequest(
             cluster=self._cluster, broker=self._broker, start_offset=start, end_offset=end, node=self._node, past_damage=past_damage

@@ -157,20 +157,20 @@ class Mending(RemovedFiles):
             return PhysicalOffset(end)
 
     def mend(self, start: int, data: bytes) -> PhysicalOffset:
-        """Durably write whole records over the beginning of a damaged range, and put into the queues what is missing there.
+        """Durably write whole records into a damaged range, and put into the queues what is missing there.
 
         Returns up to where that was done: those that end inside a page which the disk neither gives nor takes in parts are left, and what
         else such a page hides is noted; in a file that was removed nothing is done. That is looked at before: a removal behind that look
         costs what a later one costs, the whole segment. The caller knows that whoever gave them holds this very log. The range stays on the
-        register until `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not begin a range or
-        reach beyond it, NotReady and DiskFull before anything is changed: what fills a hole takes room as an append does.
+        register until `file_mended`. Raises CorruptRecord when they are not whole records, InvalidField when they do not lie in
+        one damaged range, NotReady and DiskFull before anything is changed: what fills a hole takes room as an append does.
         """
         log, end = self._log, start + len(data)
         entries = self._check(start, data)
         with self._gate.filing, self._gate.dispatching, self._gate.guard("mend"):
             minimums = checkpoint.load_minimums(self._storage)
-            if log is not self._log or not any(low == start and end <= high for low, high in self.damage.ranges):
-                raise InvalidField("start", f"bytes {start:,} to {end:,} are not the beginning of a damaged range")
+            if log is not self._log or not any(low <= start and end <= high for low, high in self.damage.ranges):
+                raise InvalidField("start", f"bytes {start:,} to {end:,} are no part of a damaged range")
             with self._gate.looking(), reading(self._options.node):
                 if not self._has_file(log.segment_of(start)[0]):
                     return PhysicalOffset(start)

@@ -286,7 +286,7 @@ class Recovery:
                 plan = await self._start(plan, source)
             for start, end in _by_epoch(plan):
                 await self._lane.call(functools.partial(self._store.adopt_lineage, _lineage_upto(plan.lineage, start)))
-                await self._copy(source.fetch_past_damage(start, end), entry_at(plan.lineage, start))
+                await self._copy(source.fetch(start, end, past_damage=True), entry_at(plan.lineage, start))
             await self._hold_what_came()
         except DiskFull as full:
             await self._hold_what_came()

@@ -10,6 +10,7 @@ import pytest
 
 from dittomq.broker.fetching import MAX_FETCHES, RangeServing
 from dittomq.broker.mending import Mender, MenderParts, Peer
+from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome
 from dittomq.errors import CorruptRecord, OutOfReach, QueueFull
@@ -53,7 +54,7 @@ class Silent:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
         self.asked += 1
         raise OutOfReach("a/7", "nobody is there")
         yield
@@ -66,8 +67,8 @@ class Changing:
         self._peer = peer
         self._changes = changes
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        async for piece in self._peer.fetch(start, end):
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        async for piece in self._peer.fetch(start, end, past_damage=past_damage):
             yield replace(piece, **self._changes)  # type: ignore[arg-type]
 
 
@@ -120,6 +121,56 @@ def test_damage_that_every_copy_has_stays_and_each_is_named_with_its_reason() ->
     assert store.damaged == [found]
 
 
+def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() -> None:
+    machines = [Machine(random.Random(seed)) for seed in (1, 2, 3)]
+    store = store_of(machines[0])
+    log = whole_log(store)
+    copies = [store, *(copy_of(store, machine) for machine in machines[1:])]
+    rotten = ((2, *range(6, 17)), (6, 10, 11, 16), (2, 8, 11))
+    for copy, machine, numbers in zip(copies, machines, rotten, strict=True):
+        for start, end in (entries(log)[number] for number in numbers):
+            rot(machine, whole_log(copy), HARMS["magic"], start, end)
+        copy.verify(0, copy.end)
+    whole, lost = ((PhysicalOffset(start), PhysicalOffset(end)) for start, end in store.damaged)
+
+    first, second = mend(store, [Peer("a/2", serving(copies[1])), Peer("a/3", serving(copies[2]))])
+
+    assert first == RangeOutcome(*whole, "a/2")
+    assert (second.start, second.end, second.source) == (*lost, "")
+    assert store.damaged == [entries(log)[11]], "of eleven records side by side only one is damaged on all copies"
+    start, end = entries(log)[11]
+    assert (whole_log(store)[:start], whole_log(store)[end:]) == (log[:start], log[end:])
+    store.file_mended()
+    machines[0].lose_power(all_unsynced=True)
+    assert machines[0].open().damaged == [(start, end)]
+
+
+def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_the_rest() -> None:
+    machines = [Machine(random.Random(seed)) for seed in (1, 2)]
+    source = store_of(machines[0])
+    log = whole_log(source)
+    first, last = entries(log)[2][0], entries(log)[12][1]
+    slave = machines[1].open()
+    slave.adopt_lineage(source.lineage)
+    slave.write_chunk(0, log[:first])
+    slave.leave_hole(first, last)
+    slave.write_chunk(last, log[last : source.segment_bytes])
+    slave.sync()
+    slave.dispatch(slave.end)
+    (rotten,) = damage(source, machines[0], 2)
+
+    (outcome,) = mend(slave, [Peer("a/0", serving(source))])
+
+    assert (outcome.start, outcome.source) == (first, "")
+    assert slave.damaged == [rotten]
+    assert list(slave.unread.ranges) == [rotten]
+    assert slave.read(rotten[1], last - rotten[1]) == log[rotten[1] : last]
+    for start, end in entries(log)[3:13]:
+        record = decode(log[start:end], start)
+        [message] = slave.read_queue(record.topic, record.queue, record.queue_offset, 1, 1_000_000).messages
+        assert message.physical_offset == start
+
+
 class Counted:
     """A peer that counts how often it was asked."""
 
@@ -127,10 +178,10 @@ class Counted:
         self.asked = 0
         self._peer = peer
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        self.asked += 1
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        self.asked += not past_damage
         assert self.asked < 100
-        async for piece in self._peer.fetch(start, end):
+        async for piece in self._peer.fetch(start, end, past_damage=past_damage):
             yield piece
 
 
@@ -280,7 +331,7 @@ def test_a_range_that_retention_drops_while_it_is_fetched_was_mended_by_nobody()
     class Dropping:
         """A peer that takes so long that the range is gone."""
 
-        async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
+        async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
             store.drop_before(SMALL.segment_bytes)
             raise OutOfReach("a/2", "nobody is there")
             yield

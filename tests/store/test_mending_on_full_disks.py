@@ -138,8 +138,8 @@ class Filling:
         self._peer = peer
         self._machine = machine
 
-    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        async for piece in self._peer.fetch(start, end):
+    async def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        async for piece in self._peer.fetch(start, end, past_damage=past_damage):
             yield piece
         leave(self._machine, 0)
 

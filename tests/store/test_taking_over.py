@@ -37,11 +37,8 @@ class Slave:
 
     store: Store
 
-    def fetch(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        return RangeServing(lambda: (self.store,), InlineLane(), "c", "a", lambda _: None).fetch(start, end)
-
-    def fetch_past_damage(self, start: PhysicalOffset, end: PhysicalOffset) -> AsyncGenerator[RangePiece, None]:
-        return RangeServing(lambda: (self.store,), InlineLane(), "c", "a", lambda _: None).fetch(start, end, past_damage=True)
+    def fetch(self, start: PhysicalOffset, end: PhysicalOffset, *, past_damage: bool = False) -> AsyncGenerator[RangePiece, None]:
+        return RangeServing(lambda: (self.store,), InlineLane(), "c", "a", lambda _: None).fetch(start, end, past_damage=past_damage)
 
     async def beginning(self) -> Beginning:
         return Beginning(self.store.min_offset)
