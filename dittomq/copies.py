@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dittomq.lineage import Lineage, newest_epoch
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.routes import DataVersion
 
 LEAF_BYTES = 1024 * 1024
@@ -78,16 +78,29 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageRun:
+    """Neighbouring messages of one queue: queue offsets [first, end)."""
+
+    topic: str
+    queue: int
+    first: QueueOffset
+    end: QueueOffset
+
+
+@dataclass(frozen=True, slots=True)
 class RangeOutcome:
     """What became of a damaged range of a log. `source` is whose bytes mended it, the node itself when its disk held it whole after all.
 
-    Empty: it is not mended, and `problem` says why not, of each other copy.
+    Empty: it is not mended, and `problem` says why not, of each other copy. `messages` are those that the node's queues name in a range
+    that is not mended; `more_messages`: others may lie in it too.
     """
 
     start: PhysicalOffset
     end: PhysicalOffset
     source: str
     problem: str = ""
+    messages: tuple[MessageRun, ...] = ()
+    more_messages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

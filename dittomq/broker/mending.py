@@ -12,7 +12,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import structlog
@@ -165,6 +165,7 @@ class Mender:
                 RangeOutcome(PhysicalOffset(each.start), PhysicalOffset(each.end), "", _ONLY_VALIDATED)
                 for each in store.damage.within(start, stop)
             ]
+            known = await self._with_messages(known)
             return RepairReport(PhysicalOffset(start), PhysicalOffset(stop), tuple(known), stop >= min(end, high))
         with self._listening() as mended:
             while at < stop:
@@ -174,8 +175,16 @@ class Mender:
             until = max(at, start + 1)
             outcomes = await self.mend(store.damage.within(start, until))
         left = [each for each in outcomes if not each.source and store.damage.touches(each.start, each.end)]
+        left = await self._with_messages(left)
         found = [each for each in mended if each.start < until and start < each.end]
         return RepairReport(start, at, tuple(sorted([*found, *left], key=attrgetter("start"))), is_done)
+
+    async def _with_messages(self, left: Sequence[RangeOutcome]) -> list[RangeOutcome]:
+        """The same, naming the messages that lie in what is still damaged of each."""
+        if not left:
+            return []
+        named = await self._parts.reads.call(lambda: self._store.messages_in([(each.start, each.end) for each in left]))
+        return [replace(each, messages=found.messages, more_messages=found.more) for each, found in zip(left, named, strict=True)]
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[list[RangeOutcome]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the client brings gRPC, which `--help` must not wait for
 
 _Span = tuple[int | None, int | None]
 
+_NAMED = 20
 _PROGRESS_BYTES = 1024 * 1024 * 1024
 
 
@@ -72,7 +73,7 @@ def repair(  # noqa: PLR0913, PLR0917  # one argument for each word of the comma
 ) -> int:
     """Verify a node's log where it lies and fetch what is damaged from any copy that has it whole, while all of them run.
 
-    Exit code 3 when something stays damaged or a node did not answer, 5 when none did.
+    Of what stays damaged it names the messages, queue@offset. Exit code 3 when something does or a node did not answer, 5 when none did.
     """
     from dittomq.client import Client
 
@@ -139,6 +140,7 @@ def report_lines(done: NodeRepair) -> list[str]:
     for found in done.ranges:
         became = f"mended from {found.source}" if found.source else f"NOT MENDED: {found.problem}"
         lines.append(f"bytes {found.start:,} to {found.end:,}  {became}")
+        lines += _messages_of(found)
     if done.error is not None:
         lines.append(f"FAILED  {done.error}")
     verified = f"{done.verified_bytes:,} bytes verified"
@@ -152,6 +154,20 @@ def report_lines(done: NodeRepair) -> list[str]:
     if done.is_more_than_asked:
         lines.append("that is more than was asked for: records are verified whole, and a damaged range is mended whole when it touches one")
     return [printable(f"{done.node}  {line}") for line in lines]
+
+
+def _messages_of(found: RangeOutcome) -> list[str]:
+    """What is in a range that is not mended."""
+    named = [
+        f"  in it: {run.topic} {run.queue}@{run.first}" + (f" to {run.end - 1}" if run.end > run.first + 1 else "")
+        for run in found.messages
+    ]
+    left_out = named[_NAMED:]
+    if left_out:
+        named[_NAMED:] = [f"  in it: messages of {len(left_out):,} more stretches of queues; --json names them"]
+    if found.more_messages:
+        named.append("  in it, perhaps: messages whose queue offsets are not known here, or too many to be named")
+    return named
 
 
 def _show(repairs: Sequence[NodeRepair], *, json: bool) -> None:
@@ -168,7 +184,15 @@ def _document(done: NodeRepair) -> dict[str, object]:
         "verified_bytes": done.verified_bytes,
         "error": None if done.error is None else str(done.error),
         "ranges": [
-            {"start": each.start, "end": each.end, "source": each.source or None, "problem": each.problem or None} for each in done.ranges
+            {
+                "start": each.start,
+                "end": each.end,
+                "source": each.source or None,
+                "problem": each.problem or None,
+                "messages": [{"topic": run.topic, "queue": run.queue, "first": run.first, "end": run.end} for run in each.messages],
+                "more_messages": each.more_messages,
+            }
+            for each in done.ranges
         ],
     }
 

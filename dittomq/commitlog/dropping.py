@@ -94,7 +94,7 @@ def lows_at(index: QueueIndex, offset: int) -> dict[QueueKey, int]:
     """Of each queue with a record below `offset`, the first message whose record does not begin below it. Looks only."""
     lows = {}
     for key, queue in list(index.queues.items()):
-        low = _first_at(index, queue, offset)
+        low = first_at(index, queue, offset)
         if low > queue.min:
             lows[key] = low
     return lows
@@ -173,8 +173,11 @@ def _rows(lows: Mapping[QueueKey, int]) -> list[list[str | int]]:
     return [[*key, low] for key, low in lows.items()]
 
 
-def _first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
-    """A unit that rotted may name a place before `offset`: then those before it are in order with those behind, and are searched again."""
+def first_at(index: QueueIndex, queue: Queue, offset: int) -> int:
+    """The first message that lies at or behind byte `offset`, or follows what has no unit before such a one; the queue's end if none does.
+
+    A unit that rotted may name a place before `offset`: then those before it are in order with those behind, and are searched again.
+    """
     low, high = queue.range
     stop = high
     while low < stop:

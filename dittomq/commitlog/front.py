@@ -4,15 +4,16 @@ And which queues it has.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dittomq.commitlog import anew, dropping
+from dittomq.commitlog import anew, dropping, naming
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.open_files import OpenFiles
 from dittomq.commitlog.disk.storage import Storage, reading
 from dittomq.commitlog.gate import Gate
+from dittomq.commitlog.naming import Named
 from dittomq.commitlog.options import StoreOptions
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.queues.derived import Derived
@@ -167,6 +168,16 @@ class Front(ABC):
     def queues_with_messages(self) -> list[tuple[str, int]]:
         """Every queue of which something can be read, in no order."""
         return [(queue.topic, queue.queue) for queue in list(self._derived.index.queues.values()) if queue.min < queue.max]
+
+    def messages_in(self, ranges: Sequence[tuple[int, int]]) -> list[Named]:
+        """Which messages lie in each of these ranges, as far as the queues name them. With 100,000 queues it blocks for seconds."""
+        try:
+            with reading(self._options.node):
+                found = naming.messages_in(self._derived.index, ranges)
+        except OSError:  # the disk does not give a queue's units
+            return [Named((), more=True) for _ in ranges]
+        unread = self._unread
+        return [each._replace(more=each.more or unread.touches(*damaged)) for each, damaged in zip(found, ranges, strict=True)]
 
     def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
         """Offsets [min, max) that can be read."""

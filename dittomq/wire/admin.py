@@ -7,11 +7,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dittomq._pb.ditto.admin.v1 import admin_pb2 as pb
-from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
+from dittomq.copies import MessageRun, RangeOutcome, RepairOrder, RepairReport
 from dittomq.errors import InvalidField
 from dittomq.ha_status import HaStatus, NodeView, PinView
 from dittomq.metadata.topics import DEFAULT_QUEUES, QueueStatus, TopicConfig, TopicUpdate
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import PhysicalOffset, QueueOffset
 from dittomq.routes import PERMISSION_READ, PERMISSION_WRITE
 from dittomq.wire.metadata import version_from_pb
 from dittomq.wire.times import ms_from_pb, timestamp_to_pb
@@ -360,14 +360,29 @@ def repair_order(request: pb.RepairRequest) -> RepairOrder:
 
 def repair_response(report: RepairReport) -> pb.RepairResponse:
     ranges = [
-        pb.RepairedRange(start_offset=each.start, end_offset=each.end, source=each.source, problem=each.problem) for each in report.ranges
+        pb.RepairedRange(
+            start_offset=each.start,
+            end_offset=each.end,
+            source=each.source,
+            problem=each.problem,
+            messages=[pb.MessageRun(topic=run.topic, queue=run.queue, first_offset=run.first, end_offset=run.end) for run in each.messages],
+            more_messages=each.more_messages,
+        )
+        for each in report.ranges
     ]
     return pb.RepairResponse(start_offset=report.start, end_offset=report.end, ranges=ranges, done=report.is_done)
 
 
 def repair_report(response: pb.RepairResponse) -> RepairReport:
     ranges = tuple(
-        RangeOutcome(PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset), each.source, each.problem)
+        RangeOutcome(
+            PhysicalOffset(each.start_offset),
+            PhysicalOffset(each.end_offset),
+            each.source,
+            each.problem,
+            tuple(MessageRun(run.topic, run.queue, QueueOffset(run.first_offset), QueueOffset(run.end_offset)) for run in each.messages),
+            each.more_messages,
+        )
         for each in response.ranges
     )
     return RepairReport(PhysicalOffset(response.start_offset), PhysicalOffset(response.end_offset), ranges, response.done)

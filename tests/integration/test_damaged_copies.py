@@ -342,6 +342,8 @@ def test_dittomq_repair_mends_what_the_last_audit_found_and_says_which_bytes_no_
         [left] = [each for each in found[name] if each["start"] not in mended]
         assert (left["start"], left["end"]) == (everywhere.physical_offset, everywhere.physical_offset + everywhere.size)
         assert left["source"] is None
+        of_it = {"topic": TOPIC, "queue": everywhere.queue, "first": everywhere.queue_offset, "end": everywhere.queue_offset + 1}
+        assert (left["messages"], left["more_messages"]) == ([of_it], False)
         assert all(other in left["problem"] for other in others)
         assert group.status(name).nodes[0].damaged_bytes == everywhere.size
         with pytest.raises(CorruptRecord):

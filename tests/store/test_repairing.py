@@ -9,6 +9,7 @@ import pytest
 
 from dittomq.broker.mending import Mender, MenderParts, Peer
 from dittomq.commitlog.disk.storage import File
+from dittomq.commitlog.records.decoding import decode
 from dittomq.commitlog.store import Store
 from dittomq.copies import RangeOutcome, RepairOrder, RepairReport
 from dittomq.errors import InvalidField, OffsetOutOfRange
@@ -252,3 +253,74 @@ def test_a_repair_that_is_only_validated_tells_what_it_would_verify_and_finds_an
     assert (report.start, report.end, report.is_done) == (0, len(log), True)
     assert [(each.start, each.end, each.source) for each in report.ranges] == [(known, end, "")]
     assert store.damaged == before
+
+
+def messages_of(log: bytes, start: int, end: int) -> dict[tuple[str, int], list[int]]:
+    """By queue, the offsets of the messages that lie there."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for low, high in entries(log):
+        if start <= low < end:
+            record = decode(log[low:high], low)
+            found.setdefault((record.topic, record.queue), []).append(record.queue_offset)
+    return found
+
+
+def named(outcome: RangeOutcome) -> dict[tuple[str, int], list[int]]:
+    found: dict[tuple[str, int], list[int]] = {}
+    for run in outcome.messages:
+        found.setdefault((run.topic, run.queue), []).extend(range(run.first, run.end))
+    return found
+
+
+def test_a_repair_names_each_message_that_no_copy_has_and_no_other() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    log = whole_log(store)
+    copy = copy_of(store, other)
+    lost = [entries(log)[number] for number in (2, 6, 7, 8, 9)]
+    for each, disk in ((store, machine), (copy, other)):
+        for start, end in lost:
+            rot(disk, whole_log(each), HARMS["magic"], start, end)
+        each.verify(0, each.end)
+    rotten_cold(machine, store, 12)
+
+    validated = repair(store, RepairOrder("a/1", validate_only=True))
+    report = repair(store, RepairOrder("a/1"), [Peer("a/2", serving(copy))])
+
+    alone, together, mended = report.ranges
+    for outcome in (*validated.ranges, alone, together):
+        assert named(outcome) == messages_of(log, outcome.start, outcome.end)
+        assert not outcome.more_messages
+    assert (alone.start, together.start, together.end) == (lost[0][0], lost[1][0], lost[-1][1])
+    assert sum(map(len, named(together).values())) == 4
+    assert (mended.source, mended.messages, mended.more_messages) == ("a/2", (), False)
+
+
+def test_messages_in_a_hole_that_no_queue_has_read_are_not_named_and_that_is_said() -> None:
+    machines = [Machine(random.Random(seed)) for seed in (1, 2)]
+    log = whole_log(store_of(machines[0]))
+    slave = machines[1].open()
+    slave.adopt_lineage(store_of(Machine(random.Random(1))).lineage)
+    first, last = entries(log)[6][0], entries(log)[7][1]
+    slave.write_chunk(0, log[:first])
+    slave.leave_hole(first, last)
+    slave.write_chunk(last, log[last : slave.segment_bytes])
+    slave.sync()
+    slave.dispatch(slave.end)
+
+    [outcome] = repair(slave, RepairOrder("a/1")).ranges
+
+    assert (outcome.start, outcome.messages, outcome.more_messages) == (first, (), True)
+
+
+def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the_others_are_said_not_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    rotten_cold(machine, store, 4, 12, 20)
+    monkeypatch.setattr("dittomq.commitlog.naming.MAX_SEARCHES", 2 * len(store.queues()))
+
+    ranges = repair(store, RepairOrder("a/1")).ranges
+
+    assert [(bool(each.messages), each.more_messages) for each in ranges] == [(True, False), (True, False), (False, True)]

@@ -3,9 +3,9 @@
 import pytest
 
 from dittomq.cli.repair import NodeRepair, nodes_to_repair, report_lines
-from dittomq.copies import RangeOutcome
+from dittomq.copies import MessageRun, RangeOutcome
 from dittomq.errors import InvalidField, OutOfReach
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset, QueueOffset
 from dittomq.routes import ClusterListing, Opening, SilentGroup
 from tests.support.ha_answers import registered
 
@@ -44,6 +44,24 @@ def test_each_damaged_range_is_named_with_what_became_of_it() -> None:
         "a/0  bytes 1,000 to 2,000  mended from a/1",
         "a/0  bytes 3,000 to 4,000  NOT MENDED: nobody has it",
         "a/0  5,000 bytes verified, 2 ranges were damaged, 1 still is",
+    ]
+
+
+def test_messages_in_what_is_not_mended_are_named_and_so_it_is_said_where_there_may_be_others() -> None:
+    done = NodeRepair("a/0", EVERYTHING)
+    runs = [MessageRun("orders", queue, QueueOffset(7), QueueOffset(8 + queue)) for queue in range(22)]
+    done.ranges = [
+        RangeOutcome(PhysicalOffset(1_000), PhysicalOffset(2_000), "", "nobody has it", tuple(runs[:2])),
+        RangeOutcome(PhysicalOffset(3_000), PhysicalOffset(4_000), "", "nobody has it", tuple(runs), more_messages=True),
+    ]
+
+    lines = report_lines(done)
+
+    assert lines[1:3] == ["a/0    in it: orders 0@7", "a/0    in it: orders 1@7 to 8"]
+    assert lines[23:26] == [
+        "a/0    in it: orders 19@7 to 26",
+        "a/0    in it: messages of 2 more stretches of queues; --json names them",
+        "a/0    in it, perhaps: messages whose queue offsets are not known here, or too many to be named",
     ]
 
 
