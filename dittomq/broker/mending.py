@@ -203,11 +203,9 @@ class Mender:
             peers = list(await self._peers())
             unfiled = 0
             for damaged in self._current(ranges):
-                outcome = await self._mend(damaged, peers)
-                if outcome is None:
-                    continue
-                outcomes.append(outcome)
-                self._tell(outcome)
+                for outcome in await self._mend(damaged, peers):
+                    outcomes.append(outcome)
+                    self._tell(outcome)
                 unfiled += damaged.end - damaged.start
                 if unfiled >= _FILED_BYTES:
                     await self._file()
@@ -228,15 +226,15 @@ class Mender:
         """Take what is mended off the register, unless the disk is full: then that is done later."""
         self._is_filed = await self._parts.files.call(self._store.file_mended)
 
-    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> RangeOutcome | None:
-        """What became of the range; None when it is not in the log any more."""
+    async def _mend(self, damaged: DamagedRange, peers: list[Peer]) -> list[RangeOutcome]:
+        """What became of each part of the range; nothing of what is not in the log any more."""
         start, end = PhysicalOffset(damaged.start), PhysicalOffset(damaged.end)
         try:
             await self._parts.reads.call(lambda: self._store.rescue(start))
             if await self._parts.store_lane.call(lambda: self._store.heal(start)):
-                return RangeOutcome(start, end, self._node)
+                return [RangeOutcome(start, end, self._node)]
         except Refused as refused:
-            return RangeOutcome(start, end, "", str(refused))
+            return [RangeOutcome(start, end, "", str(refused))]
         gave: Counter[str] = Counter()
         problems: list[str] = []
         for peer in tuple(peers):
@@ -249,10 +247,18 @@ class Mender:
                 peers.remove(peer)  # nor is it asked for the other ranges now
             if problem:
                 problems.append(f"{peer.name}: {problem}")
-        if not self._left(start, end):
-            sources = ", ".join(name for name, size in gave.items() if size)
-            return RangeOutcome(start, end, sources) if sources else None
-        return RangeOutcome(start, end, "", "; ".join(problems) or "no other copy answers now")
+        problem = "; ".join(problems) or "no other copy answers now"
+        return list(self._parts_of(start, end, ", ".join(name for name, size in gave.items() if size), problem))
+
+    def _parts_of(self, start: PhysicalOffset, end: PhysicalOffset, sources: str, problem: str) -> Iterator[RangeOutcome]:
+        """In order, what is still damaged of the range, and what the sources gave, if any did."""
+        at, stop = max(start, self._store.min_offset), min(end, self._store.end)  # the rest was dropped or cut meanwhile
+        for low, high in [*self._left(start, end), (stop, stop)]:
+            if at < low and sources:
+                yield RangeOutcome(at, low, sources)
+            if low < high:
+                yield RangeOutcome(low, high, "", problem)
+            at = high
 
     def _left(self, start: PhysicalOffset, end: PhysicalOffset) -> list[tuple[PhysicalOffset, PhysicalOffset]]:
         """What is still damaged of the range."""

@@ -133,10 +133,14 @@ def test_a_record_that_no_copy_has_hides_none_of_those_beside_it_that_one_has() 
         copy.verify(0, copy.end)
     whole, lost = ((PhysicalOffset(start), PhysicalOffset(end)) for start, end in store.damaged)
 
-    first, second = mend(store, [Peer("a/2", serving(copies[1])), Peer("a/3", serving(copies[2]))])
+    first, *parts = mend(store, [Peer("a/2", serving(copies[1])), Peer("a/3", serving(copies[2]))])
 
     assert first == RangeOutcome(*whole, "a/2")
-    assert (second.start, second.end, second.source) == (*lost, "")
+    assert [(each.start, each.end, each.source) for each in parts] == [
+        (lost[0], entries(log)[11][0], "a/2, a/3"),
+        (*entries(log)[11], ""),
+        (entries(log)[11][1], lost[1], "a/2, a/3"),
+    ]
     assert store.damaged == [entries(log)[11]], "of eleven records side by side only one is damaged on all copies"
     start, end = entries(log)[11]
     assert (whole_log(store)[:start], whole_log(store)[end:]) == (log[:start], log[end:])
@@ -159,9 +163,9 @@ def test_a_hole_is_filled_but_for_what_its_source_lacks_and_the_queues_have_all_
     slave.dispatch(slave.end)
     (rotten,) = damage(source, machines[0], 2)
 
-    (outcome,) = mend(slave, [Peer("a/0", serving(source))])
+    outcomes = mend(slave, [Peer("a/0", serving(source))])
 
-    assert (outcome.start, outcome.source) == (first, "")
+    assert [(each.start, each.end, each.source) for each in outcomes] == [(first, rotten[1], ""), (rotten[1], last, "a/0")]
     assert slave.damaged == [rotten]
     assert list(slave.unread.ranges) == [rotten]
     assert slave.read(rotten[1], last - rotten[1]) == log[rotten[1] : last]

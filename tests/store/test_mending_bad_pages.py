@@ -88,10 +88,11 @@ def test_what_ends_inside_a_bad_page_is_never_called_mended_and_another_copy_goe
     start, end = damaged_by(store, door, 1, 2)
     middle = next(at for at, _ in entries(log) if at > 2 * PAGE + 100)
 
-    [outcome] = mended_by(store, RecordByRecord(serving(other), log, middle))
+    mended, outcome = mended_by(store, RecordByRecord(serving(other), log, middle))
 
     [(left, to)] = store.damaged
-    assert (start, to, outcome.source) == (outcome.start, end, "")
+    assert mended == RangeOutcome(PhysicalOffset(start), PhysicalOffset(left), "a/2")
+    assert (left, to, outcome.source) == (outcome.start, end, "")
     assert start < left <= 2 * PAGE
     assert "damaged there too" in outcome.problem
     assert door.bad[SEGMENT] == {2}

@@ -324,3 +324,24 @@ def test_of_more_ranges_than_queues_are_searched_for_the_first_are_named_and_the
     ranges = repair(store, RepairOrder("a/1")).ranges
 
     assert [(bool(each.messages), each.more_messages) for each in ranges] == [(True, False), (True, False), (False, True)]
+
+
+def test_of_a_range_that_is_mended_in_part_only_the_rest_is_called_damaged_and_only_its_messages_are_named() -> None:
+    machine, other = (Machine(random.Random(seed)) for seed in (1, 2))
+    store = store_of(machine)
+    log = whole_log(store)
+    copy = copy_of(store, other)
+    for each, disk, numbers in ((store, machine, (6, 7, 8, 9)), (copy, other, (7,))):
+        for start, end in (entries(log)[number] for number in numbers):
+            rot(disk, whole_log(each), HARMS["magic"], start, end)
+        each.verify(0, each.end)
+    start, end = entries(log)[7]
+
+    report = repair(store, RepairOrder("a/1"), [Peer("a/2", serving(copy))])
+
+    assert [(each.start, each.end, each.source) for each in report.ranges] == [
+        (entries(log)[6][0], start, "a/2"),
+        (start, end, ""),
+        (end, entries(log)[9][1], "a/2"),
+    ]
+    assert [named(each) for each in report.ranges] == [{}, messages_of(log, start, end), {}]
