@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
-from dittomq.lineage import Lineage, LineageEntry, grows
+from dittomq.lineage import FOREIGN, Lineage, LineageEntry, grows
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.events import MAX_LACKS, MAX_PROMISES, Lacks
 from dittomq.routes import Opening
@@ -29,7 +29,7 @@ def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
     lineage = tuple(
         LineageEntry(
             epoch_from_pb("lineage", entry.epoch),
-            node_id_from_pb("lineage.opener_id", entry.opener_id),
+            FOREIGN if entry.opener_id == FOREIGN else node_id_from_pb("lineage.opener_id", entry.opener_id),
             entry.incarnation,
             PhysicalOffset(entry.start_offset),
         )

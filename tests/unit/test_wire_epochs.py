@@ -10,7 +10,10 @@ from dittomq._pb.ditto.metadata.v1 import metadata_pb2
 from dittomq._pb.ditto.naming.v1 import naming_pb2
 from dittomq._pb.ditto.replication.v1 import replication_pb2
 from dittomq.errors import InvalidField
+from dittomq.lineage import FOREIGN, LineageEntry
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.wire import metadata, naming, standing
+from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb
 from dittomq.wire.replication import master_event_from_pb, slave_event_from_pb
 
 STANCE = replication_pb2.REPLICA_STANCE_FOLLOWING
@@ -64,8 +67,13 @@ OPENERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
     (lambda number: hello(broker_id=number), slave_event_from_pb),
     (lambda number: hello(heard_opener_id=number), slave_event_from_pb),
     (lambda number: hello(promised=[promised(number)]), slave_event_from_pb),
-    (lambda number: hello(lineage=[replication_pb2.LineageEntry(epoch=7, opener_id=number)]), slave_event_from_pb),
+    (lambda number: hello(lineage=[replication_pb2.LineageEntry(epoch=7, opener_id=opener(number))]), slave_event_from_pb),
 ]
+
+
+def opener(number: int) -> int:
+    """Of a lineage: there -1 is nobody of ours."""
+    return number if number != FOREIGN else FOREIGN - 1
 
 
 def promised(opener_id: int) -> replication_pb2.PromisedEpoch:
@@ -83,6 +91,14 @@ def test_what_can_be_no_node_is_refused(say: Callable[[int], Message], read: Cal
 
     with pytest.raises(InvalidField, match="is no node's number"):
         read(say(number))
+
+
+def test_a_lineage_with_a_stretch_that_rocketmq_wrote_arrives() -> None:
+    """As a hello, a verdict and the description of a copy carry it."""
+    ours = LineageEntry(Epoch(7), 1, 5, PhysicalOffset(0))
+    lineage = (ours, LineageEntry(Epoch(7), FOREIGN, 9, PhysicalOffset(100)), LineageEntry(Epoch(8), 0, 6, PhysicalOffset(200)))
+
+    assert lineage_from_pb(lineage_to_pb(lineage)) == lineage
 
 
 @pytest.mark.parametrize("broker_id", [-1, 0, 1 << 31])
