@@ -132,6 +132,7 @@ class Front(ABC):
             self._note_begun_anew()
             before = dropping.load(self._storage)
             lows = {**before.lows, **lows}
+            self._forget_leap()
             if hidden and told is not None:
                 derived.index.leap(checkpoint.Leap(told.leapt))
             leapt = derived.index.leapt_below(to)
@@ -149,6 +150,16 @@ class Front(ABC):
             with gate.filing, gate.guard("drop_before"):
                 dropping.unlink(self._storage, self._files, [path])
         return self.min_offset
+
+    def _leapt(self, applied: int) -> checkpoint.Leap:
+        """What a checkpoint says of numbers that were left out."""
+        self._forget_leap()
+        return self._derived.index.leapt(applied)
+
+    def _forget_leap(self) -> None:
+        """Numbers that were left out are so no more once the log from there on is here, and whole: it tells them all."""
+        log = self._log
+        self._derived.index.forget_leap(lambda low: log.min_offset <= low and not self._damage.touches(low, log.end))
 
     def _before_unread(self, to: int, told: Beginning | None) -> int:
         """The segment up to which nothing unread is dropped but what `told` knows of; NotReady where that is the first one."""

@@ -226,12 +226,6 @@ class Mending(RemovedFiles):
             self._file(self._damage, self._mended.without_all(mended))
         return True
 
-    def _leapt(self, applied: int) -> checkpoint.Leap:
-        """What a checkpoint says of numbers that were left out: nothing any more once the log from there on is here, and whole."""
-        leap = self._derived.index.leapt(applied)
-        is_known = self._log.min_offset <= leap.low and not self.damage.touches(leap.low, self._log.end)
-        return checkpoint.Leap(strange=leap.strange) if is_known else leap
-
     def _verify_around(self, to: int) -> None:
         """Note what is not whole around `to`, where the log is to be cut: of a page that the disk does not give no part can be kept."""
         self.verify(max(self._log.min_offset, min(to, self.flushed) - 1), to + 1)

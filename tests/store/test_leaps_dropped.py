@@ -103,3 +103,28 @@ def test_who_led_without_damaged_bytes_and_follows_again_goes_on_as_its_master_d
     again = machine.open()
 
     assert [given(again, queue) for queue in range(5)] == [given(master, queue) for queue in range(5)]
+
+
+def test_who_has_got_the_damage_back_and_drops_it_leaves_out_none_of_its_numbers(machine: Machine) -> None:
+    store, log, (start, end) = lost(machine)
+    assert lead(store) > 0
+    end_before = store.end
+    given(store)
+    master = filled(Machine(random.Random(7)))
+    for at in range(MANY):
+        master.append([frame(b"z" * 900, queue=4)], 100 + at)
+    master.dispatch(master.sync())
+
+    store.cut(end_before)
+    store.mend(start, log[start:end])
+    store.file_mended()
+    while (at := store.end) < master.end:
+        store.write_chunk(at, master.read(at, store.segment_of(at)[1] - at))
+    store.dispatch(store.sync())
+    store.persist_watermark(store.end, store.end, ())
+    assert store.drop_before(end + SEGMENT) >= end
+    store.close(clean=True)
+    again = machine.open()
+
+    assert again.beginning().leapt == {}
+    assert [given(again, queue) for queue in range(5)] == [given(master, queue) for queue in range(5)]

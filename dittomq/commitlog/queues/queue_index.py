@@ -115,6 +115,11 @@ class QueueIndex:
         self._leap = replace(self._leap, strange=[each for each in self._leap.strange if touches(*each)])
         self._begin = self._leap.begin
 
+    def forget_leap(self, is_known: Callable[[int], bool]) -> None:
+        """Where all numbers from the first byte on that was leapt over `is_known`, the next start is told of none that were left out."""
+        if is_known(self._leap.low):
+            self._leap = Leap(strange=self._leap.strange)
+
     def leapt(self, applied: int) -> Leap:
         """What of it the next start cannot know, whose checkpoint is at `applied`.
 
