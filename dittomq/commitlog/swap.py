@@ -108,11 +108,11 @@ def intend(storage: Storage, swap: Swap) -> None:
     copy = copy_of(storage)
     with reported("intend a swap"):
         _clear_aside(storage)
-        for each in (storage, copy):  # who knows no swaps would open what is of two stores while this one is under way
-            identity.raise_format(each, identity.SECOND_FORMAT)
+        identity.raise_format(copy, identity.SECOND_FORMAT)
         ours, theirs = identity.load(storage), identity.load(copy)
         assert ours is not None
         assert theirs is not None
+        identity.raise_format(storage, theirs.format)  # who knows no swaps, or not what comes, would open what is of two stores
         identity.save(copy, replace(theirs, generation=max(ours.generation, theirs.generation) + 1))
         side_file.save_json(storage, _NAME, _KIND, {"start": swap.start, "end": swap.end})
 

@@ -253,6 +253,19 @@ def test_a_store_does_not_become_theirs_again(machine: Machine, number: int, wri
     assert (held.format, held.written_by) == (number, VERSION)
 
 
+def test_a_copy_whose_files_a_version_would_misread_takes_its_stores_place_before_no_start_of_that_version(machine: Machine) -> None:
+    filled(machine).close(clean=True)
+    storage = machine.storage()
+    swap.make(storage)
+    note_what_was_leapt_over(swap.copy_of(storage))
+
+    swap.intend(storage, Swap(PhysicalOffset(0), PhysicalOffset(5_000)))
+
+    held = identity.load(storage)
+    assert held is not None
+    assert held.format == FOURTH_FORMAT
+
+
 def test_a_role_change_is_refused_by_a_version_that_would_start_the_node_as_configured(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
