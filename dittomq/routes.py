@@ -174,14 +174,14 @@ class Registration:
 class Membership:
     """A nameserver's answer to a registration. The master's addresses are empty when it knows none.
 
-    `master_epoch`: the newest epoch that this master itself told of.
+    `master_epoch`: the newest epoch that this master itself told of; None where the nameserver does not tell.
     `epoch_kept`: the newest epoch of the group that it knows is on its disk: it will know it after a restart too.
     """
 
     session_id: str
     master: str
     master_replication: str
-    master_epoch: Epoch
+    master_epoch: Epoch | None
     broker_expiry_ms: int
     newest: Opening
     uptime_ms: int
@@ -209,7 +209,7 @@ class BeatAnswer:
     register_again: bool
     master: str
     master_replication: str
-    master_epoch: Epoch
+    master_epoch: Epoch | None
     rival: Claim | None = None
     epoch_kept: bool = False
 

@@ -23,10 +23,15 @@ class NameserverAnswer:
     nameserver: str
     master: str
     master_replication: str
-    master_epoch: Epoch
+    master_epoch: Epoch | None
     newest: Opening
     uptime_ms: int
     broker_expiry_ms: int
+
+    @property
+    def told_epoch(self) -> Epoch:
+        """The newest that its master itself told of; of an older nameserver the newest that it was told by anybody."""
+        return self.newest.epoch if self.master_epoch is None else self.master_epoch
 
     @property
     def settled(self) -> bool:

@@ -61,10 +61,11 @@ class NameserverNews:
     def master(self) -> NameserverAnswer | None:
         """The answer that names the group's master; of several, whose master told of the highest epoch. None when no master is known.
 
-        Other nodes may have told a nameserver of a newer epoch than the master that it names, dead perhaps, has ever heard of.
+        Other nodes may have told a nameserver of a newer epoch than the master that it names, dead perhaps, has ever heard of. One of an
+        older version says only what it knows itself.
         """
         naming = [answer for answer in self.answers if answer.master]
-        return max(naming, key=lambda answer: (answer.master_epoch, answer.newest.epoch), default=None)
+        return max(naming, key=lambda answer: (answer.told_epoch, answer.newest.epoch), default=None)
 
 
 class Registrar:

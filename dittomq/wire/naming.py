@@ -95,7 +95,7 @@ def membership(response: pb.RegisterBrokerResponse) -> Membership:
         session_id=response.session_id,
         master=response.master,
         master_replication=response.master_replication,
-        master_epoch=epoch_from_pb("master_epoch", response.master_epoch),
+        master_epoch=_master_epoch(response),
         broker_expiry_ms=response.broker_expiry_ms,
         newest=Opening(epoch_from_pb("group_epoch", response.group_epoch), response.opener_id if response.HasField("opener_id") else None),
         uptime_ms=response.uptime_ms,
@@ -134,7 +134,7 @@ def beat_request(value: Beat) -> pb.HeartbeatRequest:
 
 def beat_answer(response: pb.HeartbeatResponse) -> BeatAnswer:
     rival = _claim(response.rival) if response.HasField("rival") else None
-    epoch = epoch_from_pb("master_epoch", response.master_epoch)
+    epoch = _master_epoch(response)
     return BeatAnswer(response.register_again, response.master, response.master_replication, epoch, rival, response.epoch_kept)
 
 
@@ -147,6 +147,11 @@ def beat_response(value: BeatAnswer) -> pb.HeartbeatResponse:
         rival=None if value.rival is None else _pb_claim(value.rival),
         epoch_kept=value.epoch_kept,
     )
+
+
+def _master_epoch(response: pb.RegisterBrokerResponse | pb.HeartbeatResponse) -> Epoch | None:
+    """None from a nameserver of an older version."""
+    return epoch_from_pb("master_epoch", response.master_epoch) if response.HasField("master_epoch") else None
 
 
 def _claim(rival: pb.RivalClaim) -> Claim:

@@ -6,8 +6,10 @@ import pytest
 
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq.errors import InvalidField
+from dittomq.naming.desk import NameserverAnswer
+from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch
-from dittomq.routes import BeatAnswer, Claim, Opening, Registration
+from dittomq.routes import NO_OPENING, BeatAnswer, Claim, Membership, Opening, Registration
 from dittomq.wire import naming as wire
 from tests.support.naming import master
 
@@ -37,7 +39,22 @@ def test_a_registration_of_more_than_the_limits_is_refused_before_any_of_it_is_t
 
 
 @pytest.mark.parametrize("rival", [None, Claim(Opening(Epoch(7), 1), None), Claim(Opening(Epoch(7), 0), Epoch(7))])
-def test_an_answer_to_a_heartbeat_survives_the_way(rival: Claim | None) -> None:
-    sent = BeatAnswer(True, "a-0:10911", "a-0:10912", Epoch(7), rival)
+@pytest.mark.parametrize("epoch", [None, Epoch(0), Epoch(7)])
+def test_an_answer_to_a_heartbeat_survives_the_way(epoch: Epoch | None, rival: Claim | None) -> None:
+    sent = BeatAnswer(True, "a-0:10911", "a-0:10912", epoch, rival)
 
     assert wire.beat_answer(wire.beat_response(sent)) == sent
+
+
+def test_of_masters_that_nameservers_name_the_newest_counts_also_where_one_of_these_tells_no_epoch_of_its_own() -> None:
+    def heard(name: str, member: Membership) -> NameserverAnswer:
+        told = wire.membership(wire.membership_response(member))
+        return NameserverAnswer(name, told.master, told.master_replication, told.master_epoch, told.newest, told.uptime_ms, 30_000)
+
+    older = Membership("s", "a-0:10911", "a-0:10912", Epoch(7), 30_000, Opening(Epoch(8), 1), 1)
+    newer = Membership("s", "a-9:10911", "a-9:10912", None, 30_000, Opening(Epoch(8), 1), 1)
+    nothing = (False, "", False, False, False, NO_OPENING, False, (), True)
+    named = NameserverNews((heard("n0", older), heard("n1", newer)), *nothing).master
+
+    assert named is not None
+    assert named.master == "a-9:10911"
