@@ -150,8 +150,8 @@ class Leadership:
     def took_over(self, own: OwnLog) -> None:
         """A TakeOver was carried out, durably: the log is now `own`."""
         self._move(Found.TOOK_OVER, Standing.HOLDING)
-        self._own = own
-        self._taken_over = True
+        self._own, self._taken_over = own, True
+        self._known_epoch = max(self._known_epoch, own.outgrown_epoch)  # the slave's tables came, too
 
     def gave_up(self, own: OwnLog) -> None:
         """A GiveUp was carried out, durably: the log is `own`, a part of what slaves hold."""

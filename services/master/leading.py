@@ -12,6 +12,7 @@ from dittomq.broker.metadata_sync import take_tables
 from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.broker.writer import WriterEvents
 from dittomq.errors import OutOfReach, Refused
+from dittomq.offsets import Epoch
 from dittomq.replication.leadership_decisions import Follow
 from dittomq.rpc.channel import Channels
 from dittomq.rpc.headers import Group
@@ -86,9 +87,13 @@ def _peers(parts: NodeParts, reached: Reached) -> Peers:
         if not await parts.store_lane.call(lambda: holds_file.add_if_room(parts.storage, config.name, dict(standing.holds))):
             log.warning("holds_not_taken", node=config.name, source=address, problem="the disk is full")
 
+    async def take(address: str) -> Epoch:
+        await take_tables(RemoteMetadata(channels, group, lambda: address), parts.metadata, parts.clock)
+        return parts.metadata.newest_epoch
+
     return Peers(
         ranges=lambda address: RemoteRanges(channels, address, config),
-        take_tables=lambda address: take_tables(RemoteMetadata(channels, group, lambda: address), parts.metadata, parts.clock),
+        take_tables=take,
         take_degraded=take_degraded,
         give_up=handover.give_up,
         mend=reached.mender.hurry,

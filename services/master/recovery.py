@@ -55,15 +55,15 @@ class RecoveryParts:
 class Peers:
     """Slaves, by the address of their replication port.
 
-    `take_tables` raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds what a slave knows of degraded ranges, and
-    for whom the log is kept, or raises OutOfReach or DiskFull.
+    `take_tables` tells the newest epoch of a table by then, or raises OutOfReach unless all tables came, DiskFull. `take_degraded` adds
+    what a slave knows of degraded ranges, and for whom the log is kept, or raises OutOfReach or DiskFull.
     `give_up` durably notes that this node opened an epoch, and that its log is a part only of theirs, or raises DiskFull.
     `mend` has whoever mends this log ask them all, at once. `announce` tells all that answer, at these addresses too, which epoch is
     opened, and returns what they knew before.
     """
 
     ranges: Callable[[str], LogSource]
-    take_tables: Callable[[str], Awaitable[None]]
+    take_tables: Callable[[str], Awaitable[Epoch]]
     take_degraded: Callable[[str], Awaitable[None]]
     give_up: Callable[[Opening], Awaitable[None]]
     mend: Callable[[], None]
@@ -279,7 +279,7 @@ class Recovery:
         self.waiting_for = f"the tail of {plan.source}, {plan.end - plan.start:,} bytes"
         source = peers.ranges(plan.address)
         try:
-            await peers.take_tables(plan.address)
+            self._own = replace(self._own, tables_epoch=await peers.take_tables(plan.address))
             await peers.take_degraded(plan.address)
             await self._say_incomplete(plan)
             if plan.start != self._store.end:

@@ -58,3 +58,19 @@ def test_a_master_that_others_were_promoted_past_takes_their_tables_whatever_ver
         assert topics(group, "a1")[1] == ["orders"]
 
     play(story)
+
+
+def test_a_master_that_takes_such_a_store_over_opens_no_epoch_below_it() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer() as producer:
+            await producer.publish("orders", b"one", queue=0)
+        await bring_tables(group, "a1")
+        await group.in_sync(mq)
+
+        await group.replace_disk("a0")
+        await group.in_sync(mq)
+
+        assert (await mq.admin.ha_status("a0:10911")).epoch > OF_ROCKETMQ.version.state_version
+
+    play(story)

@@ -14,7 +14,7 @@ from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.errors import OffsetOutOfRange, StreamDropped
 from dittomq.lineage import LineageEntry
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication.events import Hello, RangePiece
 from dittomq.replication.group_of_start import LeadershipRules
 from dittomq.replication.leadership_decisions import Lead
@@ -71,6 +71,9 @@ async def on_an_empty_disk(heard: Hello, slave: Store) -> tuple[Store, Recovery,
 
     async def nothing(*_: object) -> None: ...
 
+    async def no_tables(_: str) -> Epoch:
+        return NO_EPOCH
+
     async def announce(_: Opening, addresses: list[str]) -> list[KnownBefore]:
         return []
 
@@ -78,7 +81,7 @@ async def on_an_empty_disk(heard: Hello, slave: Store) -> tuple[Store, Recovery,
     leadership = asked(ONE_SLAVE, EMPTY, clock.monotonic())
     recovery = Recovery(leadership, EMPTY, RecoveryParts(store, InlineLane(), Dispatcher(store, InlineLane()), clock))
     recovery.slave_heard(heard)
-    peers = Peers(lambda _: Slave(slave), nothing, nothing, nothing, lambda: None, announce)
+    peers = Peers(lambda _: Slave(slave), no_tables, nothing, nothing, lambda: None, announce)
     running: asyncio.Task[object] = asyncio.create_task(recovery.run(peers))
     await asyncio.sleep(10.0)
     return store, recovery, running
