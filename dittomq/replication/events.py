@@ -54,7 +54,8 @@ class Hello:
     that is unknown: its lineage may not have come so far. `verified_with` is the replica
     uuid of the master that `verified_equal` speaks of. `is_filling`: it began on an empty disk and has not caught up yet, so it may lack
     what the disk before it acknowledged. `promises`: the epoch of the master that it obeyed last, and those that it has noted for
-    their openers since, the newest of each. `lacks`: ranges of its log that it knows not to hold whole.
+    their openers since, the newest of each. `lacks`: ranges of its log that it knows not to hold whole;
+    None where it does not tell.
     """
 
     cluster: str
@@ -76,7 +77,7 @@ class Hello:
     heard_opener: int | None = None
     is_filling: bool = False
     promises: tuple[Opening, ...] = ()
-    lacks: Lacks = ()
+    lacks: Lacks | None = ()
 
     @property
     def newest(self) -> Opening:

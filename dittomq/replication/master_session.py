@@ -202,7 +202,7 @@ class MasterSession:
             return f"segments of {hello.segment_bytes:,} bytes, this master has {log.segment_bytes:,}"
         if not 0 <= hello.min_offset <= hello.flushed <= hello.end:
             return f"offsets out of order: {hello.min_offset}, {hello.flushed}, {hello.end}"
-        for low, high in hello.lacks:
+        for low, high in hello.lacks or ():
             if not hello.min_offset <= low < high <= hello.end:
                 return f"lacks [{low}, {high}), which does not lie in its log"
         for digest in hello.digests:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
@@ -55,9 +56,10 @@ def openings_from_pb(field: str, told: Sequence[pb.PromisedEpoch]) -> tuple[Open
     return tuple(Opening(epoch_from_pb(field, each.epoch), node_id_from_pb(field, each.opener_id)) for each in told)
 
 
-def lacked_to_pb(lacks: Lacks) -> list[pb.LackedBytes]:
-    """In their order."""
-    return [pb.LackedBytes(start_offset=start, end_offset=end) for start, end in lacks]
+def lacked_to_pb(lacks: Lacks | None) -> dict[str, Any]:
+    """Fields of a hello: in their order, and whether they are told."""
+    lacked = [pb.LackedBytes(start_offset=start, end_offset=end) for start, end in lacks or ()]
+    return {"lacked": lacked, "tells_lacked": lacks is not None}
 
 
 def lacked_from_pb(field: str, told: Sequence[pb.LackedBytes]) -> Lacks:

@@ -79,7 +79,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             verified_with=hello.verified_with,
             filling=hello.is_filling,
             promised=openings_to_pb(hello.promises),
-            lacked=lacked_to_pb(hello.lacks),
+            **lacked_to_pb(hello.lacks),
         )
     )
 
@@ -229,7 +229,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         is_filling=hello.filling,
         verified_with=hello.verified_with,
         promises=openings_from_pb("hello.promised", hello.promised),
-        lacks=lacked_from_pb("hello.lacked", hello.lacked),
+        lacks=lacked_from_pb("hello.lacked", hello.lacked) if hello.tells_lacked else None,
     )
 
 

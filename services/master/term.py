@@ -111,7 +111,7 @@ class Term:
     def stream_begins(self, node: str, start: PhysicalOffset, lacks: Lacks | None) -> None:
         """What a slave acknowledged behind `start` in an earlier stream is not counted as a copy any more, nor is what it `lacks`.
 
-        None: it is to cut its log, and says then what it lacks.
+        None: it is to cut its log, and says then what it lacks, or it does not tell, and lacks what it was known to lack.
         """
         if not self.is_over:
             self.confirm.ends_at(node, start)

@@ -196,6 +196,8 @@ def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
     frame = wire.hello_to_pb(told)
     assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(frame.SerializeToString())) == told
 
+    nothing_told = replace(hello(1, 900), lacks=None)
+    assert wire.slave_event_from_pb(wire.hello_to_pb(nothing_told)) == nothing_told
     frame.hello.lacked.add(start_offset=900, end_offset=901)
     with pytest.raises(InvalidField, match="lacked"):
         wire.slave_event_from_pb(frame)

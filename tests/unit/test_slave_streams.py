@@ -127,6 +127,19 @@ def test_a_slave_that_says_to_lack_what_its_log_cannot_hold_is_refused_and_degra
     run(refused())
 
 
+def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_sent_before() -> None:
+    async def copies(greeting: Hello) -> int:
+        term, verdicts, stream = begun(greeting, set(), nothing())
+        term.holed("a/1", at(40), at(60))
+        serving = asyncio.create_task(stream)
+        await verdicts.get()
+        await asyncio.sleep(0.1)
+        serving.cancel()
+        return len(term.confirm.copies(at(40), at(60)))
+
+    assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), None)] == [1, 0]
+
+
 def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_hello_settles_it() -> None:
     async def impossible() -> AsyncIterator[SlaveSaid]:
         yield SlaveAck(Epoch(3), at(900), at(900), at(900), None)
