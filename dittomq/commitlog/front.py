@@ -182,13 +182,17 @@ class Front(ABC):
 
     def messages_in(self, ranges: Sequence[tuple[int, int]]) -> list[Named]:
         """Which messages lie in each of these ranges, as far as the queues name them. With 100,000 queues it blocks for seconds."""
+        taken_in = self._derived.dispatch.applied
         try:
             with reading(self._options.node):
                 found = naming.messages_in(self._derived.index, ranges)
         except OSError:  # the disk does not give a queue's units
             return [Named((), more=True) for _ in ranges]
         unread = self._unread
-        return [each._replace(more=each.more or unread.touches(*damaged)) for each, damaged in zip(found, ranges, strict=True)]
+        return [
+            each._replace(more=each.more or end > taken_in or unread.touches(start, end))
+            for each, (start, end) in zip(found, ranges, strict=True)
+        ]
 
     def queue_range(self, topic: str, queue: int) -> tuple[QueueOffset, QueueOffset]:
         """Offsets [min, max) that can be read."""
