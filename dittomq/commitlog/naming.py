@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dittomq.commitlog.dropping import first_at
-from dittomq.commitlog.queues.queue_index import Queue, QueueIndex
+from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.copies import MessageRun
 from dittomq.offsets import QueueOffset
 
@@ -41,8 +41,9 @@ def _messages_in(index: QueueIndex, queues: Sequence[Queue], start: int, end: in
             if not units:
                 more |= at < stop
                 break
-            found += [number for number, (position, size, _) in enumerate(units, at) if size > 0 and start <= position < end]
-            more |= any(size <= 0 for _, size, _ in units)
+            is_message = [size not in {0, BLANK_UNIT_BYTES} for _, size, _ in units]
+            found += [number for number, unit in enumerate(units, at) if is_message[number - at] and start <= unit[0] < end]
+            more |= not all(is_message)
             at += len(units)
         for _, neighbours in groupby(enumerate(found), key=lambda each: each[1] - each[0]):
             offsets = [offset for _, offset in neighbours]

@@ -28,3 +28,24 @@ def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said(
 
     assert (waiting.start, waiting.messages, waiting.more_messages) == (start, (), True)
     assert (named(outcome), outcome.more_messages) == (messages_of(log, start, end), False)
+
+
+def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_message_does_not_lie() -> None:
+    source = store_of(Machine(random.Random(1)))
+    log = whole_log(source)
+    (first, _), (second, behind) = entries(log)[0], entries(log)[1]
+    slave = Machine(random.Random(2)).open()
+    slave.adopt_lineage(source.lineage)
+    slave.leave_hole(first, second)
+    slave.write_chunk(second, log[second:behind])
+    lost = next(each for each in entries(log)[2:] if messages_of(log, *each).keys() - messages_of(log, first, each[0]).keys())
+    slave.write_chunk(behind, log[behind : lost[0]])
+    slave.leave_hole(*lost)
+    slave.write_chunk(lost[1], log[lost[1] : slave.segment_bytes])
+    slave.sync()
+    slave.dispatch(slave.end)
+
+    before, outcome = repair(slave, RepairOrder("a/1")).ranges
+
+    assert not named(before).keys() & messages_of(log, *lost).keys()
+    assert (before.more_messages, outcome.more_messages) == (True, True)
