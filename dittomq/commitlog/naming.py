@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dittomq.commitlog.dropping import first_at
+from dittomq.commitlog.queues.checkpoint import Leap
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.copies import MessageRun
 from dittomq.offsets import QueueOffset
@@ -25,16 +26,18 @@ class Named(NamedTuple):
 
 def messages_in(index: QueueIndex, ranges: Sequence[tuple[int, int]]) -> list[Named]:
     """Of each range of the log. Raises OSError where the disk does not give a queue's units."""
-    queues = [queue for _, queue in sorted(index.queues.copy().items()) if queue.min < queue.max]
+    leap = index.leapt(0)
+    queues = [queue for key, queue in sorted(index.queues.copy().items()) if queue.min < queue.max or key in leap.nexts]
     searched = MAX_SEARCHES // max(1, len(queues))
-    return [_messages_in(index, queues, *each) if number < searched else Named((), more=True) for number, each in enumerate(ranges)]
+    return [_messages_in(index, queues, leap, *each) if number < searched else Named((), more=True) for number, each in enumerate(ranges)]
 
 
-def _messages_in(index: QueueIndex, queues: Sequence[Queue], start: int, end: int) -> Named:
+def _messages_in(index: QueueIndex, queues: Sequence[Queue], leap: Leap, start: int, end: int) -> Named:
     runs: list[MessageRun] = []
-    more = False
+    more = any(low < end and start < high for low, high in leap.strange)
     for queue in queues:
         at, stop = first_at(index, queue, start), first_at(index, queue, end)
+        more |= end > leap.low and stop >= queue.max < leap.nexts.get((queue.topic, queue.queue), 0)  # numbers that it may have there
         found: list[int] = []
         while at <= stop:  # the one behind may be a hole, whose message lies nobody knows where
             units = index.units(queue, at, min(_UNITS_AT_ONCE, stop + 1 - at))

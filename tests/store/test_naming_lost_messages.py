@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from dittomq.copies import RepairOrder
 from dittomq.offsets import PhysicalOffset
 from tests.store.test_damage import HARMS, entries
@@ -49,3 +51,25 @@ def test_a_number_below_the_first_message_of_a_queue_is_not_named_where_its_mess
 
     assert not named(before).keys() & messages_of(log, *lost).keys()
     assert (before.more_messages, outcome.more_messages) == (True, True)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follows_them_and_that_is_said(restarted: bool) -> None:
+    source, machine = store_of(Machine(random.Random(1))), Machine(random.Random(2))
+    log = whole_log(source)
+    store = machine.open()
+    store.adopt_lineage(source.lineage)
+    last = store.segment_bytes
+    first = [start for start, _ in entries(log) if start < last][-4]
+    store.write_chunk(0, log[:first])
+    store.leave_hole(first, last)
+    store.sync()
+    store.dispatch(store.end)
+    store.leap([], source.lineage[-1].opener_id)
+    if restarted:
+        store.close(clean=True)
+        store = machine.open()
+
+    [outcome] = repair(store, RepairOrder("a/1")).ranges
+
+    assert (outcome.start, outcome.messages, outcome.more_messages) == (first, (), True)
