@@ -234,7 +234,9 @@ class Mender:
             if await self._parts.store_lane.call(lambda: self._store.heal(start)):
                 return [RangeOutcome(start, end, self._node)]
         except Refused as refused:
-            return [RangeOutcome(start, end, "", str(refused))]
+            return list(self._parts_of(start, end, self._node, str(refused)))
+        healed = [each for each in self._parts_of(start, end, self._node, "") if each.source and self._left(start, end)]
+        start = healed[-1].end if healed else start
         gave: Counter[str] = Counter()
         problems: list[str] = []
         for peer in tuple(peers):
@@ -248,7 +250,7 @@ class Mender:
             if problem:
                 problems.append(f"{peer.name}: {problem}")
         problem = "; ".join(problems) or "no other copy answers now"
-        return list(self._parts_of(start, end, ", ".join(name for name, size in gave.items() if size), problem))
+        return [*healed, *self._parts_of(start, end, ", ".join(name for name, size in gave.items() if size), problem)]
 
     def _parts_of(self, start: PhysicalOffset, end: PhysicalOffset, sources: str, problem: str) -> Iterator[RangeOutcome]:
         """In order, what is still damaged of the range, and what the sources gave, if any did."""

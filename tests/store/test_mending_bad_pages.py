@@ -145,3 +145,17 @@ def test_a_bad_page_in_which_the_log_ends_is_mended_and_written_on() -> None:
     assert (outcome.source, store.damaged, whole_log(store)) == ("a/2", [], log)
     store.append([frame(b"next")], 9_000)
     assert whole_log(store).startswith(log)
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_what_the_disk_gives_again_of_a_range_is_told_as_mended_by_the_node_itself(helped: bool) -> None:
+    store, door, log, other = in_use()
+    start, end = damaged_by(store, door, 1, 2)
+    door.bad[SEGMENT] = {2}
+
+    mended, rest = mended_by(store, *[RecordByRecord(serving(other), log, len(log))][: int(helped)])
+
+    assert (mended.start, mended.source) == (start, "a/1")
+    assert (mended.end, rest.start, rest.end, rest.source) == (rest.start, mended.end, end, "a/2" if helped else "")
+    assert store.damaged == ([] if helped else [(rest.start, end)])
+    assert start < rest.start <= 2 * PAGE
