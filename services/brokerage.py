@@ -211,15 +211,19 @@ class Errand(Generic[Order, Answer]):
                     answer.cancel()
 
 
-NextLife = Callable[[BrokerService], object]
-"""Makes ready for a life as that service, whose modules it imports. Raises ConfigError where none can begin. Blocks."""
+NextLife = Callable[[BrokerService, BrokerConfig], object]
+"""Makes ready for a life as that service, whose modules it imports, behind one with that configuration.
+
+Raises ConfigError where none can begin. Blocks.
+"""
 
 
 class Place:
     """What a node is among its peers, and why it must end as that: another replica took its id, or it must come back as something else."""
 
-    def __init__(self, node: str, stop: asyncio.Event, next_life: NextLife) -> None:
-        self._node = node
+    def __init__(self, config: BrokerConfig, stop: asyncio.Event, next_life: NextLife) -> None:
+        self._node = config.name
+        self._config = config
         self._stop = stop
         self._make_ready = next_life
         self._lost = False
@@ -235,7 +239,7 @@ class Place:
     def prepare(self, service: BrokerService) -> None:
         """To be done before an operator's change of roles, and before anybody waits for it. Raises NotPermitted. Blocks."""
         try:
-            self._make_ready(service)
+            self._make_ready(service, self._config)
         except ConfigError as problem:
             why = f"{self._node} could not come back as {service} with its configuration as it is now: {problem}"
             raise NotPermitted(f"refused: {why}") from problem

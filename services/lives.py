@@ -9,6 +9,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NoReturn, Protocol, TypeVar, cast
 
@@ -21,6 +22,7 @@ from dittomq.doors.clock import OsClock
 from dittomq.doors.memory import memory_bytes
 from dittomq.doors.transport import GrpcTransport
 from dittomq.doors.workers import ThreadWorkers
+from dittomq.errors import ConfigError
 from dittomq.settings import Loaded
 from services.disk_metrics import SyncMetrics
 from services.disk_watch import disk_watched
@@ -38,6 +40,7 @@ class Life(Protocol):
 B = TypeVar("B", bound=BrokerConfig)
 
 _IMPORTS_AFTER_S: Final = 20.0
+_OF_A_STORE: Final = ("node.cluster", "node.broker", "node.broker_id", "node.data_dir", "store.segment_bytes")
 
 
 def lives(service: BrokerService) -> NoReturn:
@@ -65,9 +68,21 @@ def life_as(service: BrokerService) -> Life:
     return cast("Life", importlib.import_module(f"services.{service}.life").life)
 
 
-def check_life_as(service: BrokerService) -> None:
-    """The same of a life that is about to begin. Raises ConfigError where the configuration, which it reads anew, does not let it."""
-    importlib.import_module(f"services.{service}.life").check()
+def import_life(service: BrokerService, _now: BrokerConfig) -> None:
+    """Be ready for a life as that service, which reads no configuration anew."""
+    life_as(service)
+
+
+def check_life_as(service: BrokerService, now: BrokerConfig) -> None:
+    """The same of a life that is to go on with what this one has, whose configuration is `now`.
+
+    Raises ConfigError where its own, which it reads anew, does not let it begin, or is another node's or another store's.
+    """
+    found = cast("BrokerConfig", importlib.import_module(f"services.{service}.life").check())
+    for key in _OF_A_STORE:
+        before, after = (attrgetter(key)(config) for config in (now, found))
+        if before != after:
+            raise ConfigError(key, f"it is {after} there, and {before} in this process; put it back")
 
 
 def live(program: str, config_class: type[B], compose: Callable[[Loaded[B], BrokerDoors], Node], *, is_first: bool) -> int:

@@ -101,9 +101,9 @@ def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Nod
     return 0
 
 
-def check_configuration(program: str, config_class: type[C]) -> None:
-    """Raise ConfigError unless `main` could read its configuration as it is now: it may have been edited since the start."""
-    configured(config_class, program, sys.argv[1:], os.environ)  # noqa: TID251  # as in `main`
+def configuration_now(program: str, config_class: type[C]) -> C:
+    """What `main` would read now: it may have been edited since the start. Raises ConfigError."""
+    return configured(config_class, program, sys.argv[1:], os.environ).value  # noqa: TID251  # as in `main`
 
 
 def hurry() -> None:

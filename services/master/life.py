@@ -6,7 +6,7 @@ from typing import Final
 from services.lives import check_life_as, live
 from services.master.config import MasterConfig
 from services.master.wiring import Master
-from services.process import check_configuration
+from services.process import configuration_now
 
 _PROGRAM: Final = "dittomq serve master"
 
@@ -16,6 +16,6 @@ def life(*, is_first: bool) -> int:
     return live(_PROGRAM, MasterConfig, partial(Master, is_first=is_first, next_life=check_life_as), is_first=is_first)
 
 
-def check() -> None:
-    """Raise ConfigError where its configuration, as it is now, lets no such life begin."""
-    check_configuration(_PROGRAM, MasterConfig)
+def check() -> MasterConfig:
+    """Its configuration as it is now. Raises ConfigError where that lets no such life begin."""
+    return configuration_now(_PROGRAM, MasterConfig)

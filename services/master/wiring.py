@@ -49,7 +49,7 @@ from dittomq.settings import Loaded
 from dittomq.wire.drafts import Topics
 from services.brokerage import Changes, Duty, Lanes, NextLife, Place, open_node, work
 from services.ha_metrics import HaCollector
-from services.lives import life_as
+from services.lives import import_life
 from services.master.appends import Appends
 from services.master.config import MasterConfig, leadership_rules
 from services.master.handover import Handover, HandoverParts
@@ -82,7 +82,7 @@ log = structlog.get_logger()
 class Master:
     """One master on the doors it is given."""
 
-    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = life_as) -> None:
+    def __init__(self, loaded: Loaded[MasterConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = import_life) -> None:
         """`is_first`: it is the first life of its process. `next_life` makes ready for another one, or raises ConfigError."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
@@ -98,7 +98,7 @@ class Master:
 
         Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
         """
-        place = Place(self._config.name, stop, self._next_life)
+        place = Place(self._config, stop, self._next_life)
         lanes = Lanes.of(self._doors.workers)
         async with (
             open_node(self._doors, self._config, BrokerService.MASTER, lanes.store) as (store, grant),

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from services.lives import check_life_as, live
-from services.process import check_configuration
+from services.process import configuration_now
 from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
 
@@ -16,6 +16,6 @@ def life(*, is_first: bool) -> int:
     return live(_PROGRAM, SlaveConfig, partial(Slave, is_first=is_first, next_life=check_life_as), is_first=is_first)
 
 
-def check() -> None:
-    """Raise ConfigError where its configuration, as it is now, lets no such life begin."""
-    check_configuration(_PROGRAM, SlaveConfig)
+def check() -> SlaveConfig:
+    """Its configuration as it is now. Raises ConfigError where that lets no such life begin."""
+    return configuration_now(_PROGRAM, SlaveConfig)

@@ -46,7 +46,7 @@ from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
 from services.brokerage import Changes, Duty, Lanes, NextLife, Place, open_node, work
 from services.ha_metrics import HaCollector
-from services.lives import life_as
+from services.lives import import_life
 from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
@@ -66,7 +66,7 @@ log = structlog.get_logger()
 class Slave:
     """One slave on the doors it is given."""
 
-    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = life_as) -> None:
+    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = import_life) -> None:
         """`is_first`: it is the first life of its process. `next_life` makes ready for another one, or raises ConfigError."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
@@ -82,7 +82,7 @@ class Slave:
 
         Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
         """
-        place = Place(self._config.name, stop, self._next_life)
+        place = Place(self._config, stop, self._next_life)
         lanes = Lanes.of(self._doors.workers)
         async with (
             open_node(self._doors, self._config, BrokerService.SLAVE, lanes.store) as (store, grant),
