@@ -1,16 +1,23 @@
 """Which messages a repair calls lost where the queues do not name them all."""
 
 import random
+import tracemalloc
 
 import pytest
 
-from dittomq.copies import RepairOrder
-from dittomq.offsets import PhysicalOffset
+from dittomq.commitlog.disk.open_files import OpenFiles
+from dittomq.commitlog.naming import messages_in
+from dittomq.commitlog.queues.queue_index import QueueIndex
+from dittomq.commitlog.records.format import UNIT
+from dittomq.copies import MessageRun, RepairOrder
+from dittomq.offsets import PhysicalOffset, QueueOffset
 from tests.store.test_damage import HARMS, entries
 from tests.store.test_mender import store_of
 from tests.store.test_mending import rot
 from tests.store.test_repairing import messages_of, named, repair
 from tests.support.stores import Machine, whole_log
+
+_MANY = 100_000
 
 
 def test_messages_that_are_not_in_the_queues_yet_are_not_named_and_that_is_said() -> None:
@@ -73,3 +80,27 @@ def test_messages_that_a_master_leads_without_are_not_named_where_nothing_follow
     [outcome] = repair(store, RepairOrder("a/1")).ranges
 
     assert (outcome.start, outcome.messages, outcome.more_messages) == (first, (), True)
+
+
+def test_messages_of_very_many_ranges_are_named_up_to_a_number_that_fits_in_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(random.Random(1))
+    store = store_of(machine)
+    lost = [entries(whole_log(store))[number] for number in (4, 12, 20)]
+    monkeypatch.setattr("dittomq.commitlog.naming.MAX_RUNS_IN_ALL", 2)
+
+    assert [(len(each.messages), each.more) for each in store.messages_in(lost)] == [(1, False), (1, False), (0, True)]
+
+
+def test_a_range_of_very_many_messages_is_named_in_little_memory() -> None:
+    storage = Machine(random.Random(1)).storage()
+    index = QueueIndex(storage, OpenFiles(storage, 4), 500_000, 1 << 30)
+    queue = index.queue("many", 0)
+    index.write(queue, 0, b"".join(UNIT.pack(100 * number, 100, 0) for number in range(_MANY)))
+
+    tracemalloc.start()
+    [named] = messages_in(index, [(100, 100 * _MANY)])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert named == ((MessageRun("many", 0, QueueOffset(1), QueueOffset(_MANY)),), False)
+    assert most < 1024 * 1024
