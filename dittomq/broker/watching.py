@@ -1,7 +1,6 @@
 """Tells whoever watches a node how replication stands: at once, then whenever that has changed, and now and then that it has not."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -9,7 +8,7 @@ from typing import Final
 from dittomq.doors.clock import Clock
 from dittomq.errors import QueueFull
 from dittomq.ha_status import HaStatus
-from dittomq.rpc.interceptors import UNREAD_S
+from dittomq.rpc.interceptors import taken_in_time
 
 MAX_WATCHERS: Final = 64
 UNCHANGED_S: Final = 5.0
@@ -37,13 +36,12 @@ class StatusWatches:
         self._stopping = asyncio.Event()
 
     async def watch(self, order: WatchOrder, tell: Callable[[HaStatus], Awaitable[None]]) -> None:
-        """Tell until all answers are given, one is not taken, or the node stops. Raises QueueFull."""
+        """Tell until all answers are given or the node stops. Raises QueueFull, and UnreadError when an answer is not taken."""
         if self._watchers >= MAX_WATCHERS:
             raise QueueFull(f"the list of watches of {self._node}", MAX_WATCHERS)
         self._watchers += 1
         try:
-            with contextlib.suppress(TimeoutError):
-                await self._watch(order, tell)
+            await self._watch(order, tell)
         finally:
             self._watchers -= 1
 
@@ -56,8 +54,7 @@ class StatusWatches:
         while True:
             status, now = self._status(), self._clock.monotonic()
             if told is None or _essence(status) != told or now - told_at >= UNCHANGED_S:
-                async with asyncio.timeout(UNREAD_S):
-                    await tell(status)
+                await taken_in_time(tell(status))
                 answers, told, told_at = answers + 1, _essence(status), now
                 if answers == order.max_answers:
                     return

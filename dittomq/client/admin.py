@@ -188,7 +188,7 @@ class Admin:
     async def watch_ha_status(self, node: str, *, period_s: float = 0.5) -> AsyncGenerator[HaStatus, None]:
         """The view of one node at once, then again when it has changed, at most once in `period_s`, and every 5 s when it has not.
 
-        Ends when the node stops; raises OutOfReach when it is gone or was silent for 15 s.
+        Ends when the node stops; raises OutOfReach when it is gone or was silent for 15 s, or when nothing was read here for 30 s.
         """
         address, _ = await self._find(node)
         stub: Any = self._around.channels.stub(BrokerServiceStub, address)

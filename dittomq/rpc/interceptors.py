@@ -59,7 +59,7 @@ class _TooSlowError(Exception):
     """The default deadline is over."""
 
 
-class _UnreadError(Exception):
+class UnreadError(Exception):
     """The caller does not read the answers of a stream."""
 
 
@@ -141,7 +141,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 _check(request_or_iterator)
                 async with contextlib.aclosing(behavior(request_or_iterator, context)) as responses:
                     async for response in responses:
-                        await _write_in_time(context, response)
+                        await taken_in_time(context.write(response))
 
         return answer if inspect.isasyncgenfunction(behavior) else write
 
@@ -164,7 +164,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except _TooSlowError:
             code = "DEADLINE_EXCEEDED"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {DEFAULT_DEADLINE_S:g} s; ask with a longer deadline")
-        except _UnreadError:
+        except UnreadError:
             code = "UNAVAILABLE"
             log.info("caller_let_go", method=method, node=node, peer=context.peer(), unread_s=UNREAD_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"no answer was read for {UNREAD_S:g} s")
@@ -201,13 +201,13 @@ async def _in_time(context: Context, work: Awaitable[object]) -> object:
         raise
 
 
-async def _write_in_time(context: Context, response: object) -> None:
+async def taken_in_time(written: Awaitable[object]) -> None:
     """A caller that reads nothing, with all windows full, is let go: what the handler holds for it would be held for ever."""
     try:
         async with asyncio.timeout(UNREAD_S):
-            await context.write(response)
+            await written
     except TimeoutError as late:
-        raise _UnreadError from late
+        raise UnreadError from late
 
 
 def _ours(raised: Exception) -> DittoError | None:

@@ -3,15 +3,27 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from dittomq.broker.watching import MAX_WATCHERS, StatusWatches, WatchOrder
 from dittomq.errors import QueueFull
 from dittomq.ha_status import HaStatus
+from dittomq.rpc.interceptors import UnreadError
 from tests.support.metadata_node import LoopClock, run
 from tests.unit.test_ha_metrics import STATUS
 
 
 async def deaf(_: HaStatus) -> None:
     await asyncio.Event().wait()
+
+
+async def unread(watches: StatusWatches) -> None:
+    with pytest.raises(UnreadError):
+        await watches.watch(WatchOrder(1.0, 0), deaf)
+
+
+def test_a_watch_that_nobody_reads_is_let_go_and_does_not_end_as_one_of_a_node_that_stops() -> None:
+    run(unread(StatusWatches("a/0", lambda: STATUS, LoopClock())))
 
 
 def test_watches_that_nobody_reads_keep_no_place_from_others_for_ever() -> None:
@@ -23,7 +35,7 @@ def test_watches_that_nobody_reads_keep_no_place_from_others_for_ever() -> None:
 
         async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
             for _ in range(MAX_WATCHERS):
-                tasks.create_task(watches.watch(WatchOrder(1.0, 0), deaf))
+                tasks.create_task(unread(watches))
             while not told:
                 await asyncio.sleep(1)
                 try:
