@@ -59,6 +59,11 @@ class Mending(RemovedFiles):
         return self._damage.clipped(self._log.min_offset, self._log.end) if self._damage.ranges else self._damage
 
     @property
+    def known_damage(self) -> Damage:
+        """The same, with what lay before the log or behind it; the same object until it changes."""
+        return self._damage
+
+    @property
     def damaged(self) -> list[DamagedRange]:
         """The same as a list of ranges."""
         return list(self.damage.ranges)

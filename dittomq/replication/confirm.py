@@ -12,7 +12,7 @@ earlier send:
 A member that was carried over counts as in sync until it leaves by the same rules, and is called so when it has joined by them.
 
 Of bytes that the master's own disk does not give any more slaves acknowledge what lies behind them: while that is not confirmed the group
-is degraded, be as many copies in sync as may be, and nobody who waits for copies of them is told that there are some.
+is degraded, be as many copies in sync as may be. No copy is told of that is known to lack what it acknowledged, the master's included.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,13 @@ from dittomq.message import Ack
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.confirm_states import DEGRADE_MOVES, MEMBER_MOVES, Change, Copies, Degrade, Member
 from dittomq.replication.events import Lacks
+from dittomq.replication.lacking import Lacking
+from dittomq.replication.own_log import Ranges
 from dittomq.replication.running import RunningTime
 
 REPLICA_LEVELS = (Ack.REPLICA_RECEIVED, Ack.REPLICA_FLUSHED)
 _LEVELS = tuple(Ack)
 _MISSED_DEADLINES_TO_LEAVE = 2
-_MOST_LEFT_OUT = 64
 _EARLY_S = 0.05  # a timer may be so much early
 
 HEARD = (Member.RETURNED, Member.BEHIND, Member.IN_SYNC)  # it said something to this master
@@ -107,7 +108,7 @@ class Confirm:
         self._in_sync = self._counted_in()
         self._degrade = DEGRADE_MOVES.first
         self._time = RunningTime(now)
-        self._left_out: dict[str, list[tuple[PhysicalOffset, PhysicalOffset]]] = {}  # what slaves were not sent, heard or not
+        self._lacking = Lacking()
         self._hole = (confirmed, confirmed)  # from the first to the last of what no slave was sent, for it is damaged here
         self._short: _ShortWait | None = None  # the first of those whose write deadline is not over
 
@@ -139,7 +140,11 @@ class Confirm:
     def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> tuple[tuple[str, bool], ...]:
         """Slaves that hold [start, end), and all before it that they were sent, by name, and whether they have flushed it."""
         slaves = ((node, slave) for node, slave in sorted(self._slaves.items()) if slave.member in HEARD and slave.received >= end)
-        return tuple([(node, slave.flushed >= end) for node, slave in slaves if not self._lacks(node, start, end)])
+        return tuple([(node, slave.flushed >= end) for node, slave in slaves if not self._lacking.slave(node, start, end)])
+
+    def master_has(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether the master's own copy of [start, end) is one, as far as it knows."""
+        return not self._lacking.master(start, end)
 
     def has_room_for_writes(self) -> bool:
         """Whether enough copies are in sync to accept a write at all."""
@@ -173,15 +178,16 @@ class Confirm:
             return False
         if level not in REPLICA_LEVELS or not self.was_left_out(start, end):
             return True
-        return 1 + sum(flushed or level is Ack.REPLICA_RECEIVED for _, flushed in self.copies(start, end)) >= self._rules.in_sync_replicas
+        slaves = sum(flushed or level is Ack.REPLICA_RECEIVED for _, flushed in self.copies(start, end))
+        return self.master_has(start, end) + slaves >= self._rules.in_sync_replicas
 
     def levels_reached(self, start: PhysicalOffset, end: PhysicalOffset) -> tuple[Ack, ...]:
         """Levels that [start, end) has reached by now."""
         return tuple([level for level in _LEVELS if self.reaches(level, start, end)])
 
     def was_left_out(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
-        """Whether a slave acknowledges what lies behind bytes of [start, end) without having got them, for these were damaged here."""
-        return any(self._lacks(node, start, end) for node in self._left_out)
+        """Whether a copy does not hold bytes of [start, end), and holds what lies behind them."""
+        return self._lacking.any_copy(start, end)
 
     def master_at(self, *, written: PhysicalOffset, flushed: PhysicalOffset, now: float) -> None:
         """The master's own log moved."""
@@ -210,18 +216,17 @@ class Confirm:
         slave = self._slaves.get(node)
         if slave is not None:
             slave.received, slave.flushed = min(slave.received, end), min(slave.flushed, end)
-        if node in self._left_out:
-            self._left_out[node] = [(low, min(high, end)) for low, high in self._left_out[node] if low < end]
+        self._lacking.end_at(node, end)
 
     def lacks(self, node: str, ranges: Lacks) -> None:
         """All that this slave knows to lack of what it holds otherwise, as its newest stream begins: it may have got some of it since."""
-        self._left_out.pop(node, None)
+        self._lacking.forget(node)
         for start, end in ranges:
             self.holed(node, start, end)
 
     def disk_gone(self, node: str, why: str, *, now: float) -> None:
         """What the slave acknowledged lies on a disk that speaks for another slave now, or for nobody: it counts for this one no more."""
-        self._left_out.pop(node, None)
+        self._lacking.forget(node)
         slave = self._slaves.get(node)
         if slave is None:
             return
@@ -238,7 +243,7 @@ class Confirm:
         """A slave that is away, and does not count as in sync: no copy of its is claimed any more."""
         assert node not in self._in_sync
         self._slaves.pop(node, None)
-        self._left_out.pop(node, None)
+        self._lacking.forget(node)
 
     def deadline_missed(self, end: PhysicalOffset, *, since: float, now: float) -> None:
         """A producer waited in vain for copies of [.., end) from `since` until now, both monotonic seconds."""
@@ -260,28 +265,27 @@ class Confirm:
 
     def holed(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """Bytes of the master's in [start, end) are damaged, and that slave is told to leave them out."""
-        left_out = self._left_out.setdefault(node, [])
-        left_out.append((start, end))
-        if len(left_out) > _MOST_LEFT_OUT:  # of what lies between the oldest ones nothing is claimed any more
-            (low, high), (first, last), *rest = left_out
-            left_out[:] = [(min(low, first), max(high, last)), *rest]
-        self.damaged(start, end)
+        self._lacking.add(node, start, end)
+        self._damaged(start, end)
 
-    def damaged(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
-        """Of [start, end) there is a copy less than acks say: while that is not confirmed, it is no whole copy of the group's."""
-        if end > min(self._confirmed, self._held_by(self._rules.in_sync_replicas, flushed=False)):
-            low, high = self._hole
-            self._hole = (start, end) if self._confirmed >= high else (min(low, start), max(high, end))
-            self._advance()
+    def master_lacks(self, ranges: Ranges) -> None:
+        """All of its own log that the master knows not to hold whole, in order. What of it was confirmed before stays so."""
+        self._lacking.own = ranges
+        for start, end in ranges:
+            if end > self._confirmed:
+                self._damaged(PhysicalOffset(start), PhysicalOffset(end))
 
     def range_recorded(self) -> None:
         """Where the degraded range begins is durable: while RECORDING, confirmed may now advance with the copies that are there."""
         self._move(Copies.RANGE_RECORDED, Degrade.NO if self._degrade is Degrade.NO else Degrade.YES)
         self._advance()
 
-    def _lacks(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> bool:
-        """Whether that slave was not sent some of [start, end)."""
-        return any(max(low, start) < min(high, end) for low, high in self._left_out.get(node, ()))
+    def _damaged(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """Of [start, end) there is a copy less than acks say: while that is not confirmed, it is no whole copy of the group's."""
+        if end > min(self._confirmed, self._held_by(self._rules.in_sync_replicas, flushed=False)):
+            low, high = self._hole
+            self._hole = (start, end) if self._confirmed >= high else (min(low, start), max(high, end))
+            self._advance()
 
     def _count_missed(self, end: PhysicalOffset, since: float) -> None:
         """Producers that waited together for a slave that is silent have missed one deadline, however many they are."""

@@ -59,6 +59,7 @@ class Appends:
         asked = order.ack or self._config.replication.default_ack
         timeout_s = self._config.replication.ack_timeout_ms / 1000 if order.timeout_s is None else order.timeout_s
         start, end = min(run.physical_offset for run in placed), max(run.end for run in placed)
+        term.know_damage()
         status = await term.acks.wait(start, end, asked, timeout_s)
         return self._stored(term, placed, _Reached(start, end, status, asked))
 
@@ -88,13 +89,13 @@ class Appends:
         if start < term.opened.start:  # an earlier try may have been stored earlier
             placed = parted(placed, [entry.start for entry in lineage])
             entries = [entry_at(lineage, run.physical_offset) for run in placed]
-        own = CopyState.FLUSHED if term.flushed >= end else CopyState.RECEIVED
-        slaves = [Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in term.confirm.copies(start, end)]
+        own = [(self._config.name, term.flushed >= end)] if term.confirm.master_has(start, end) else []
+        copies = [*own, *term.confirm.copies(start, end)]
         return StoredFrame(
             status=reached.status,
             asked=reached.asked,
             levels_reached=term.confirm.levels_reached(start, end),
-            copies=(Copy(self._config.name, own), *slaves),
+            copies=tuple(Copy(node, CopyState.FLUSHED if flushed else CopyState.RECEIVED) for node, flushed in copies),
             entries=entries,
             broker=self._config.node.broker,
             placed=placed,

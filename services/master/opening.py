@@ -73,8 +73,9 @@ def _make_term(parts: NodeParts, opened: Opened) -> Term:
     confirmed = PhysicalOffset(min(max(store.confirmed_at_start, parts.recovery.confirmed), opened.start))
     rules, now = confirm_rules(table), parts.clock.monotonic()
     confirm = Confirm(rules, end=opened.start, confirmed=confirmed, members=store.in_sync_at_start, now=now)
-    for start, end in store.damage.ranges:
-        confirm.damaged(PhysicalOffset(start), PhysicalOffset(end))
     lanes, syncs = WriterLanes(parts.store_lane, parts.sync_lane), table.flush_mode is FlushMode.SYNC_FLUSH
     writer = Writer(store, lanes, parts.clock, WriterLimits(), sync_each_group=syncs)
-    return Term(opened, confirm, writer, parts.dispatcher, parts.clock)
+    term = Term(opened, confirm, writer, parts.dispatcher, parts.clock)
+    term.damage = lambda: store.known_damage.ranges
+    term.know_damage()
+    return term

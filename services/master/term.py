@@ -22,6 +22,7 @@ from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
 from dittomq.replication.events import Lacks
 from dittomq.replication.master_log import AS_CONFIGURED, Succession
+from dittomq.replication.own_log import Ranges
 from dittomq.routes import NO_OPENING, Opening
 from services.master.counting import MessageCount
 from services.master.degraded import DegradedRanges, write_down
@@ -71,6 +72,7 @@ class Term:
         self.outgrown_at = opened.start  # where those begin
         self.newer = NO_OPENING  # the newest epoch that was heard of, if it is newer than this one
         self.outdated = asyncio.Event()  # set whenever that has changed
+        self.damage: Callable[[], Ranges] = tuple  # what of its log is not whole, as far as is known; the same object until that changes
         self.degraded = opened.degraded
         self.messages = MessageCount()
         self.joined: set[str] = set()  # slaves with this epoch, and all before it, on their disks: their logs outrank those of older ones
@@ -79,6 +81,7 @@ class Term:
         self._listeners: list[Callable[[], None]] = []
         self._must_record = asyncio.Event()
         self._logged_degraded = False
+        self._lacks: Ranges = ()
 
     @property
     def is_over(self) -> bool:
@@ -97,10 +100,17 @@ class Term:
         self.flushed = max(self.flushed, end)  # two threads sync: the later end may be told first
         self._master_moved()
 
+    def know_damage(self) -> None:
+        """What was found not to be whole here is no copy any more, from the next word of a slave's on: it is called so on other threads."""
+        if (lacks := self.damage()) is not self._lacks and not self.is_over:
+            self._lacks = lacks
+            self.confirm.master_lacks(lacks)
+
     def slave_at(self, node: str, received: PhysicalOffset, flushed: PhysicalOffset, incarnation: int | None = None) -> None:
         """A slave of accepted lineage acknowledged. `incarnation` is that of the newest entry of its own, as it is on its disk."""
         if self.is_over:
             return
+        self.know_damage()
         self.joined.discard(node)
         start, is_ours = self.opened.start, incarnation == newest_incarnation(self.opened.lineage)
         if flushed > start or (is_ours and flushed == start):  # a byte of the epoch follows its entry
@@ -170,6 +180,7 @@ class Term:
         kept_at, kept = self._clock.monotonic(), self.confirm.confirmed
         while True:
             now = self._clock.monotonic()
+            self.know_damage()
             if not self.is_over:
                 self.confirm.tick(now)
             if self.confirm.degrade is Degrade.NO:
@@ -207,6 +218,7 @@ class Term:
             log.info("group_no_longer_degraded", messages=messages, **where)
 
     def _master_moved(self) -> None:
+        self.know_damage()
         if not self.is_over:
             self.confirm.master_at(written=self.written, flushed=self.flushed, now=self._clock.monotonic())
         self._moved()

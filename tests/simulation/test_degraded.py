@@ -287,6 +287,49 @@ def test_a_receipt_that_is_asked_for_again_does_not_name_a_slave_that_knows_that
     play(story)
 
 
+def test_a_receipt_does_not_name_a_master_that_found_the_message_rotten_while_its_producer_waited_for_a_slave() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer(on_weak="return") as orders, asyncio.TaskGroup() as tasks:
+            before = await orders.publish("orders", b"before", queue=0)
+            await group.kill("a1")
+            waiting = tasks.create_task(orders.publish("orders", b"rots", queue=0))
+            await asyncio.sleep(1)
+            flip(group, "a0", before.physical_offset + before.record_bytes + 100)
+            assert len((await mq.admin.repair("a/0")).ranges) == 1
+            assert not waiting.done()
+
+            rots = await waiting
+            assert rots.physical_offset == before.physical_offset + before.record_bytes
+            assert (rots.status, rots.copies) == (PutStatus.FLUSH_SLAVE_TIMEOUT, ())
+
+    play(story)
+
+
+def test_what_a_master_finds_to_have_rotted_before_it_is_confirmed_is_recorded_as_degraded() -> None:
+    async def story(group: Group, mq: AsyncClient) -> None:
+        await mq.admin.create_topic("orders", 1)
+        async with mq.producer(ack=Ack.MASTER_FLUSHED) as orders:
+            await orders.publish("orders", b"before", queue=0)
+            await asyncio.sleep(1)
+            await group.kill("a1")
+            rots = await orders.publish("orders", b"rots", queue=0)
+        flip(group, "a0", rots.physical_offset + 100)
+        [found] = (await mq.admin.repair("a/0")).ranges
+        assert found.start == rots.physical_offset
+
+        group.node("a1").start()  # the master's memory gives it what its disk does not
+        await group.in_sync(mq)
+        await asyncio.sleep(5)
+
+        assert (await mq.admin.ha_status("a0:10911")).confirmed >= rots.physical_offset + rots.record_bytes
+        [(start, end)] = written_down(group, "a0")
+        assert start <= rots.physical_offset
+        assert rots.physical_offset + rots.record_bytes <= end
+
+    play(story)
+
+
 def test_a_master_that_has_too_few_copies_for_a_write_says_how_many_and_of_which_setting() -> None:
     async def story(group: Group, mq: AsyncClient) -> None:
         [created] = await mq.admin.create_topic("orders", 1)

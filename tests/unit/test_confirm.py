@@ -307,13 +307,39 @@ def test_what_a_slave_says_to_lack_when_its_stream_begins_is_on_it_no_more_and_w
 
 def test_what_is_damaged_on_a_master_when_it_comes_to_lead_is_confirmed_as_degraded() -> None:
     group = Confirm(SMALL_GAP, end=at(500), confirmed=at(400), members=("a/1",), now=0.0)
-    group.damaged(at(0), at(50))
-    group.damaged(at(410), at(420))
+    group.master_lacks(((0, 50), (410, 420)))
     group.slave_at("a/1", received=at(500), flushed=at(500), now=1.0)
 
     assert (group.confirmed, group.degrade) == (400, Degrade.RECORDING)
     group.range_recorded()
     assert group.confirmed == 500
+
+
+def test_what_rots_on_a_master_before_it_is_confirmed_is_no_copy_of_its_own_whatever_slaves_hold() -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.master_lacks(((100, 200),))
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+
+    assert (group.confirmed, group.degrade) == (0, Degrade.RECORDING)
+    group.range_recorded()
+    assert group.confirmed == 300
+    assert [group.reaches(Ack.REPLICA_FLUSHED, at(low), at(low + 100)) for low in (0, 100, 200)] == [True, False, True]
+    assert [group.master_has(at(low), at(low + 100)) for low in (0, 100, 200)] == [True, False, True]
+    group.slave_at("a/2", received=at(300), flushed=at(300), now=1.0)
+    assert group.reaches(Ack.REPLICA_FLUSHED, at(100), at(200))
+
+
+def test_what_rots_on_a_master_is_a_copy_of_its_own_again_when_it_is_mended() -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+    group.master_lacks(((100, 200),))
+
+    assert (group.confirmed, group.degrade) == (300, Degrade.NO)
+    assert not group.reaches(Ack.REPLICA_FLUSHED, at(150), at(160))
+    group.master_lacks(())
+    assert group.reaches(Ack.REPLICA_FLUSHED, at(150), at(160))
 
 
 def test_the_master_alone_confirms_what_is_damaged_on_it_where_copies_confirm_nothing() -> None:

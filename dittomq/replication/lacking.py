@@ -1,0 +1,48 @@
+"""Which copies do not hold bytes that they hold what lies behind of: left out, for they were damaged, or rotten since. Pure."""
+
+from bisect import bisect_right
+from operator import itemgetter
+from typing import Final
+
+from dittomq.offsets import PhysicalOffset
+from dittomq.replication.own_log import Ranges
+
+_MOST_LEFT_OUT: Final = 64
+
+
+class Lacking:
+    """Those of one group. `own` are the master's own, in order; those of slaves are kept by name, heard or not."""
+
+    def __init__(self) -> None:
+        self.own: Ranges = ()
+        self._slaves: dict[str, list[tuple[PhysicalOffset, PhysicalOffset]]] = {}
+
+    def add(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """That slave lacks [start, end) too. Of very many ranges nothing is claimed of what lies between the oldest ones any more."""
+        lacked = self._slaves.setdefault(node, [])
+        lacked.append((start, end))
+        if len(lacked) > _MOST_LEFT_OUT:
+            (low, high), (first, last), *rest = lacked
+            lacked[:] = [(min(low, first), max(high, last)), *rest]
+
+    def end_at(self, node: str, end: PhysicalOffset) -> None:
+        """That slave holds nothing behind `end`."""
+        if node in self._slaves:
+            self._slaves[node] = [(low, min(high, end)) for low, high in self._slaves[node] if low < end]
+
+    def forget(self, node: str) -> None:
+        """That slave lacks nothing, or holds nothing at all."""
+        self._slaves.pop(node, None)
+
+    def master(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether the master lacks some of [start, end)."""
+        at = bisect_right(self.own, start, key=itemgetter(1))  # the first that ends behind `start`
+        return at < len(self.own) and self.own[at][0] < end
+
+    def slave(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether that slave lacks some of [start, end)."""
+        return any(max(low, start) < min(high, end) for low, high in self._slaves.get(node, ()))
+
+    def any_copy(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
+        """Whether the master or a slave lacks some of [start, end)."""
+        return self.master(start, end) or any(self.slave(node, start, end) for node in self._slaves)
