@@ -218,9 +218,12 @@ class Confirm:
             slave.received, slave.flushed = min(slave.received, end), min(slave.flushed, end)
         self._lacking.end_at(node, end)
 
-    def lacks(self, node: str, ranges: Lacks) -> None:
-        """All that this slave knows to lack of what it holds otherwise, as its newest stream begins: it may have got some of it since."""
-        self._lacking.forget(node)
+    def lacks(self, node: str, ranges: Lacks, upto: PhysicalOffset) -> None:
+        """All that this slave knows to lack of what it holds `upto` there: it may have got some of it since it said so last.
+
+        What it was told to leave out behind that it did not know yet.
+        """
+        self._lacking.forget_before(node, upto)
         for start, end in ranges:
             self.holed(node, start, end)
 

@@ -15,11 +15,11 @@ from dittomq.routes import DataVersion, Opening
 
 PROTOCOL_VERSION = 1
 MAX_PROMISES: Final = 64
+"""A group has fewer nodes: of more openers, which only a stranger can name, the oldest are forgotten."""
 MAX_LACKS: Final = 64
 
 Lacks = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 """Ranges [start, end) in order; MAX_LACKS at most."""
-"""A group has fewer nodes: of more openers, which only a stranger can name, the oldest are forgotten."""
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
 
 
@@ -166,6 +166,7 @@ class SlaveAck:
 
     `begin` is its first byte, None when that is not told. From `doubted` on it found damage: what lies behind is to be compared again.
     `incarnation` is that of the newest entry of its lineage, as it is on disk; None without one, and from an older node.
+    `lacks_now`: all that it knows not to hold whole below `received`; None: it says what it said last. Its driver adds it.
     """
 
     epoch: Epoch
@@ -176,6 +177,7 @@ class SlaveAck:
     begin: PhysicalOffset | None = None
     doubted: PhysicalOffset | None = None
     incarnation: int | None = None
+    lacks_now: Lacks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,11 @@ class Lacking:
         if node in self._slaves:
             self._slaves[node] = [(low, min(high, end)) for low, high in self._slaves[node] if low < end]
 
+    def forget_before(self, node: str, end: PhysicalOffset) -> None:
+        """What that slave lacks before `end` is to be told anew."""
+        if node in self._slaves:
+            self._slaves[node] = [(max(low, end), high) for low, high in self._slaves[node] if high > end]
+
     def forget(self, node: str) -> None:
         """That slave lacks nothing, or holds nothing at all."""
         self._slaves.pop(node, None)

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import DegradedRanges, Heartbeat, Hello, Hole, LeafDigests, LeafProbe, RangeDigest, SlaveAck, Verdict
+from dittomq.replication.events import (
+    DegradedRanges,
+    Heartbeat,
+    Hello,
+    Hole,
+    Lacks,
+    LeafDigests,
+    LeafProbe,
+    RangeDigest,
+    SlaveAck,
+    Verdict,
+)
 from dittomq.routes import DataVersion, Opening
 
 
@@ -164,12 +175,13 @@ class SendDegraded:
 
 @dataclass(frozen=True, slots=True)
 class CountAck:
-    """Tell Confirm what this slave holds; `applied` None: not said yet. `incarnation` as it says."""
+    """Tell Confirm what this slave holds; `applied` None: not said yet. `incarnation` and `lacks_now` as it says."""
 
     received: PhysicalOffset
     flushed: PhysicalOffset
     applied: PhysicalOffset | None
     incarnation: int | None = None
+    lacks_now: Lacks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,10 @@ class MasterSession:
         self._received, self._flushed = ack.received, ack.flushed
         if ack.begin is not None:
             self._proof.pass_dropped(min(ack.begin, ack.flushed))
-        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.incarnation)]
+        for low, high in ack.lacks_now or ():
+            if not 0 <= low < high <= ack.received:
+                return self._drop(f"lacks [{low}, {high}), which does not lie in its log")
+        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.incarnation, ack.lacks_now)]
         if ack.doubted is not None:
             self._proof.doubt(ack.doubted)
             commands.append(NoteEqual(self._proof.proven))

@@ -1,12 +1,10 @@
 """Frames of the replication stream, both ways."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from itertools import pairwise
+from collections.abc import AsyncIterable, AsyncIterator
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import MAX_RANGES, Degraded, DegradedRange
 from dittomq.replication.events import (
     MAX_HOLDS,
     Chunk,
@@ -23,6 +21,7 @@ from dittomq.replication.events import (
     Verdict,
     VerdictAction,
 )
+from dittomq.wire.degraded import degraded_from_pb, degraded_to_pb
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
 from dittomq.wire.lineages import lacked_from_pb, lacked_to_pb, lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
@@ -86,50 +85,24 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
 
 def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
     """As it is."""
-    frame = pb.ReplicateRequest(
-        ack=pb.Ack(epoch=ack.epoch, received_offset=ack.received, flushed_offset=ack.flushed, applied_offset=ack.applied)
+    return pb.ReplicateRequest(
+        ack=pb.Ack(
+            epoch=ack.epoch,
+            received_offset=ack.received,
+            flushed_offset=ack.flushed,
+            applied_offset=ack.applied,
+            digest=None if ack.digest is None else digest_to_pb(ack.digest),
+            min_offset=ack.begin,
+            doubted_offset=ack.doubted,
+            incarnation=ack.incarnation,
+            lacked=None if ack.lacks_now is None else pb.Lacked(ranges=lacked_to_pb(ack.lacks_now)),
+        )
     )
-    if ack.digest is not None:
-        frame.ack.digest.CopyFrom(digest_to_pb(ack.digest))
-    if ack.begin is not None:
-        frame.ack.min_offset = ack.begin
-    if ack.doubted is not None:
-        frame.ack.doubted_offset = ack.doubted
-    if ack.incarnation is not None:
-        frame.ack.incarnation = ack.incarnation
-    return frame
 
 
 def leaves_to_pb(leaves: LeafDigests) -> pb.ReplicateRequest:
     """16 bytes a leaf, one after the other."""
     return pb.ReplicateRequest(leaves=pb.LeafDigests(start_offset=leaves.start, end_offset=leaves.end, digests=b"".join(leaves.digests)))
-
-
-def degraded_to_pb(ranges: Degraded) -> list[pb.DegradedRange]:
-    """As they are."""
-    return [
-        pb.DegradedRange(start_offset=each.start, end_offset=each.end, since_ms=each.since_ms, messages=each.messages) for each in ranges
-    ]
-
-
-def degraded_from_pb(ranges: Sequence[pb.DegradedRange]) -> Degraded:
-    """Checked: at most 1,001, in order, without overlaps; only the last one may go on."""
-    if len(ranges) > MAX_RANGES + 1:
-        raise InvalidField("ranges", f"{len(ranges):,} degraded ranges, the limit is {MAX_RANGES + 1:,}")
-    found = tuple(
-        DegradedRange(
-            PhysicalOffset(each.start_offset),
-            PhysicalOffset(each.end_offset) if each.HasField("end_offset") else None,
-            each.since_ms if each.HasField("since_ms") else None,
-            each.messages if each.HasField("messages") else None,
-        )
-        for each in ranges
-    )
-    borders = [border for each in found for border in (each.start, each.end) if border is not None]
-    goes_on = any(each.end is None for each in found[:-1])
-    if goes_on or any(low > high for low, high in pairwise((0, *borders))):
-        raise InvalidField("ranges", "degraded ranges do not follow one another")
-    return found
 
 
 async def slave_events(frames: AsyncIterable[pb.ReplicateRequest]) -> AsyncIterator[Hello | SlaveAck | LeafDigests]:
@@ -184,6 +157,7 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
                 PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
                 PhysicalOffset(ack.doubted_offset) if ack.HasField("doubted_offset") else None,
                 ack.incarnation if ack.HasField("incarnation") else None,
+                lacked_from_pb("ack.lacked.ranges", ack.lacked.ranges) if ack.HasField("lacked") else None,
             )
         case "hello":
             return _hello_from_pb(frame.hello)

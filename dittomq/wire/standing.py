@@ -5,10 +5,11 @@ from dittomq.errors import InvalidField
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.standings import GroupRules, KnownBefore, Stance, Standing, StepDownOrder, SteppedDown
 from dittomq.routes import Opening
+from dittomq.wire.degraded import degraded_from_pb, degraded_to_pb
 from dittomq.wire.epochs import MAX_NODE_ID, epoch_from_pb, node_id_from_pb
 from dittomq.wire.lineages import lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
-from dittomq.wire.replication import degraded_from_pb, degraded_to_pb, holds_from_pb, holds_to_pb
+from dittomq.wire.replication import holds_from_pb, holds_to_pb
 
 MAX_TIMEOUT_MS = 60_000
 

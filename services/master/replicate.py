@@ -214,11 +214,8 @@ class SlaveStream:
                 self._parts.term.holed(self._record.node, command.hole.start, command.hole.end)
                 await self._telling.say(command.hole)
                 return master_events.ChunkSent(command.hole.end)
-            case master_events.CountAck() if not self._parts.speaks():
-                pass
             case master_events.CountAck():
-                self._record.acked(command.received, command.flushed, command.applied, self._parts.clock)
-                self._parts.term.slave_at(self._record.node, command.received, command.flushed, command.incarnation)
+                self._count(command)
             case master_events.SendVerdict():
                 await self._send_verdict(command.verdict)
             case master_events.SendHeartbeat(said) | master_events.SendProbe(said):
@@ -243,6 +240,15 @@ class SlaveStream:
             case _:
                 assert_never(command)
         return None
+
+    def _count(self, ack: master_events.CountAck) -> None:
+        record, term = self._record, self._parts.term
+        if not self._parts.speaks():
+            return
+        record.acked(ack.received, ack.flushed, ack.applied, self._parts.clock)
+        if ack.lacks_now is not None:
+            term.lacks_now(record.node, ack.lacks_now, ack.received)
+        term.slave_at(record.node, ack.received, ack.flushed, ack.incarnation)
 
     def _hear_of_others(self, command: master_events.EndEpoch | master_events.AskOpeners) -> None:
         match command:

@@ -126,7 +126,12 @@ class Term:
         if not self.is_over:
             self.confirm.ends_at(node, start)
             if lacks is not None:
-                self.confirm.lacks(node, lacks)
+                self.confirm.lacks(node, lacks, start)
+
+    def lacks_now(self, node: str, lacks: Lacks, upto: PhysicalOffset) -> None:
+        """What a slave that follows `lacks` of what it has received `upto` there; its ack of that is counted after this."""
+        if not self.is_over:
+            self.confirm.lacks(node, lacks, upto)
 
     def holed(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """That slave is told to leave these bytes out, which are damaged here."""

@@ -15,11 +15,12 @@ from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_LACKS, PROTOCOL_VERSION, Hello, Lacks, RangeDigest
+from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
 from dittomq.replication.proving import Extent, Range, hello_ranges
 from dittomq.replication.slave_events import NoteCompared
 from services.slave.config import FlushMode, SlaveConfig
 from services.slave.copy_log import CopyLog
+from services.slave.lacked import lacked
 from services.slave.stream import StreamEnded
 
 log = structlog.get_logger()
@@ -148,7 +149,7 @@ class Replica:
             digests=digests,
             verified_equal=verified.end,
             verified_with=verified.master,
-            lacks=_lacked(store),
+            lacks=lacked(store, store.end),
             replication_address=own_address,
             segment_bytes=config.store.segment_bytes,
             heard=heard.newest.epoch,
@@ -201,10 +202,3 @@ class Replica:
         log.info("log_begins", node=self.parts.config.name, at=at)
         async with self.parts.dispatcher.cutting(at):
             await self.copy.begin(beginning)
-
-
-def _lacked(store: Store) -> Lacks:
-    """Of what it holds; of very many ranges the oldest as one."""
-    ranges = [(PhysicalOffset(low), PhysicalOffset(high)) for low, high in store.damage.clipped(store.min_offset, store.end).ranges]
-    oldest, rest = ranges[: 1 - MAX_LACKS], ranges[1 - MAX_LACKS :]
-    return ((oldest[0][0], oldest[-1][1]), *rest) if oldest else tuple(rest)

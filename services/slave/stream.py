@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol, assert_never
 
 from dittomq.broker.digesting import digest_of
@@ -22,6 +22,7 @@ from dittomq.replication.events import (
     Heartbeat,
     Hello,
     Hole,
+    Lacks,
     LeafDigests,
     LeafProbe,
     RangeDigest,
@@ -35,6 +36,7 @@ from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import State
 from dittomq.routes import DataVersion, Opening
 from services.slave.copy_log import CopyLog
+from services.slave.lacked import lacked
 
 MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
 SlaveSays = Hello | SlaveAck | LeafDigests
@@ -135,6 +137,8 @@ class MasterStream:
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
+        self._lacks: Lacks = ()  # as told last
+        self._may_lack_else = False
         self._ended = False
         self.master_waits_for = ""  # as it says to whoever is to wait for that too
 
@@ -159,7 +163,7 @@ class MasterStream:
         It listens before its hello is out: of a stream that was given up while it was being connected, gRPC tells only who reads.
         """
         ended: DittoError | None = None
-        self._hello = hello
+        self._hello, self._lacks = hello, hello.lacks
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="hear")
@@ -215,6 +219,7 @@ class MasterStream:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
+            self._may_lack_else = True
             await self._handle(slave_events.Tick())
             if (doubted := self._parts.doubted()) is not None:
                 await self._handle(slave_events.Doubted(doubted))
@@ -253,9 +258,10 @@ class MasterStream:
             case slave_events.LearnHolds() | slave_events.LearnDegraded():
                 await self._write_down(command)
             case slave_events.SendAck():
-                await self._say(command.ack)
+                await self._say(self._with_lacks(command.ack))
             case slave_events.SayHello():
                 assert self._hello is not None, "it was described when the log had been cut"
+                self._lacks = self._hello.lacks
                 await self._say(self._hello)
             case slave_events.HearEpoch() | slave_events.ObeyMaster():
                 await self._note(command)
@@ -277,6 +283,14 @@ class MasterStream:
             case _:
                 assert_never(command)
         return None
+
+    def _with_lacks(self, ack: SlaveAck) -> SlaveAck:
+        """What is damaged changes seldom: it is looked at once a second. A hole is on the register before it is received."""
+        if not self._may_lack_else:
+            return ack
+        self._may_lack_else = False
+        before, self._lacks = self._lacks, lacked(self._parts.store, ack.received)
+        return ack if self._lacks == before else replace(ack, lacks_now=self._lacks)
 
     async def _cut(self, command: slave_events.CutLog) -> slave_events.CutDone:
         """Where a record lies over the place it is cut from its start on, which may be of an epoch that both have; then this raises.

@@ -20,7 +20,7 @@ from dittomq.replication.events import RangeDigest
 from dittomq.routes import DataVersion, Opening
 
 _SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics", "begin")
-_SHOWN_ONLY_IF_KNOWN = ("end", "doubted", "incarnation", "holds")
+_SHOWN_ONLY_IF_KNOWN = ("end", "doubted", "incarnation", "holds", "lacks_now")
 _HIDDEN = ("heartbeat_ms", "crc", "replica_uuid")
 _VALUES = (LineageEntry, RangeDigest, DataVersion, DegradedRange)
 _FACT = re.compile(r'(\w+)=("[^"]*"|\S*)')

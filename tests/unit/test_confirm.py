@@ -293,7 +293,7 @@ def test_a_slave_that_is_sent_anew_what_was_left_out_is_a_copy_of_it_then() -> N
 def test_what_a_slave_says_to_lack_when_its_stream_begins_is_on_it_no_more_and_what_it_says_no_more_is() -> None:
     group = confirm()
     group.master_at(written=at(300), flushed=at(300), now=1.0)
-    group.lacks("a/1", ((at(100), at(200)),))
+    group.lacks("a/1", ((at(100), at(200)),), at(300))
     group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
 
     assert (group.confirmed, group.degrade) == (0, Degrade.RECORDING)
@@ -301,8 +301,20 @@ def test_what_a_slave_says_to_lack_when_its_stream_begins_is_on_it_no_more_and_w
     assert group.confirmed == 300
     assert group.copies(at(100), at(200)) == ()
     assert len(group.copies(at(200), at(300))) == 1
-    group.lacks("a/1", ())
+    group.lacks("a/1", (), at(300))
     assert len(group.copies(at(100), at(200))) == 1
+
+
+def test_a_slave_that_says_what_it_lacks_does_not_speak_of_a_hole_that_it_has_not_heard_of() -> None:
+    group = confirm()
+    group.master_at(written=at(300), flushed=at(300), now=1.0)
+    group.holed("a/1", at(200), at(300))
+    group.lacks("a/1", ((at(0), at(50)),), at(200))
+    group.slave_at("a/1", received=at(300), flushed=at(300), now=1.0)
+
+    assert [len(group.copies(at(low), at(low + 50))) for low in (0, 100, 200)] == [0, 1, 0]
+    group.lacks("a/1", (), at(300))
+    assert [len(group.copies(at(low), at(low + 50))) for low in (0, 100, 200)] == [1, 1, 1]
 
 
 def test_what_is_damaged_on_a_master_when_it_comes_to_lead_is_confirmed_as_degraded() -> None:

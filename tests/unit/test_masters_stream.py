@@ -12,7 +12,7 @@ from dittomq.errors import DittoError
 from dittomq.lineage import newest_epoch
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, Hello, SlaveAck, SlaveHolds, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hello, Hole, Lacks, SlaveAck, SlaveHolds, Verdict, VerdictAction
 from dittomq.replication.slave_events import AdoptLineage, NoteCompared, SlaveLog, Stored, WriteChunk
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.routes import DataVersion, Opening
@@ -58,6 +58,10 @@ class Line:
     async def write(self, message: SlaveSays) -> None:
         await self.flows.wait()
         self.written.append(message)
+
+    def lacks(self) -> list[Lacks]:
+        """What acks said to be lacked, each time that one said it."""
+        return [message.lacks_now for message in self.written if isinstance(message, SlaveAck) and message.lacks_now is not None]
 
     def acked(self) -> PhysicalOffset:
         """The highest end that was acknowledged."""
@@ -132,6 +136,43 @@ def test_an_ack_that_waited_while_a_newer_epoch_was_told_never_leaves() -> None:
         assert "told of epoch 2, newer than 1" in str(ended)
         assert heard == [Opening(Epoch(2), 1)]
         assert line.acked() == chunks[2].offset
+
+    run(story())
+
+
+def test_an_ack_says_what_the_slave_lacks_whenever_that_has_changed_and_once() -> None:
+    async def story() -> None:
+        master, chunks = masters_chunks(3)
+        line, first, machine = Line(), hello(1, 0, lineage=()), Machine(random.Random(2))
+        store = machine.open()
+        following = asyncio.create_task(stream_of(store, line, first, []).run(first))
+        rotten, left_out = ((chunks[at].offset, chunks[at + 1].offset) for at in (0, 1))
+        epoch, end, nothing = chunks[0].epoch, master.end, PhysicalOffset(0)
+
+        async def beat() -> None:
+            line.said.put_nowait(Heartbeat(epoch, end, nothing, None, None))
+            await asyncio.sleep(1.5)
+
+        line.said.put_nowait(Verdict(VerdictAction.STREAM, nothing, "", epoch, master.lineage, 5_000))
+        line.said.put_nowait(chunks[0])
+        line.said.put_nowait(Hole(epoch, *left_out, nothing, end))
+        line.said.put_nowait(chunks[2])
+        for _ in range(3):
+            await beat()
+        assert line.lacks() == [(left_out,)]
+
+        machine.disk.names.files[f"commitlog/{0:020d}"].flip(90, 1)
+        store.verify(0, end)
+        for _ in range(3):
+            await beat()
+        assert line.lacks()[1:] == [((rotten[0], left_out[1]),)]
+
+        for chunk in chunks[:2]:
+            store.mend(chunk.offset, chunk.data)
+        for _ in range(3):
+            await beat()
+        assert line.lacks()[2:] == [()]
+        following.cancel()
 
     run(story())
 

@@ -32,6 +32,7 @@ from dittomq.wire import beginning as wire_beginning
 from dittomq.wire import replication as wire
 from dittomq.wire import standing as wire_standing
 from dittomq.wire.beginning import PART_ROWS, beginning_from_pb, beginning_to_pb
+from dittomq.wire.degraded import degraded_from_pb
 from tests.support.starts import hello
 
 
@@ -154,7 +155,7 @@ def test_a_chunk_crosses_the_wire_unchanged(size: int) -> None:
 )
 def test_degraded_ranges_that_cannot_be_are_refused(spans: list[tuple[int, int | None]]) -> None:
     with pytest.raises(InvalidField):
-        wire.degraded_from_pb([pb.DegradedRange(start_offset=start, end_offset=end) for start, end in spans])
+        degraded_from_pb([pb.DegradedRange(start_offset=start, end_offset=end) for start, end in spans])
 
 
 def leaves(start: int, end: int, count: int) -> pb.ReplicateRequest:
@@ -198,6 +199,11 @@ def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
 
     nothing_told = replace(hello(1, 900), lacks=None)
     assert wire.slave_event_from_pb(wire.hello_to_pb(nothing_told)) == nothing_told
+
+    for lacked in (None, (), lacks):
+        ack = SlaveAck(Epoch(1), PhysicalOffset(900), PhysicalOffset(900), PhysicalOffset(0), lacks_now=lacked)
+        assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.ack_to_pb(ack).SerializeToString())) == ack
+
     frame.hello.lacked.add(start_offset=900, end_offset=901)
     with pytest.raises(InvalidField, match="lacked"):
         wire.slave_event_from_pb(frame)

@@ -15,7 +15,7 @@ from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch
 from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
-from dittomq.replication.events import Hello, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Hello, Lacks, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.parted import Parted
@@ -138,6 +138,39 @@ def test_a_slave_that_does_not_tell_what_it_lacks_is_no_copy_of_what_it_was_not_
         return len(term.confirm.copies(at(40), at(60)))
 
     assert [run(copies(replace(HELLO, lacks=lacks))) for lacks in ((), None)] == [1, 0]
+
+
+def test_a_slave_whose_ack_names_bytes_that_it_lacks_is_no_copy_of_them_until_one_names_none() -> None:
+    async def copies(*lacks: Lacks | None) -> int:
+        async def acks() -> AsyncIterator[SlaveSaid]:
+            await asyncio.sleep(0.1)  # until it may stream
+            for each in lacks:
+                yield SlaveAck(Epoch(3), at(100), at(100), at(100), lacks_now=each)
+            await asyncio.Event().wait()
+
+        term, verdicts, stream = begun(HELLO, set(), acks())
+        serving = asyncio.create_task(stream)
+        await verdicts.get()
+        await asyncio.sleep(0.2)
+        serving.cancel()
+        return len(term.confirm.copies(at(40), at(60)))
+
+    lacked = ((at(50), at(55)),)
+    assert [run(copies(*said)) for said in ((None,), (lacked,), (lacked, None), (lacked, ()))] == [1, 0, 0, 1]
+
+
+def test_a_slave_whose_ack_says_that_it_lacks_what_it_does_not_hold_is_dropped() -> None:
+    async def impossible() -> AsyncIterator[SlaveSaid]:
+        await asyncio.sleep(0.1)
+        yield SlaveAck(Epoch(3), at(100), at(100), at(100), lacks_now=((at(90), at(101)),))
+        await asyncio.Event().wait()
+
+    async def served() -> None:
+        _, _, stream = begun(HELLO, set(), impossible())
+        await stream
+
+    with pytest.raises(StreamDropped, match="lacks"):
+        run(served())
 
 
 def test_a_person_is_called_for_a_slave_that_never_fits_and_for_none_whose_next_hello_settles_it() -> None:
