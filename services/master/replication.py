@@ -25,7 +25,7 @@ from services.master.promises import Promises
 from services.master.recovery import Recovery
 from services.master.replicate import SlaveStream, StreamParts
 from services.master.slaves import GONE, SlaveRecord, to_forget
-from services.master.telling import MasterSays
+from services.master.telling import MasterSays, Telling
 from services.master.term import Term
 
 log = structlog.get_logger()
@@ -156,7 +156,7 @@ class Replication:
     async def _serve(
         self, hello: Hello, said: AsyncIterator[SlaveSaid], send: Callable[[MasterSays], Awaitable[None]], stream: "_Stream"
     ) -> None:
-        term = await self._wait_to_lead(hello, send)
+        term = self._term or await self._wait_to_lead(hello, send)
         record, seat = stream.record, stream.seat
         record.proven_equal = min(record.proven_equal, hello.end, hello.verified_equal)
         parts = StreamParts(
@@ -180,11 +180,19 @@ class Replication:
         return self.holds()
 
     async def _wait_to_lead(self, hello: Hello, send: Callable[[MasterSays], Awaitable[None]]) -> Term:
-        """Tell the slave to wait, as often as it must hear something."""
-        heartbeat_ms = self._config.replication.heartbeat_ms
+        """Tell the slave to wait, as often as it must hear something; one that reads nothing is dropped, and counts as heard no more."""
+        table = self._config.replication
+        telling = Telling(self._config.name, self._clock, table.silence_ms / 1000, send)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(telling.watch())
+            term = await self._tell_to_wait(hello, telling, table.heartbeat_ms)
+            watching.cancel()
+        return term
+
+    async def _tell_to_wait(self, hello: Hello, telling: Telling, heartbeat_ms: int) -> Term:
         while self._term is None:
             self._recovery.slave_heard(hello)
-            await send(Verdict(VerdictAction.WAIT, PhysicalOffset(0), self._recovery.waiting_for, Epoch(0), (), heartbeat_ms))
+            await telling.say(Verdict(VerdictAction.WAIT, PhysicalOffset(0), self._recovery.waiting_for, Epoch(0), (), heartbeat_ms))
             try:
                 async with asyncio.timeout(heartbeat_ms / 1000):
                     await self._leads.wait()
