@@ -1,8 +1,8 @@
 """What replication tells of itself: how far behind in time, how many bytes a second. Pure: the caller owns the clock."""
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
-from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 from dittomq.offsets import PhysicalOffset
@@ -15,18 +15,24 @@ _SLICE_S: Final = 0.25
 _LEAST_S: Final = 1.0
 
 
+_Mark = tuple[float, PhysicalOffset]
+
+
 class EndHistory:
-    """Where an end was: turns a position into a time. The newest 2,400 marks, and one a minute of the last 10,080 minutes."""
+    """Where an end was: turns a position into a time. The newest 2,400 marks, and one a minute of the last 10,080 minutes.
+
+    An end may go back. Marks that lie behind a newer one say nothing that it does not say of less long ago, so all are kept in order.
+    """
 
     def __init__(self) -> None:
-        self._fine: deque[tuple[float, PhysicalOffset]] = deque(maxlen=_FINE_MARKS)
-        self._coarse: deque[tuple[float, PhysicalOffset]] = deque(maxlen=_COARSE_MARKS)
+        self._fine: deque[_Mark] = deque(maxlen=_FINE_MARKS)
+        self._coarse: deque[_Mark] = deque(maxlen=_COARSE_MARKS)
 
     def mark(self, end: PhysicalOffset, now: float) -> None:
         """The end is here now."""
-        self._fine.append((now, end))
-        if not self._coarse or now - self._coarse[-1][0] >= _COARSE_S:
-            self._coarse.append((now, end))
+        _add(self._fine, (now, end))
+        if not self._coarse or now - self._coarse[-1][0] >= _COARSE_S or end < self._coarse[-1][1]:
+            _add(self._coarse, (now, end))
 
     def lag_s(self, position: PhysicalOffset | None, end: PhysicalOffset, now: float) -> float | None:
         """How long ago `position` was the end; 0 when it still is. None when that was before all marks, or for no position.
@@ -37,8 +43,16 @@ class EndHistory:
             return None
         if position >= end:
             return 0.0
-        marks: Iterable[tuple[float, PhysicalOffset]] = chain(reversed(self._fine), reversed(self._coarse))
-        return next((now - at for at, marked in marks if marked <= position), None)
+        for marks in (self._fine, self._coarse):
+            if newest := bisect_right(marks, position, key=itemgetter(1)):
+                return now - marks[newest - 1][0]
+        return None
+
+
+def _add(marks: deque[_Mark], mark: _Mark) -> None:
+    while marks and marks[-1][1] > mark[1]:
+        marks.pop()
+    marks.append(mark)
 
 
 class Rate:

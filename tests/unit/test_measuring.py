@@ -1,5 +1,7 @@
 """Lags as times, and rates."""
 
+import random
+
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication.measuring import EndHistory, Rate
 
@@ -60,3 +62,41 @@ def test_a_rate_falls_to_nothing_when_nothing_goes() -> None:
     rate.add(10_000, 0.0)
 
     assert [rate.bytes_per_s(float(second)) for second in (1, 2, 5, 6)] == [10_000, 5_000, 2_000, 0]
+
+
+class Compared(int):
+    """A position that counts how often it is compared."""
+
+    times = 0
+
+    def __lt__(self, other: int) -> bool:
+        type(self).times += 1
+        return int(self) < other
+
+    def __ge__(self, other: int) -> bool:
+        type(self).times += 1
+        return int(self) >= other
+
+
+def test_a_look_at_a_week_of_marks_takes_a_few_steps() -> None:
+    history = EndHistory()
+    for number in range(12_000):
+        history.mark(at(1_000 + number), 60.0 * number)
+
+    Compared.times = 0
+    assert history.lag_s(PhysicalOffset(Compared(1_000)), at(20_000), 60.0 * 12_000) is None
+    assert history.lag_s(PhysicalOffset(Compared(5_000)), at(20_000), 60.0 * 12_000) == 60.0 * 8_000
+    assert Compared.times < 100
+
+
+def test_of_an_end_that_goes_back_the_newest_mark_before_a_position_counts() -> None:
+    chance = random.Random(7)
+    history, marks = EndHistory(), list[tuple[float, int]]()
+    for number in range(2_000):
+        end = max(0, (marks[-1][1] if marks else 0) + chance.randrange(-40, 60))
+        marks.append((number * 0.5, end))
+        history.mark(at(end), number * 0.5)
+
+    for position in range(0, marks[-1][1], 7):
+        newest = max((when for when, end in marks if end <= position), default=None)
+        assert history.lag_s(at(position), at(marks[-1][1]), 1_000.0) == (None if newest is None else 1_000.0 - newest)
