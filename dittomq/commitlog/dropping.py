@@ -7,7 +7,7 @@ That file also says where every queue begins, so that one whose last message has
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NotRequired, Self, TypedDict
 
@@ -132,6 +132,14 @@ def hide(index: QueueIndex, lows: Mapping[QueueKey, int]) -> list[str]:
     for key, low in lows.items():
         paths += index.begin_at(index.queue(*key), low)
     return paths
+
+
+def begin_with(storage: Storage, index: QueueIndex, keys: Iterable[QueueKey]) -> None:
+    """Durably let these queues begin where they do now at the latest: messages that their beginnings passed over are there after all."""
+    dropped = load(storage)
+    found = {key: index.queues[key].min for key in keys if index.queues[key].min < dropped.lows.get(key, 0)}
+    if found:
+        save(storage, replace(dropped, lows={**dropped.lows, **found}))
 
 
 def segments_below(storage: Storage, offset: int) -> list[str]:

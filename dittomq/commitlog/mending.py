@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dittomq.commitlog import leaping
+from dittomq.commitlog import dropping, leaping
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
@@ -188,8 +188,12 @@ class Mending(RemovedFiles):
             self._derived.index.still_damaged(self._damage.without(start, mended).touches)
             with self._gate.looking():
                 self._derived.mend(lasting, log.end)
+            queues = self._derived.index.queues
+            began = {key: queues[key].min for entry in lasting if (key := (entry.topic, entry.queue)) in queues}
             for entry in lasting:
                 self._fill(entry, minimums)
+            if earlier := [key for key, low in began.items() if queues[key].min < low]:
+                dropping.begin_with(self._storage, self._derived.index, earlier)
             if mended > start:
                 self._mended = self._mended.with_range(start, mended, log.segment_bytes, unread=self._unread)
                 self._damage, self._unread = self._damage.without(start, mended), self._unread.without(start, mended)

@@ -185,3 +185,54 @@ def test_a_queue_with_messages_behind_what_was_dropped_begins_where_its_masters_
 
     assert source.queue_range(*RARE) == (3, 4)
     assert store.queue_range(*RARE) == (3, 4)
+
+
+@pytest.mark.parametrize("stops", ["goes on", "closed", "killed", "checkpoint lost"])
+def test_what_is_mended_behind_a_dropped_hole_is_shown_for_good_though_its_master_has_dropped_it(stops: str) -> None:
+    source = Machine(random.Random(1)).open()
+    open_epoch(source)
+    source.append([frame(b"first"), frame(b"one", topic="rare")], 0)
+    for at in range(20):
+        source.append([frame(b"x" * 900, queue=at % 3)], at)
+    source.append([frame(b"two", topic="rare")], 20)
+    for at in range(21, 60):
+        source.append([frame(b"x" * 900, queue=at % 3)], at)
+    source.dispatch(source.sync())
+    source.persist_watermark(source.end, source.end, ())
+    log, machine = whole_log(source), Machine(random.Random(7))
+    holes = [span for span in entries(log) if b"rare" in log[slice(*span)]]
+    assert [start // SEGMENT for start, _ in holes] == [0, 1]
+    store = machine.open()
+    store.adopt_lineage(source.lineage)
+    for start, end in holes:
+        write(store, log, start)
+        store.leave_hole(start, end)
+    write(store, log, len(log))
+    store.dispatch(store.sync())
+    store.persist_watermark(store.end, store.end, ())
+    source.drop_before(2 * SEGMENT)
+    assert store.drop_before(SEGMENT, source.beginning()) == SEGMENT
+    assert store.queue_range(*RARE) == (2, 2)
+
+    store.mend(holes[1][0], log[slice(*holes[1])])
+    assert store.queue_range(*RARE) == (1, 2)
+    if stops != "killed":
+        store.file_mended()
+    if stops != "goes on":
+        if stops == "closed":
+            store.close(clean=True)
+        machine.kill()
+        if stops == "checkpoint lost":
+            machine.disk.names.files.pop("dittomq/checkpoint")
+        store = machine.open()
+        if stops == "killed":
+            assert store.heal(holes[1][0])
+
+    assert store.queue_range(*RARE) == (1, 2)
+    assert store.read_queue(*RARE, 1, 10, 10_000).next_offset == 2
+
+
+def write(store: Store, log: bytes, end: int) -> None:
+    """What the master's log holds up to there."""
+    while (at := store.end) < end:
+        store.write_chunk(at, log[at : min(end, at - at % SEGMENT + SEGMENT)])
