@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
@@ -56,14 +55,16 @@ def openings_from_pb(field: str, told: Sequence[pb.PromisedEpoch]) -> tuple[Open
     return tuple(Opening(epoch_from_pb(field, each.epoch), node_id_from_pb(field, each.opener_id)) for each in told)
 
 
-def lacked_to_pb(lacks: Lacks | None) -> dict[str, Any]:
-    """Fields of a hello: in their order, and whether they are told."""
-    lacked = [pb.LackedBytes(start_offset=start, end_offset=end) for start, end in lacks or ()]
-    return {"lacked": lacked, "tells_lacked": lacks is not None}
+def lacked_to_pb(lacks: Lacks | None) -> pb.Lacked | None:
+    """In their order; None: it is not told."""
+    return None if lacks is None else pb.Lacked(ranges=[pb.LackedBytes(start_offset=start, end_offset=end) for start, end in lacks])
 
 
-def lacked_from_pb(field: str, told: Sequence[pb.LackedBytes]) -> Lacks:
-    """Checked: not too many."""
-    if len(told) > MAX_LACKS:
-        raise InvalidField(field, f"{len(told)} ranges, the limit is {MAX_LACKS}")
-    return tuple((PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset)) for each in told)
+def lacked_from_pb(told: pb.Hello | pb.Ack) -> Lacks | None:
+    """Checked: not too many. None: it is not told."""
+    ranges = told.lacked.ranges
+    if len(ranges) > MAX_LACKS:
+        raise InvalidField("lacked.ranges", f"{len(ranges)} ranges, the limit is {MAX_LACKS}")
+    return (
+        tuple((PhysicalOffset(each.start_offset), PhysicalOffset(each.end_offset)) for each in ranges) if told.HasField("lacked") else None
+    )

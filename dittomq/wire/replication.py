@@ -78,7 +78,7 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             verified_with=hello.verified_with,
             filling=hello.is_filling,
             promised=openings_to_pb(hello.promises),
-            **lacked_to_pb(hello.lacks),
+            lacked=lacked_to_pb(hello.lacks),
         )
     )
 
@@ -95,7 +95,7 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
             min_offset=ack.begin,
             doubted_offset=ack.doubted,
             incarnation=ack.incarnation,
-            lacked=None if ack.lacks_now is None else pb.Lacked(ranges=lacked_to_pb(ack.lacks_now)),
+            lacked=lacked_to_pb(ack.lacks_now),
         )
     )
 
@@ -157,7 +157,7 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
                 PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
                 PhysicalOffset(ack.doubted_offset) if ack.HasField("doubted_offset") else None,
                 ack.incarnation if ack.HasField("incarnation") else None,
-                lacked_from_pb("ack.lacked.ranges", ack.lacked.ranges) if ack.HasField("lacked") else None,
+                lacked_from_pb(ack),
             )
         case "hello":
             return _hello_from_pb(frame.hello)
@@ -203,7 +203,7 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         is_filling=hello.filling,
         verified_with=hello.verified_with,
         promises=openings_from_pb("hello.promised", hello.promised),
-        lacks=lacked_from_pb("hello.lacked", hello.lacked) if hello.tells_lacked else None,
+        lacks=lacked_from_pb(hello),
     )
 
 

@@ -137,7 +137,7 @@ class MasterStream:
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
-        self._lacks: Lacks = ()  # as told last
+        self._lacks: Lacks | None = ()  # as told last
         self._may_lack_else = False
         self._ended = False
         self.master_waits_for = ""  # as it says to whoever is to wait for that too

@@ -204,7 +204,7 @@ def test_what_a_slave_lacks_crosses_the_wire_and_is_bounded() -> None:
         ack = SlaveAck(Epoch(1), PhysicalOffset(900), PhysicalOffset(900), PhysicalOffset(0), lacks_now=lacked)
         assert wire.slave_event_from_pb(pb.ReplicateRequest.FromString(wire.ack_to_pb(ack).SerializeToString())) == ack
 
-    frame.hello.lacked.add(start_offset=900, end_offset=901)
+    frame.hello.lacked.ranges.add(start_offset=900, end_offset=901)
     with pytest.raises(InvalidField, match="lacked"):
         wire.slave_event_from_pb(frame)
 
