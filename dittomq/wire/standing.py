@@ -54,7 +54,7 @@ def standing(response: pb.DescribeReplicaResponse) -> Standing:
     return Standing(
         node=response.node,
         node_id=node_id_from_pb("node_id", response.node_id),
-        wire_id=response.broker_id,
+        wire_id=node_id_from_pb("broker_id", response.broker_id),
         replica_uuid=response.replica_uuid,
         stance=_stance(response.stance),
         lineage=lineage_from_pb(list(response.lineage)),

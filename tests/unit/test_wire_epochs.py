@@ -63,6 +63,7 @@ OPENERS: list[tuple[Callable[[int], Message], Callable[..., object]]] = [
     (lambda number: replication_pb2.AnnounceEpochResponse(stance=STANCE, epoch=7, opener_id=number), standing.known),
     (lambda number: replication_pb2.DescribeReplicaResponse(stance=STANCE, granted_to=number), standing.standing),
     (lambda number: replication_pb2.DescribeReplicaResponse(stance=STANCE, node_id=number), standing.standing),
+    (lambda number: replication_pb2.DescribeReplicaResponse(stance=STANCE, broker_id=number), standing.standing),
     (lambda number: replication_pb2.StepDownResponse(known=[promised(number)]), standing.stepped_down),
     (lambda number: hello(broker_id=number), slave_event_from_pb),
     (lambda number: hello(heard_opener_id=number), slave_event_from_pb),
