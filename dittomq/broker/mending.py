@@ -235,8 +235,8 @@ class Mender:
                 return [RangeOutcome(start, end, self._node)]
         except Refused as refused:
             return list(self._parts_of(start, end, self._node, str(refused)))
-        healed = [each for each in self._parts_of(start, end, self._node, "") if each.source and self._left(start, end)]
-        start = healed[-1].end if healed else start
+        left = self._left(start, end)
+        healed = [each for each in self._parts_of(start, end, self._node, "") if each.source and left]
         gave: Counter[str] = Counter()
         problems: list[str] = []
         for peer in tuple(peers):
@@ -250,7 +250,9 @@ class Mender:
             if problem:
                 problems.append(f"{peer.name}: {problem}")
         problem = "; ".join(problems) or "no other copy answers now"
-        return [*healed, *self._parts_of(start, end, ", ".join(name for name, size in gave.items() if size), problem)]
+        sources = ", ".join(name for name, size in gave.items() if size)
+        tried = [each for part in left for each in self._parts_of(*part, sources, problem)]
+        return sorted([*healed, *tried], key=lambda each: each.start)
 
     def _parts_of(self, start: PhysicalOffset, end: PhysicalOffset, sources: str, problem: str) -> Iterator[RangeOutcome]:
         """In order, what is still damaged of the range, and what the sources gave, if any did."""

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dittomq.commitlog import dropping, leaping
+from dittomq.commitlog import dropping, healing, leaping
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.log import Log
 from dittomq.commitlog.disk.scanning import LegiblePages, Source, scan_at, scan_singly, skip_damage, start_before
@@ -205,6 +205,8 @@ class Mending(RemovedFiles):
     def heal(self, start: int) -> bool:
         """Whether the damaged range that begins at `start` is whole on this disk after all, and so mended. Raises NotReady, DiskFull.
 
+        Of one that is not all is mended that is whole near its beginning.
+
         CorruptRecord where the file of its segment was removed: all of that is noted then, and can be mended. Another file in its place
         is verified and used.
         """
@@ -217,6 +219,10 @@ class Mending(RemovedFiles):
                 scan = self._scan(source, start, found.end)
                 data = source.read(start, scan.end - start)
             if scan.end == start or self.mend(start, data) < scan.end:
+                with reading(self._options.node):
+                    behind = list(healing.whole_behind(source, self._seals, self._derived.index, start, found.end))
+                for at, whole in behind:
+                    self.mend(at, whole)
                 return False
             start = scan.end
         return found is not None
