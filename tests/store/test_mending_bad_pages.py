@@ -159,3 +159,15 @@ def test_what_the_disk_gives_again_of_a_range_is_told_as_mended_by_the_node_itse
     assert (mended.end, rest.start, rest.end, rest.source) == (rest.start, mended.end, end, "a/2" if helped else "")
     assert store.damaged == ([] if helped else [(rest.start, end)])
     assert start < rest.start <= 2 * PAGE
+
+
+def test_of_what_the_disk_gives_again_behind_what_it_does_not_each_part_is_told_in_order() -> None:
+    store, door, _, _ = in_use()
+    start, end = damaged_by(store, door, 1, 2)
+    door.bad[SEGMENT] = {1}
+
+    first, *rest = mended_by(store)
+
+    assert (first.start, first.source) == (start, "")
+    assert [(each.source, each.end) for each in rest] == [("a/1", end)]
+    assert store.damaged == [(start, first.end)]
