@@ -13,7 +13,6 @@ from dittomq.commitlog.disk.segment_maker import SegmentMaker
 from dittomq.commitlog.disk.storage import reading
 from dittomq.commitlog.gate import Gate
 from dittomq.commitlog.options import StoreOptions
-from dittomq.commitlog.state.watermark import Watermark
 from dittomq.errors import CorruptRecord, NotReady
 from dittomq.offsets import PhysicalOffset
 
@@ -28,34 +27,6 @@ class RemovedFiles(ABC):
     _gate: Gate
     _maker: SegmentMaker
     _log: Log
-    _mark: Watermark
-
-    def sync(self) -> PhysicalOffset:
-        """Make durable what was written when this was called; returns `flushed`. A failure is final: StoreFailed.
-
-        The first of a segment is durably remembered before: a start that does not find the segment's file knows then what it held.
-        """
-        if self._mark.flushed > self._segment_start(self.end):
-            return self._sync()
-        with self._gate.filing:
-            return self._sync(remember=True)
-
-    def _sync(self, *, remember: bool = False) -> PhysicalOffset:
-        """The same, for who remembers it; without that nothing of a segment that is new since counts."""
-        with self._gate.syncing, self._gate.guard("sync"):
-            target = self.end
-            self._log.sync()
-            if remember:
-                self._save_mark(max(self._mark.flushed, target), self._mark.confirmed, self._mark.in_sync)
-            elif self._mark.flushed <= (start := self._segment_start(target)):
-                target = start
-            self.flushed = max(self.flushed, target)
-            return self.flushed
-
-    def _segment_start(self, end: PhysicalOffset) -> PhysicalOffset:
-        """Of the segment that holds the last byte before `end`."""
-        size = self._log.segment_bytes
-        return PhysicalOffset(max(self._log.min_offset, (end - 1) // size * size))
 
     def rescue(self, position: int) -> None:
         """Durably give the segment around `position` another file, if its own was removed and is still open: with all that that one gives.
@@ -125,15 +96,6 @@ class RemovedFiles(ABC):
             return is_there(start)
         except OSError as error:
             raise NotReady(self._options.node, f"it cannot look for a file of its store now: {error}") from error
-
-    @property
-    @abstractmethod
-    def end(self) -> PhysicalOffset:
-        """One past the last whole record."""
-
-    @abstractmethod
-    def _save_mark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...], *, closed: bool = False) -> None:
-        """Durably remember these, for who files."""
 
     @abstractmethod
     def verify(self, start: int, end: int) -> object:

@@ -149,6 +149,14 @@ class Store(Front, Mending):
             self.check_room(len(data))
             return PhysicalOffset(self._receiver.write(offset, data))
 
+    def sync(self) -> PhysicalOffset:
+        """Make durable what was written when this was called; returns `flushed`. A failure is final: StoreFailed."""
+        with self._gate.syncing, self._gate.guard("sync"):
+            target = self.end
+            self._log.sync()
+            self.flushed = max(self.flushed, target)
+            return self.flushed
+
     def dispatch(self, upto: int) -> PhysicalOffset:
         """Build the queues for records that end at or below `upto`; returns `applied`."""
         with self._gate.dispatching, self._gate.guard("dispatch"):
@@ -255,7 +263,8 @@ class Store(Front, Mending):
                 queues_ms = newest_ms if self.applied == self.end else newest_ms_before(self._log, self.applied)
                 held = checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap, unmade)
                 table = self._derived.producers.to_bytes(self.end)
-            self._sync(remember=True)  # what is saved below must not know more than the disk
+            self.sync()  # what is saved below must not know more than the disk
+            self._save_mark(self.flushed, self._mark.confirmed, self._mark.in_sync)
             self._derived.index.sync()
             keys.sync()
             producers.save(self._storage, table)

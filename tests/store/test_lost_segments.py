@@ -131,27 +131,6 @@ def test_what_was_not_durable_yet_only_ends_the_log(machine: Machine) -> None:
     assert again.recovery_cut.saved_bytes > SEGMENT
 
 
-@pytest.mark.parametrize("checkpoints", [False, True])
-def test_what_was_synced_in_a_segment_that_is_lost_a_moment_after_its_making_is_missed(machine: Machine, *, checkpoints: bool) -> None:
-    store = follow(machine.open())
-    log = whole_log(filled(Machine(random.Random(1))))
-    end = next(end for _, end in entries(log) if end > SEGMENT)
-    store.write_chunk(0, log[:SEGMENT])
-    store.sync()
-    store.persist_watermark(store.flushed, 0, ())
-    store.write_chunk(SEGMENT, log[SEGMENT:end])
-    if checkpoints:
-        store.checkpoint()
-    assert store.sync() == end, "it is acknowledged"
-    machine.kill()
-    lose(machine, 1)
-
-    again = machine.open()
-
-    assert (again.end, again.damaged) == (end, [(SEGMENT, end)])
-    assert boot.is_incomplete(machine.beside())
-
-
 def test_wherever_a_start_over_a_lost_segment_dies_the_next_one_knows_what_is_gone() -> None:
     done, operations = False, 0
     while not done:
