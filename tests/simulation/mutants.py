@@ -180,7 +180,7 @@ MUTANTS = (
         "unknown-not-stored", "an unknown outcome is reported as not stored", of_producers.unknown_reported_as_not_stored, 0, _LOST_ANSWERS
     ),
     Mutant(
-        "early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof, 33, _HANGS
+        "early-proof", "not in the log yet is taken as proof that it never will be", of_producers.not_in_the_log_taken_as_proof, 38, _HANGS
     ),
     Mutant("resent-anew", "a message that is sent again is sent as a new one", of_producers.sent_again_as_a_new_message, 0, _LOST_ANSWERS),
     Mutant("queue-hole", "a start leaves a hole in a queue's offsets", of_producers.a_queue_offset_skipped_at_restart, 0),

@@ -51,7 +51,7 @@ async def confirmed_by_the_copy_alone(mq: AsyncClient, group: Group, producer: P
     node, receipts = group.node("a1"), list[Receipt]()
     node.start()
     while not any(path.startswith(f"{COPY}commitlog/") for path in node.disk.names.files):  # noqa: ASYNC110  # nodes tell nobody
-        await asyncio.sleep(0.0005)
+        await asyncio.sleep(0.005)
     node.faults.slowness = 50.0
 
     async def fill() -> None:
