@@ -252,7 +252,7 @@ class Mender:
         problem = "; ".join(problems) or "no other copy answers now"
         sources = ", ".join(name for name, size in gave.items() if size)
         tried = [each for part in left for each in self._parts_of(*part, sources, problem)]
-        return sorted([*healed, *tried], key=lambda each: each.start)
+        return sorted([*healed, *tried], key=attrgetter("start"))
 
     def _parts_of(self, start: PhysicalOffset, end: PhysicalOffset, sources: str, problem: str) -> Iterator[RangeOutcome]:
         """In order, what is still damaged of the range, and what the sources gave, if any did."""

@@ -173,14 +173,19 @@ def test_a_slave_without_a_master_hears_of_it_within_a_second(world: World) -> N
     play(world, story)
 
 
+def two_masters(world: World, town: Town) -> None:
+    """The older one, a-0, reaches the first nameserver only, the newer one, a-9, the second."""
+    town.nameserver()
+    town.nameserver()
+    world.network.cut("a-0", "n1")
+    world.network.cut("a-9", "n0")
+    town.broker(master(epoch=7))
+    town.broker(master(UUID_B, host="a-9", epoch=8))
+
+
 def test_of_two_masters_the_one_with_the_highest_epoch_is_heard(world: World) -> None:
     async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        world.network.cut("a-0", "n1")
-        world.network.cut("a-9", "n0")
-        town.broker(master(epoch=7))
-        town.broker(master(UUID_B, host="a-9", epoch=8))
+        two_masters(world, town)
         follower = town.broker(slave("c" * 32))
         await asyncio.sleep(2)
 
@@ -193,12 +198,7 @@ def test_of_two_masters_the_one_with_the_highest_epoch_is_heard(world: World) ->
 
 def test_a_nameserver_that_slaves_told_of_an_epoch_is_not_believed_that_an_older_master_opened_it(world: World) -> None:
     async def story(town: Town) -> None:
-        town.nameserver()
-        town.nameserver()
-        world.network.cut("a-0", "n1")
-        world.network.cut("a-9", "n0")
-        town.broker(master(epoch=7))
-        town.broker(master(UUID_B, host="a-9", epoch=8))
+        two_masters(world, town)
         follower = town.broker(slave("c" * 32, epoch=8))
         for _ in range(20):
             await asyncio.sleep(2)

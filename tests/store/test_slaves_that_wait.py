@@ -24,17 +24,23 @@ ONE_SLAVE = LeadershipRules(replicas_expected=1, in_sync_replicas=2, sync_flush=
 CONFIG = MasterConfig(node=NodeTable(cluster="c", broker="a"), replication=ReplicationTable(mode=Mode.SYNC_MASTER, replicas_expected=1))
 
 
+def recovering() -> Replication:
+    """The door of a master that does not lead, and will not."""
+    store, clock = Machine(random.Random(1)).open(), LoopClock()
+    leadership = asked(ONE_SLAVE, EMPTY, clock.monotonic())
+    recovery = Recovery(leadership, EMPTY, RecoveryParts(store, InlineLane(), Dispatcher(store, InlineLane()), clock))
+    return Replication(CONFIG, store, InlineLane(), clock, recovery)
+
+
+async def said() -> AsyncIterator[SlaveSaid]:
+    yield hello(1, 0, lineage=())
+    await asyncio.Event().wait()
+
+
 @pytest.mark.parametrize("reads", [0, 1, 3])
 def test_a_slave_that_reads_nothing_while_its_master_recovers_is_dropped_when_it_was_silent_for_long_enough(reads: int) -> None:
-    async def said() -> AsyncIterator[SlaveSaid]:
-        yield hello(1, 0, lineage=())
-        await asyncio.Event().wait()
-
     async def story() -> None:
-        store, clock = Machine(random.Random(1)).open(), LoopClock()
-        leadership = asked(ONE_SLAVE, EMPTY, clock.monotonic())
-        recovery = Recovery(leadership, EMPTY, RecoveryParts(store, InlineLane(), Dispatcher(store, InlineLane()), clock))
-        replication = Replication(CONFIG, store, InlineLane(), clock, recovery)
+        replication = recovering()
         left = reads
 
         async def send(_: MasterSays) -> None:
@@ -52,15 +58,8 @@ def test_a_slave_that_reads_nothing_while_its_master_recovers_is_dropped_when_it
 
 
 def test_a_slave_that_reads_what_it_is_told_while_its_master_recovers_may_wait_for_as_long_as_that_takes() -> None:
-    async def said() -> AsyncIterator[SlaveSaid]:
-        yield hello(1, 0, lineage=())
-        await asyncio.Event().wait()
-
     async def story() -> None:
-        store, clock = Machine(random.Random(1)).open(), LoopClock()
-        leadership = asked(ONE_SLAVE, EMPTY, clock.monotonic())
-        recovery = Recovery(leadership, EMPTY, RecoveryParts(store, InlineLane(), Dispatcher(store, InlineLane()), clock))
-        replication = Replication(CONFIG, store, InlineLane(), clock, recovery)
+        replication = recovering()
 
         async def send(_: MasterSays) -> None: ...
 
