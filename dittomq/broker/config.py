@@ -11,7 +11,6 @@ from dittomq.commitlog.retention import RetentionRules
 from dittomq.errors import InvalidField
 from dittomq.message import Ack
 from dittomq.naming.limits import check_address
-from dittomq.replication.standings import GroupRules
 from dittomq.routes import DEFAULT_NETWORK
 from dittomq.wire.naming import MAX_NETWORKS
 
@@ -177,9 +176,11 @@ class ReplicationTable:
     """Copies and acknowledgement. The same on every node of a group, for each may come to lead it."""
 
     mode: Annotated[Mode, Meta(description="whether a message is confirmed by copies or by the master alone. RocketMQ: brokerRole")] = (
-        Mode.ASYNC_MASTER
+        Mode.SYNC_MASTER
     )
-    replicas_expected: Annotated[int, Meta(ge=0, le=16, description="slaves of this broker group")] = 0
+    replicas_expected: Annotated[
+        int, Meta(ge=0, le=16, description="slaves of this broker group; 0: no group record, and slaves that connect do not count")
+    ] = 0
     in_sync_replicas: Annotated[
         int,
         Meta(
@@ -207,9 +208,10 @@ class ReplicationTable:
             "long, twice, leaves the set in sync. RocketMQ: slaveTimeout"
         ),
     ] = 3_000
-    recover_wait_ms: Annotated[
-        Milliseconds, Meta(description="how long a recovering master waits for slaves where it need not hear a number of them")
-    ] = 5_000
+    leave_ms: Annotated[
+        Milliseconds,
+        Meta(description="a member of the in-sync set without a stream for so long is removed from it; less than failover.silence_ms"),
+    ] = 2_000
     ha_max_gap_bytes: Annotated[int, Meta(ge=1, description="a slave further behind is not in sync. RocketMQ: haMaxGapNotInSync")] = (
         256 * 1024 * 1024
     )
@@ -224,11 +226,8 @@ class ReplicationTable:
         ),
     ] = 64 * 1024 * 1024 * 1024
     heartbeat_ms: Annotated[
-        Milliseconds, Meta(description="how often a heartbeat goes to each slave. RocketMQ: haSendHeartbeatInterval")
-    ] = 5_000
-    silence_ms: Annotated[
-        Milliseconds, Meta(description="a stream that hears nothing for so long ends. RocketMQ: haHousekeepingInterval")
-    ] = 20_000
+        Milliseconds, Meta(description="how often a heartbeat goes to each slave. RocketMQ: haSendHeartbeatInterval, 5 s")
+    ] = 500
     window_bytes: Annotated[
         int, Meta(ge=1_048_576, le=1_073_741_824, description="no chunk leaves while so much is on its way to a slave without an ack")
     ] = 16 * 1024 * 1024
@@ -267,19 +266,86 @@ class ReplicationTable:
         return min(2, self.replicas_expected + 1) if self.mode is Mode.SYNC_MASTER else 1
 
     @property
-    def group_rules(self) -> GroupRules:
-        """What every node of a group must be configured to agree on."""
-        return GroupRules(
-            self.mode, self.replicas_expected, self.asked_copies, self.min_in_sync_replicas, self.flush_mode, self.release_level
-        )
-
-    @property
     def default_ack(self) -> Ack:
         """The level of a producer that asks for none."""
         flushed = self.flush_mode is FlushMode.SYNC_FLUSH
         if self.mode is Mode.SYNC_MASTER and self.asked_copies > 1:
             return Ack.REPLICA_FLUSHED if flushed and self.release_level is ReleaseLevel.FLUSHED else Ack.REPLICA_RECEIVED
         return Ack.MASTER_FLUSHED if flushed else Ack.MASTER_RECEIVED
+
+
+class FailoverMode(StrEnum):
+    """Who starts elections."""
+
+    AUTOMATIC = "automatic"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverTable:
+    """Elections."""
+
+    mode: Annotated[
+        FailoverMode,
+        Meta(
+            description="automatic: a member stands for election when its master is silent; manual: only an operator lets another node lead"
+        ),
+    ] = FailoverMode.AUTOMATIC
+    priority: Annotated[
+        int, Meta(ge=-1_000, le=1_000, description="of several replicas with equal logs the one with the greatest is elected")
+    ] = 0
+    allow_data_loss: Annotated[
+        bool,
+        Meta(
+            description="a replica may be elected that may lack acknowledged messages, when no other one answers. "
+            "Kafka: unclean.leader.election.enable"
+        ),
+    ] = False
+    silence_ms: Annotated[
+        Milliseconds,
+        Meta(description="a master, or a slave, that says nothing for so long is gone. RocketMQ: haHousekeepingInterval, 20 s"),
+    ] = 3_000
+    isolation_ms: Annotated[
+        Milliseconds,
+        Meta(description="a master that reaches neither the coordination store nor enough members for so long refuses writes"),
+    ] = 3_000
+
+
+class CoordinationBackend(StrEnum):
+    """What keeps the group record."""
+
+    NAMESERVER = "nameserver"
+    ETCD = "etcd"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinationTable:
+    """Where the group record is kept. The same on every node of a group."""
+
+    backend: Annotated[
+        CoordinationBackend, Meta(description="nameserver: for one machine, tests and small sites; etcd or kubernetes: for production")
+    ] = CoordinationBackend.NAMESERVER
+    endpoints: Annotated[
+        tuple[str, ...],
+        Meta(
+            description='"host:port" of the one nameserver that keeps it (default: the first of node.nameservers), of the members of etcd, '
+            "or of the Kubernetes API (default: that of the cluster that this node runs in)"
+        ),
+    ] = ()
+    prefix: Annotated[str, Meta(max_length=200, description="etcd: keys begin with it")] = "/dittomq"
+    namespace: Annotated[
+        str, Meta(max_length=63, description="kubernetes: namespace of the Leases; empty: the one that this node runs in")
+    ] = ""
+    username: Annotated[str, Meta(max_length=200, description="etcd: user; empty: no authentication")] = ""
+    password_file: Annotated[str, Meta(description="etcd: file that holds the password of that user")] = ""
+    token_file: Annotated[str, Meta(description="kubernetes: file that holds the bearer token; empty: that of the service account")] = ""
+    ca_file: Annotated[
+        str,
+        Meta(description="certificate authority of the endpoints, PEM; empty: plain text for etcd, the service account's for kubernetes"),
+    ] = ""
+    certificate_file: Annotated[str, Meta(description="client certificate, PEM")] = ""
+    key_file: Annotated[str, Meta(description="key of the client certificate, PEM")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +359,15 @@ class BrokerConfig:
     store: StoreTable = field(default_factory=StoreTable)
     retention: RetentionTable = field(default_factory=RetentionTable)
     replication: ReplicationTable = field(default_factory=ReplicationTable)
+    failover: FailoverTable = field(default_factory=FailoverTable)
+    coordination: CoordinationTable = field(default_factory=CoordinationTable)
     reading: ReadingTable = field(default_factory=ReadingTable)
+
+    @property
+    def coordination_endpoints(self) -> tuple[str, ...]:
+        """As configured, or the default of a nameserver."""
+        default = self.node.nameservers[:1] if self.coordination.backend is CoordinationBackend.NAMESERVER else ()
+        return self.coordination.endpoints or default
 
     @property
     def name(self) -> str:
@@ -309,16 +383,15 @@ class BrokerConfig:
                 "replication.in_sync_replicas",
                 f"{replication.asked_copies} copies are asked for and {copies} can exist; raise replicas_expected or lower it",
             )
-        if replication.mode is Mode.ASYNC_MASTER and replication.min_in_sync_replicas > 1:
-            refused = f"{replication.min_in_sync_replicas} copies are asked of every write, and an ASYNC_MASTER asks none but itself"
-            yield "replication.min_in_sync_replicas", f"{refused}; set mode to SYNC_MASTER, or this to 1"
+        if replication.mode is Mode.ASYNC_MASTER and replication.asked_copies > 1:
+            refused = f"{replication.asked_copies} copies are asked for, and an ASYNC_MASTER asks for none but its own"
+            yield "replication.in_sync_replicas", f"{refused}; set mode to SYNC_MASTER, or this to 1"
         elif replication.min_in_sync_replicas > replication.asked_copies:
             yield (
                 "replication.min_in_sync_replicas",
                 f"{replication.min_in_sync_replicas} is more than the {replication.asked_copies} copies asked for; lower it",
             )
-        if replication.silence_ms < 2 * replication.heartbeat_ms:
-            yield "replication.silence_ms", "must be at least twice heartbeat_ms, or living slaves are dropped"
+        yield from self._failover_problems()
         yield from self.retention.problems()
         yield from self.listen.problems()
         for nameserver in self.node.nameservers:
@@ -327,6 +400,22 @@ class BrokerConfig:
             yield from _address_problem("replication.master_address", replication.master_address)
         yield from _address_problems("advertise", self.advertise)
         yield from _address_problems("advertise_replication", self.advertise_replication)
+
+    def _failover_problems(self) -> Iterator[tuple[str, str]]:
+        replication, failover, coordination = self.replication, self.failover, self.coordination
+        if failover.silence_ms < 2 * replication.heartbeat_ms:
+            yield "failover.silence_ms", "must be at least twice replication.heartbeat_ms, or living nodes are taken for dead"
+        if replication.leave_ms >= failover.silence_ms:
+            yield "replication.leave_ms", "must be less than failover.silence_ms, or a slave that is cut off deposes a living master"
+        if replication.replicas_expected and not self.coordination_endpoints and coordination.backend is not CoordinationBackend.KUBERNETES:
+            yield (
+                "coordination.endpoints",
+                f"is empty, and a group with slaves keeps its record there; name the {coordination.backend} to use",
+            )
+        if coordination.backend is CoordinationBackend.NAMESERVER and len(self.coordination_endpoints) > 1:
+            yield "coordination.endpoints", "names several nameservers, and only one may keep the group record; name one, or use etcd"
+        for endpoint in coordination.endpoints:
+            yield from _address_problem("coordination.endpoints", endpoint)
 
 
 def _address_problem(setting: str, address: str, network: str = DEFAULT_NETWORK) -> Iterator[tuple[str, str]]:

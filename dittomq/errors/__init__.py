@@ -35,6 +35,7 @@ from dittomq.errors.refused import (
     TooFewCopies,
     TopicExists,
     TopicNotFound,
+    UnreadableRecord,
     VersionChanged,
     WrongCluster,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "TooFewCopies",
     "TopicExists",
     "TopicNotFound",
+    "UnreadableRecord",
     "UnreadableStore",
     "VersionChanged",
     "WrongCluster",

@@ -321,3 +321,15 @@ class NeedsOperator(Refused):
 
     def __str__(self) -> str:
         return f"{self.node} needs an operator: {self.why}"
+
+
+@dataclass(eq=False)
+class UnreadableRecord(Refused):
+    """What lies in the coordination store, at `where`, is no group record that this version can obey."""
+
+    reason: ClassVar[str] = "UNREADABLE_RECORD"
+    where: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the group record in {self.where} cannot be used: {self.problem}; look at it, and delete it if nobody needs it"

@@ -50,6 +50,7 @@ STATUS_OF: Mapping[type[DittoError], StatusCode] = {
     errors.StaleEpoch: StatusCode.ABORTED,
     errors.StreamDropped: StatusCode.ABORTED,  # say hello again
     errors.NeedsOperator: StatusCode.FAILED_PRECONDITION,
+    errors.UnreadableRecord: StatusCode.FAILED_PRECONDITION,
     errors.StoreFailed: StatusCode.UNKNOWN,  # what was in flight is unknown
     errors.EpochOver: StatusCode.UNAVAILABLE,  # the same; ask the new master
     errors.ChangeUnknown: StatusCode.UNKNOWN,  # give the order again
