@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import structlog
@@ -12,13 +12,13 @@ from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.home import Home, refuse_strangers, settle
 from dittomq.broker.registration import record_host
-from dittomq.broker.role import BrokerService, ComeBack, Grant, own_grant
+from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.commitlog.store import Store, StoreOptions
 from dittomq.doors.workers import Lane, Workers
-from dittomq.errors import ChangeUnknown, ConfigError, NotPermitted, NotReady, OutOfReach, Refused, StoreFailed, Superseded, leaves
+from dittomq.errors import NotReady, OutOfReach, Refused, StoreFailed, leaves
 from dittomq.metadata.formats import TableKind
 from dittomq.metadata.tables import Row, Table
-from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.naming.registrar import Registrar
 from dittomq.rpc.server import RpcServer
 
 _READ_THREADS: Final = 4
@@ -63,20 +63,10 @@ class Lanes:
 
 
 @contextlib.asynccontextmanager
-async def open_node(
-    doors: BrokerDoors, config: BrokerConfig, service: BrokerService, lane: Lane
-) -> AsyncIterator[tuple[Store, Grant | None]]:
-    """An open store, and what the last role change decided for this node; the store is closed as `open_store` does.
-
-    Raises ComeBack, before the store is opened, when the node is the other service now, and UnreadableStore for a disk of another group.
-    """
+async def open_node(doors: BrokerDoors, config: BrokerConfig, service: BrokerService, lane: Lane) -> AsyncIterator[Store]:
+    """An open store, which is closed as `open_store` does. Raises UnreadableStore for a disk of another group."""
     home = Home(config.node.cluster, config.node.broker)
     await lane.call(lambda: refuse_strangers(doors.storage, home, config.node.data_dir))
-
-    def grant() -> Grant | None:
-        return own_grant(doors.storage, service, config.node.broker_id)
-
-    before = await lane.call(grant)
     options = StoreOptions(
         segment_bytes=config.store.segment_bytes,
         reserve_bytes=config.store.reserve_bytes,
@@ -84,12 +74,11 @@ async def open_node(
         node=config.name,
         path=config.node.data_dir,
         refills=service is BrokerService.SLAVE,
+        acks_unsynced=config.replication.acks_unsynced,
     )
     async with open_store(doors, options, lane) as store:
-        if await lane.call(grant) != before:  # whoever held the store until now has changed it
-            raise ComeBack(service, "its role changed while it started")
         await lane.call(lambda: settle(doors.storage, home, config.node.broker_id))
-        yield store, before
+        yield store
 
 
 @contextlib.asynccontextmanager
@@ -189,7 +178,7 @@ class Errand(Generic[Order, Answer]):
             self._orders.put_nowait(self._under_way)
         given, answer = self._under_way
         if order != given:
-            raise NotReady(self._node, "another change of its role is under way; wait for its end")
+            raise NotReady(self._node, "another change of roles is under way; wait for its end")
         return await asyncio.shield(answer)
 
     async def run(self) -> None:
@@ -198,7 +187,7 @@ class Errand(Generic[Order, Answer]):
             order, answer = await self._orders.get()
             try:
                 answer.set_result(await self._carry_out(order))
-            except (Refused, OutOfReach, ChangeUnknown) as refused:
+            except (Refused, OutOfReach) as refused:
                 answer.set_exception(refused)
             except StoreFailed as failed:
                 answer.set_exception(failed)
@@ -211,48 +200,29 @@ class Errand(Generic[Order, Answer]):
                     answer.cancel()
 
 
-NextLife = Callable[[BrokerService, BrokerConfig], object]
-"""Makes ready for a life as that service, whose modules it imports, behind one with that configuration.
-
-Raises ConfigError where none can begin. Blocks.
-"""
-
-
 class Place:
-    """What a node is among its peers, and why it must end as that: another replica took its id, or it must come back as something else."""
+    """What a node is in its group, and whether it must go on as something else."""
 
-    def __init__(self, config: BrokerConfig, stop: asyncio.Event, next_life: NextLife) -> None:
+    def __init__(self, config: BrokerConfig, stop: asyncio.Event) -> None:
         self._node = config.name
-        self._config = config
         self._stop = stop
-        self._make_ready = next_life
-        self._lost = False
-        self._next_life: ComeBack | None = None
+        self._changed: RoleChanged | None = None
 
-    def heard(self, news: NameserverNews) -> None:
-        """Stop the node when its place is lost."""
-        if news.superseded and not self._lost:
-            self._lost = True
-            log.error("superseded", node=self._node, problem="another replica took this node's place by a higher epoch")
-            self._stop.set()
+    @property
+    def is_left(self) -> bool:
+        """Whether the process goes on as another service, or as the same one again."""
+        return self._changed is not None
 
-    def prepare(self, service: BrokerService) -> None:
-        """To be done before an operator's change of roles, and before anybody waits for it. Raises NotPermitted. Blocks."""
-        try:
-            self._make_ready(service, self._config)
-        except ConfigError as problem:
-            why = f"{self._node} could not come back as {service} with its configuration as it is now: {problem}"
-            raise NotPermitted(f"refused: {why}") from problem
-
-    def come_back(self, service: BrokerService, why: str) -> None:
-        """Stop the node, and let it start anew on its store as `service` when it has drained and closed."""
-        self._next_life = self._next_life or ComeBack(service, why, served=True)
-        log.info("leaves", node=self._node, service=service, why=why)
+    def change_role(self, service: BrokerService, why: str, start: RoleStart = FIRST_START) -> None:
+        """Stop this service, and let `service` begin on the store when this one has drained and closed it. The first call counts."""
+        if self._changed is None and not self._stop.is_set():
+            self._changed = RoleChanged(service, why, replace(start, served=True))
+            log.info("role_changes", node=self._node, service=service, why=why)
         self._stop.set()
 
     async def leave(self, registrar: Registrar) -> None:
-        """Say goodbye to the nameservers; who comes back at once keeps nobody waiting for one that is silent."""
-        if self._next_life is None:
+        """Take leave of the nameservers; a process that goes on is registered again in a moment, and waits for no answer."""
+        if self._changed is None:
             await registrar.goodbye()
             return
         with contextlib.suppress(TimeoutError):
@@ -260,18 +230,16 @@ class Place:
                 await registrar.goodbye()
 
     async def close(self, servers: Sequence[RpcServer]) -> None:
-        """Take no new calls; those under way get a moment to end, a shorter one where the node comes back at once."""
-        grace_s = _GRACE_S if self._next_life is None else _SHORT_GRACE_S
+        """Take no new calls; those under way get a moment to end, a shorter one where the process goes on."""
+        grace_s = _GRACE_S if self._changed is None else _SHORT_GRACE_S
         async with asyncio.TaskGroup() as tasks:
             for server in servers:
                 tasks.create_task(server.stop(grace_s))
 
     def check(self) -> None:
-        """Raise Superseded or ComeBack. For the end, when the node has drained and closed: whoever runs it must know what to do next."""
-        if self._next_life is not None:  # it leaves this place of its own will
-            raise self._next_life
-        if self._lost:
-            raise Superseded(self._node)
+        """Raise RoleChanged where the process goes on. For the end, when the node has drained and closed."""
+        if self._changed is not None:
+            raise self._changed
 
 
 def _report(options: StoreOptions, store: Store) -> None:

@@ -13,8 +13,8 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
-from dittomq.broker.role import ComeBack
-from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError, Superseded, leaves
+from dittomq.broker.role import RoleChanged
+from dittomq.errors import ConfigError, DittoError, NodeIdTaken, StartError, leaves
 from dittomq.rpc.buffers import keep_buffers
 from dittomq.rpc.vitals import Vitals
 from dittomq.settings import Loaded, configured, settings_of
@@ -25,7 +25,6 @@ _SETTLES_AFTER_S: Final = 5.0
 _GC_THRESHOLDS: Final = (50_000, 20, 50)  # a group of frames makes some 10,000 objects that live as long as it does
 
 EXIT_REFUSED: Final = 1
-EXIT_SUPERSEDED: Final = 6
 EXIT_USAGE: Final = 64
 EXIT_INTERNAL: Final = 128
 
@@ -75,17 +74,21 @@ class Node(Protocol):
 C = TypeVar("C", bound=ServiceConfig)
 
 
-def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node], *, is_first: bool = True) -> int:
-    """Run a service until SIGTERM or SIGINT; returns the exit status.
-
-    0 after a clean drain, 1 when the start was refused, 6 when another replica took this node's place: starting it again does not help;
-    a later life of the process may find that out at its start. 64 for wrong flags or configuration, 128 when something broke. Raises
-    ComeBack, unless it was asked to end.
-    """
+def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Node]) -> int:
+    """Run a service, as its command line and the environment configure it, until SIGTERM or SIGINT; returns the exit status."""
     environment = os.environ  # noqa: TID251  # every service's composition root passes here
+    return run(program, lambda: configured(config_class, program, sys.argv[1:], environment), compose)
+
+
+def run(program: str, load: Callable[[], Loaded[C]], compose: Callable[[Loaded[C]], Node]) -> int:
+    """Run a service with the configuration that `load` gives, until SIGTERM or SIGINT; returns the exit status.
+
+    0 after a clean drain, 1 when the start was refused, 64 for wrong flags or configuration, 128 when something broke. Raises RoleChanged,
+    unless it was asked to end.
+    """
     asked_to_end = asyncio.Event()
     try:
-        loaded = configured(config_class, program, sys.argv[1:], environment)
+        loaded = load()
         logs.configure()
         _allow_many_files()
         log.info("configured", **{key: f"{value} ({origin})" for key, value, origin in settings_of(loaded)})
@@ -93,17 +96,12 @@ def main(program: str, config_class: type[C], compose: Callable[[Loaded[C]], Nod
             runner.run(_serve(compose(loaded), loaded.value.listen.ops, asked_to_end))
     except Exception as raised:  # noqa: BLE001  # the last stop before the exit status
         root = _root(raised)
-        if not isinstance(root, ComeBack):
-            return _exit_status(program, raised, is_first=is_first)
-        log.info("comes_back", service=root.service, why=root.why)
+        if not isinstance(root, RoleChanged):
+            return _exit_status(program, raised)
+        log.info("goes_on", service=root.service, why=root.why)
         if not asked_to_end.is_set():
             raise root from None
     return 0
-
-
-def configuration_now(program: str, config_class: type[C]) -> C:
-    """What `main` would read now: it may have been edited since the start. Raises ConfigError."""
-    return configured(config_class, program, sys.argv[1:], os.environ).value  # noqa: TID251  # as in `main`
 
 
 def hurry() -> None:
@@ -151,21 +149,17 @@ async def _serve(node: Node, ops: str, asked_to_end: asyncio.Event) -> None:
         await node.run(stop)
 
 
-def _exit_status(program: str, raised: BaseException, *, is_first: bool) -> int:
+def _exit_status(program: str, raised: BaseException) -> int:
     """Say in one sentence why the process ends. What is not ours is a defect: its traceback is logged."""
     if not all(isinstance(failure, DittoError) for failure in leaves(raised)):  # also where one of ours is the reason that is told
         log.error("broke", exc_info=raised)
     error = _reason(raised)
-    if isinstance(error, NodeIdTaken) and not is_first:  # it was this process's
-        error = Superseded(error.node)
     sys.stderr.write(f"{program}: {str(error) or type(error).__name__}\n")
     match error:
         case ConfigError():
             return EXIT_USAGE
         case StartError() | NodeIdTaken():
             return EXIT_REFUSED
-        case Superseded():
-            return EXIT_SUPERSEDED
         case _:
             return EXIT_INTERNAL
 

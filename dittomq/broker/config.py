@@ -266,6 +266,11 @@ class ReplicationTable:
         return min(2, self.replicas_expected + 1) if self.mode is Mode.SYNC_MASTER else 1
 
     @property
+    def acks_unsynced(self) -> bool:
+        """Whether a slave's ack of what is not synced yet counts: power loss may then take acknowledged bytes."""
+        return self.flush_mode is FlushMode.ASYNC_FLUSH or self.release_level is ReleaseLevel.RECEIVED
+
+    @property
     def default_ack(self) -> Ack:
         """The level of a producer that asks for none."""
         flushed = self.flush_mode is FlushMode.SYNC_FLUSH

@@ -17,11 +17,10 @@ CHECKPOINT_REST_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is worth surviving a crash. `in_sync` names slaves."""
+    """What is worth surviving a crash."""
 
     flushed: PhysicalOffset
     confirmed: PhysicalOffset
-    in_sync: tuple[str, ...]
 
 
 class Keeper:
@@ -51,6 +50,6 @@ class Keeper:
         known, generation = self._known(), self._store.generation
         if (known, generation) != self._kept:
             is_whole = await self._lane.call(
-                lambda: self._store.persist_watermark(known.flushed, known.confirmed, known.in_sync, generation=generation)
+                lambda: self._store.persist_watermark(known.flushed, known.confirmed, generation=generation)
             )
             self._kept = (known, generation) if is_whole else None

@@ -1,21 +1,17 @@
-"""One life of a broker process as a master."""
+"""A broker process while it serves as a master."""
 
-from functools import partial
-from typing import Final
-
-from services.lives import check_life_as, live
+from dittomq.broker.config import BrokerConfig
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.role import RoleStart
+from dittomq.doors.coordination import CoordinationStore
+from dittomq.settings import Loaded
+from services.lives import configured_as
 from services.master.config import MasterConfig
 from services.master.wiring import Master
-from services.process import configuration_now
 
-_PROGRAM: Final = "dittomq serve master"
-
-
-def life(*, is_first: bool) -> int:
-    """The status to exit with; raises ComeBack when the process is to live on."""
-    return live(_PROGRAM, MasterConfig, partial(Master, is_first=is_first, next_life=check_life_as), is_first=is_first)
+config_class = MasterConfig
 
 
-def check() -> MasterConfig:
-    """Its configuration as it is now. Raises ConfigError where that lets no such life begin."""
-    return configuration_now(_PROGRAM, MasterConfig)
+def compose(loaded: Loaded[BrokerConfig], doors: BrokerDoors, *, start: RoleStart, coordination: CoordinationStore | None) -> Master:
+    """The master on these doors, ready to run."""
+    return Master(configured_as(loaded, MasterConfig), doors, start=start, coordination=coordination)

@@ -14,6 +14,6 @@ class SlaveConfig(BrokerConfig):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Each setting that breaks a rule between settings, and what to change."""
-        if not self.node.nameservers and not self.replication.master_address:
-            yield "node.nameservers", "is empty and replication.master_address too; a slave finds its master by one of them"
+        if not self.replication.replicas_expected and not self.node.nameservers and not self.replication.master_address:
+            yield "node.nameservers", "is empty and replication.master_address too; a slave without a group record finds its master by one"
         yield from BrokerConfig.problems(self)

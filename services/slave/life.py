@@ -1,21 +1,17 @@
-"""One life of a broker process as a slave."""
+"""A broker process while it serves as a slave."""
 
-from functools import partial
-from typing import Final
-
-from services.lives import check_life_as, live
-from services.process import configuration_now
+from dittomq.broker.config import BrokerConfig
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.role import RoleStart
+from dittomq.doors.coordination import CoordinationStore
+from dittomq.settings import Loaded
+from services.lives import configured_as
 from services.slave.config import SlaveConfig
 from services.slave.wiring import Slave
 
-_PROGRAM: Final = "dittomq serve slave"
+config_class = SlaveConfig
 
 
-def life(*, is_first: bool) -> int:
-    """The status to exit with; raises ComeBack when the process is to live on."""
-    return live(_PROGRAM, SlaveConfig, partial(Slave, is_first=is_first, next_life=check_life_as), is_first=is_first)
-
-
-def check() -> SlaveConfig:
-    """Its configuration as it is now. Raises ConfigError where that lets no such life begin."""
-    return configuration_now(_PROGRAM, SlaveConfig)
+def compose(loaded: Loaded[BrokerConfig], doors: BrokerDoors, *, start: RoleStart, coordination: CoordinationStore | None) -> Slave:
+    """The slave on these doors, ready to run."""
+    return Slave(configured_as(loaded, SlaveConfig), doors, start=start, coordination=coordination)

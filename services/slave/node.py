@@ -4,40 +4,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dittomq.broker.candidate import Candidate
 from dittomq.broker.dispatching import Dispatcher
+from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.keeping import Known
 from dittomq.broker.metadata import Metadata
 from dittomq.broker.metadata_sync import MetadataPuller
 from dittomq.broker.pinning import Pins
 from dittomq.broker.registration import Identity, registration
-from dittomq.broker.role import Grant, Knowledge
 from dittomq.broker.watching import StatusWatches
 from dittomq.commitlog.store import Store
 from dittomq.copies import CopyDescription
 from dittomq.doors.clock import Clock
+from dittomq.group_record import GroupRecord
 from dittomq.ha_status import MASTER_WAITS, HaStatus, NodeView
-from dittomq.lineage import newest_epoch, newest_opener
+from dittomq.lineage import newest_epoch
 from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import Table
 from dittomq.metadata.topics import TopicConfig, find_topic, with_held
 from dittomq.naming.registrar import NameserverNews
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import total_bytes
-from dittomq.replication.standings import KnownBefore, Stance, Standing
-from dittomq.routes import NO_OPENING, NodeState, Opening, Registration, Role
+from dittomq.routes import NodeState, Registration, Role, wire_id
 from dittomq.settings import Loaded, settings_of
 from dittomq.version import VERSION
 from dittomq.wire.admin import BrokerDescription, Setting
 from services.slave.config import SlaveConfig
 from services.slave.follower import Follower
 
-_SPARE_IDS: Final = 1_000_001  # above every configured id
 _OLD_TOPICS_S: Final = 3.0  # longer than a pull for unknown topics is waited for: the master did not answer it
 
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What a slave is made of."""
+    """What a slave is made of. `watch` is None where no group record is kept."""
 
     loaded: Loaded[SlaveConfig]
     store: Store
@@ -46,55 +45,50 @@ class NodeParts:
     dispatcher: Dispatcher
     pins: Pins
     clock: Clock
-    grant: Grant | None
+    watch: GroupWatch | None
 
 
 class MasterAddresses:
-    """Where the master is, as the configuration or the nameservers say; empty while unknown."""
+    """Where the master is: as configured, or as the group record says, or, without one, as the nameservers do. Empty while unknown."""
 
-    def __init__(self, fixed_replication: str) -> None:
+    def __init__(self, own: Store, fixed_replication: str, watch: GroupWatch | None) -> None:
+        self._own = own
         self._fixed = fixed_replication
-        self._heard_replication = self._named = ""
-        self.clients = ""
-        self.newest = NO_OPENING  # the newest epoch of the group that nameservers told of
-        self._refusal = ""
-
-    @property
-    def why_unknown(self) -> str:
-        """Why nameservers, who all refuse this node, name it no master; empty where one is known, or they do not say."""
-        return "" if self.replication else self._refusal
+        self._watch = watch
+        self._heard_clients = self._heard_replication = ""
 
     @property
     def replication(self) -> str:
         """ "host:port" of its replication port."""
-        return self._fixed or self._heard_replication
+        return self._fixed or self.recorded or self._heard_replication
 
-    def heard(self, news: NameserverNews) -> bool:
-        """The nameservers answered; without a master among their answers the last known address stays.
+    @property
+    def recorded(self) -> str:
+        """The same as the group record says it; empty without one, and where this replica is the record's master."""
+        record = None if self._watch is None else self._watch.record
+        return "" if record is None or record.master == self._own.replica else record.master_address
 
-        Whether that is a reason to dial at once: a master is named that was not named before.
-        """
-        self.newest, self._refusal = news.newest, "" if news.answers else news.refusal
-        before, self._named = self._named, news.master.master_replication if news.master is not None else ""
+    @property
+    def clients(self) -> str:
+        """Where clients reach it: nameservers know that, a moment after the record does."""
+        if self.recorded and self.recorded != self._heard_replication:
+            return ""
+        return self._heard_clients
+
+    def heard(self, news: NameserverNews) -> None:
+        """The nameservers answered; without a master among their answers the last known address stays."""
         if news.master is not None:
-            self.clients, self._heard_replication = news.master.master, news.master.master_replication
-        return bool(self._named) and self._named != before
+            self._heard_clients, self._heard_replication = news.master.master, news.master.master_replication
 
 
 class SlaveNode:
     """One slave."""
 
-    def __init__(self, parts: NodeParts, follower: Follower, addresses: MasterAddresses) -> None:
+    def __init__(self, parts: NodeParts, follower: Follower, candidate: Candidate | None) -> None:
         self._parts = parts
         self._config = parts.loaded.value
         self._follower = follower
-        self.in_sync: tuple[str, ...] = ()  # slaves that were in sync when this node was promoted
-        self.seeks_place = False  # it is told to lead, and that is not decided yet
-        self.takes_epoch = Epoch(0)  # of the promotion that is under way, from its decision on
-        self.granted: Opening | None = None  # the epoch that this node will open as its group's master
-        self._addresses = addresses
-        self._id_is_taken = False
-        self._registered_as = self.wire_id
+        self._candidate = candidate
         self.watches = StatusWatches(self._config.name, self.status, parts.clock)
 
     @property
@@ -119,93 +113,38 @@ class SlaveNode:
 
     def known(self) -> Known:
         """What is worth surviving a crash."""
-        return Known(self._follower.copy.flushed, self._follower.known_confirmed(), self.in_sync)
+        return Known(self._follower.copy.flushed, self._follower.known_confirmed())
 
     def registration(self, identity: Identity) -> Registration:
         """What nameservers are told."""
         version = self._parts.metadata.table(TOPICS).version
-        self._registered_as = identity.broker_id
-        opening = self.granted or Opening(self.epoch, newest_opener(self._parts.store.lineage))
-        return registration(identity, opening, NodeState.SERVING, Table(version, self._all_topics()))
+        state = NodeState.SERVING if self.is_member else NodeState.RECOVERING
+        return registration(identity, self.epoch, state, Table(version, self._all_topics()))
+
+    @property
+    def record(self) -> GroupRecord | None:
+        """The group record as this node last read it."""
+        return None if self._parts.watch is None else self._parts.watch.record
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this replica is in the in-sync set; a slave of a group without a record counts as one that serves."""
+        record = self.record
+        return self._parts.watch is None or (record is not None and record.member(self._parts.store.replica) is not None)
 
     @property
     def wire_id(self) -> int:
-        """Its broker id in routes: as configured, or what a role change gave it.
-
-        That is the id of the node it made room for, and free once that one has opened an epoch. Until then, and where somebody else has
-        it after all, be it at one nameserver only, it is one that no other node can have; also where a role change that only an earlier
-        disk knew of gave its own away.
-        """
-        grant, own = self._parts.grant, self._config.node.broker_id
-        if grant is None:
-            return _SPARE_IDS + own if self._id_is_taken else own
-        other, newest = int(grant.other.rpartition("/")[2]), self._addresses.newest
-        told = newest.opener_id == other and newest.epoch >= grant.epoch
-        is_free = told or any(entry.opener_id == other and entry.epoch >= grant.epoch for entry in self._parts.store.lineage)
-        return grant.wire_id if is_free and not self._id_is_taken else _SPARE_IDS + own
-
-    def heard(self, news: NameserverNews) -> bool:
-        """The nameservers answered; whether this node must register anew, under another id."""
-        self._id_is_taken = self._id_is_taken or (news.displaced if self._parts.grant is None else news.taken or news.shared)
-        return self.wire_id != self._registered_as
-
-    @property
-    def knowledge(self) -> Knowledge:
-        """Of which epochs of others it knew all when it led last; none when it never did."""
-        return Knowledge() if self._parts.grant is None else self._parts.grant.knowledge
-
-    def standing(self) -> Standing:
-        """Where this replica stands, for whoever is to be promoted. Raises NotReady while that is not known.
-
-        With a grant it is the master that it comes back as: an old one that starts meanwhile must hear whose the epoch is.
-        """
-        self._follower.check_taken_up()
-        return self._standing(self._follower.newest_heard)
-
-    def _standing(self, heard: Opening) -> Standing:
-        parts, grant, newest = self._parts, self._parts.grant, self._follower.newest
-        granted = max(heard.epoch, self.takes_epoch, Epoch(0) if grant is None else grant.epoch)
-        taken_by = self._config.node.broker_id if granted == self.takes_epoch else None
-        return Standing(
-            node=self._config.name,
-            node_id=self._config.node.broker_id,
-            wire_id=self._config.node.broker_id if grant is None else grant.wire_id,  # to be given up: never a spare one
-            replica_uuid=parts.store.replica_uuid,
-            stance=Stance.FOLLOWING if self.granted is None else Stance.RECOVERING,
-            lineage=newest.store.lineage,
-            end=newest.copy.received,
-            confirmed=newest.known_confirmed,
-            granted=granted,
-            granted_to=heard.opener_id if granted == heard.epoch else taken_by,
-            stepped_down_at=None if grant is None else grant.end,
-            rules=self._config.replication.group_rules,
-            topics=parts.metadata.table(TOPICS).version,
-            degraded=self._follower.degraded.ranges,
-            unread_bytes=newest.store.unread.total_bytes,
-            successor="" if grant is None else grant.other,
-            is_filling=self._follower.filling.goes_on,
-            filled_in=self._follower.filling.filled_in,
-            seeks_place=self.seeks_place or self.takes_epoch > 0,
-            witnessed=self.knowledge.witnessed,
-            known=self.knowledge.openings,
-            holds=self._follower.held.told,
-        )
-
-    async def announced(self, opening: Opening) -> KnownBefore:
-        """A node of the group is about to open this epoch: what was known before. Durable when this returns; raises NotReady, DiskFull.
-
-        It notes none that it takes itself, or an older one: that other node gives way to its answer.
-        """
-        self._follower.check_taken_up()
-        takes_it = opening.epoch <= self.takes_epoch
-        before = self.standing() if takes_it else self._standing(await self._follower.announced(opening))
-        return KnownBefore(before.stance, before.claim)
+        """Its broker id in routes: a node configured as 0 that follows has the id of the node that leads."""
+        record = self.record
+        own = self._config.node.broker_id
+        leader = None if record is None else int(record.master_node.rpartition("/")[2])
+        return wire_id(own, leader)
 
     def status(self) -> HaStatus:
         """This slave's view of its group."""
         store, follower = self._parts.store, self._follower
-        readable, confirmed, ranges = follower.readable(), follower.known_confirmed(), follower.degraded.ranges
-        going_on = next((each for each in ranges if each.end is None), None) if follower.state == "following" else None
+        readable, confirmed, record = follower.readable(), follower.known_confirmed(), self.record
+        members = () if record is None else tuple(member.node for member in record.members)
         return HaStatus(
             node=self._config.name,
             cluster=self._config.node.cluster,
@@ -221,26 +160,29 @@ class SlaveNode:
             confirmed=confirmed,
             readable=readable.end,
             writable=False,
-            degraded=going_on is not None,
-            degraded_since_ms=None if going_on is None else going_on.since_ms,
-            degraded_bytes=total_bytes(ranges, confirmed),
-            degraded_messages=None,
+            degraded=record is not None and len(record.members) < record.copies,
+            degraded_since_ms=None,
             waiting_for="" if follower.state == "following" else self._waiting_for(),
+            members=members,
+            failover=self._failover(record),
+            coordination_store="" if self._parts.watch is None else self._parts.watch.store_name,
+            coordination_problem="" if self._parts.watch is None else self._parts.watch.problem,
             nodes=(self._own_view(),),
         )
 
-    def _waiting_for(self) -> str:
-        waits = self._follower.master_waits_for
-        return f"{MASTER_WAITS}{waits}" if waits else f"the master: {self._problem()}"
+    def _failover(self, record: GroupRecord | None) -> str:
+        if self._parts.watch is None:
+            return "none"
+        return "paused" if record is not None and record.paused else str(self._config.failover.mode)
 
-    def _problem(self) -> str:
-        """Why it follows nobody, or did not when it last followed nobody."""
-        refusal = self._addresses.why_unknown
-        return (
-            f"{self._follower.problem}: nameservers refuse this node, until they forget another one: {refusal}"
-            if refusal
-            else self._follower.problem
-        )
+    def _waiting_for(self) -> str:
+        """Why it follows no master."""
+        waits, watch = self._follower.master_waits_for, self._parts.watch
+        if waits:
+            return f"{MASTER_WAITS}{waits}"
+        reason = None if self._candidate is None else self._candidate.reason
+        parts = [f"the master: {self._follower.problem}", "" if watch is None else watch.problem, "" if reason is None else str(reason)]
+        return "; ".join(filter(None, parts))
 
     def _own_view(self) -> NodeView:
         """How far this copy, or the one that is made anew, is; behind its master only while that one says where its log ends."""
@@ -263,7 +205,7 @@ class SlaveNode:
             applied_lag_s=follower.readable_ends.lag_s(newest.applied, readable, now) if is_own and end is not None else None,
             proven_equal=newest.verified or None,
             since_ms=follower.resync.since_ms or follower.since_ms,
-            last_drop_reason=self._problem(),
+            last_drop_reason=follower.problem,
             last_drop_ms=follower.problem_ms,
             pins=self._parts.pins.views(),
             damaged_bytes=self._parts.store.damage.total_bytes,

@@ -1,8 +1,7 @@
 # methods are named by the .proto files
 """A slave's doors: decode, call, encode. What masters and slaves answer alike is in `dittomq.broker.servicers`."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
@@ -15,10 +14,7 @@ from dittomq.broker.reading import Reading
 from dittomq.broker.servicers.pulls import PullServicer
 from dittomq.broker.servicers.ranges import RangeServicer
 from dittomq.errors import NotMaster
-from dittomq.replication.standings import KnownBefore, Standing
-from dittomq.routes import Opening
 from dittomq.rpc.interceptors import takes_its_request
-from dittomq.wire import standing as wire_standing
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -42,29 +38,13 @@ class MessagingServicer(PullServicer):
         raise NotMaster(self._node, self._master())
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What a slave says of itself to its peers. `announced` is durable when it returns; raises NotReady, DiskFull."""
-
-    node: str
-    master: Callable[[], str]
-    standing: Callable[[], Standing]
-    announced: Callable[[Opening], Awaitable[KnownBefore]]
-
-
 class ReplicationServicer(RangeServicer):
-    """Serves ranges to a recovering master; feeds nobody."""
+    """Serves ranges to whoever repairs or takes over a tail; feeds no slave."""
 
-    def __init__(self, ranges: RangeServing, outflow: Outflow, answers: Answers) -> None:
-        super().__init__(ranges, outflow, answers.standing)
-        self._answers = answers
+    def __init__(self, ranges: RangeServing, outflow: Outflow, node: str, master: Callable[[], str]) -> None:
+        super().__init__(ranges, outflow)
+        self._node = node
+        self._master = master
 
     async def Replicate(self, request_iterator: AsyncIterator[replication_pb2.ReplicateRequest], context: Context) -> None:
-        raise NotMaster(self._answers.node, self._answers.master())
-
-    async def StepDown(self, request: replication_pb2.StepDownRequest, context: Context) -> replication_pb2.StepDownResponse:
-        raise NotMaster(self._answers.node, self._answers.master())
-
-    async def AnnounceEpoch(self, request: replication_pb2.AnnounceEpochRequest, context: Context) -> replication_pb2.AnnounceEpochResponse:
-        self._ranges.check_caller(request.cluster, request.broker)
-        return wire_standing.known_to_pb(await self._answers.announced(wire_standing.announced(request)))
+        raise NotMaster(self._node, self._master())

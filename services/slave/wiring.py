@@ -3,37 +3,46 @@
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from dittomq.broker.auditing import Auditing
+from dittomq.broker.candidate import Candidate, CandidateParts
+from dittomq.broker.config import FailoverMode
 from dittomq.broker.config_files import ConfigFiles
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.fetching import RangeServing
+from dittomq.broker.group_watch import GroupWatch
 from dittomq.broker.keeping import Keeper
 from dittomq.broker.mending import Mender
 from dittomq.broker.metadata import Metadata
-from dittomq.broker.metadata_sync import MetadataPuller
+from dittomq.broker.metadata_sync import MetadataPuller, take_tables
 from dittomq.broker.outflow import Outflow
 from dittomq.broker.pinning import PinParts, Pins
 from dittomq.broker.preparing import prepare_segments
 from dittomq.broker.reading import Reading, ReadRules
 from dittomq.broker.registration import Identity, advertised
+from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.broker.retaining import Retaining, RetainingParts
-from dittomq.broker.role import BrokerService, Grant
+from dittomq.broker.role import FIRST_START, BrokerService, RoleStart, check_room
 from dittomq.broker.servicers import names
 from dittomq.broker.servicers.audit import AuditServicer
 from dittomq.broker.servicers.brokers import BrokerServicer
+from dittomq.broker.servicers.elections import ElectionServicer
 from dittomq.broker.servicers.metadata import MetadataServicer
 from dittomq.broker.servicers.topics import TopicServicer
+from dittomq.broker.tail_transfer import TailTransferParts
 from dittomq.broker.topics import SlaveTopics, TopicReads
-from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
+from dittomq.doors.coordination import CoordinationStore, GroupKey
+from dittomq.metadata.formats import TOPICS
 from dittomq.metadata.tables import QueueMinimums
-from dittomq.naming.registrar import NameserverNews, Registrar
+from dittomq.naming.registrar import Registrar
 from dittomq.naming.route_cache import RouteCache
+from dittomq.replication.election import ElectionRules, Target
 from dittomq.routes import DEFAULT_NETWORK, Role
 from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.channel import Channels
@@ -44,84 +53,84 @@ from dittomq.rpc.replicas import RemoteReplicas
 from dittomq.rpc.server import Listen, RpcServer, Service, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from dittomq.settings import Loaded
-from services.brokerage import Changes, Duty, Lanes, NextLife, Place, open_node, work
+from services.brokerage import Changes, Duty, Lanes, Place, open_node, work
 from services.ha_metrics import HaCollector
-from services.lives import import_life
 from services.mending import make_mender
 from services.metrics import CallMetrics
 from services.retention_metrics import RetentionCollector
 from services.slave.beginnings import beginning_of_master
 from services.slave.config import SlaveConfig
-from services.slave.filling import note_part
 from services.slave.follower import Callers, Follower, FollowerParts
-from services.slave.heir import Heir, HeirParts
 from services.slave.node import MasterAddresses, NodeParts, SlaveNode
+from services.slave.operating import SlaveOperator
 from services.slave.replica import Replica, ReplicaParts
 from services.slave.resync import ResyncParts
-from services.slave.servicers import Answers, MessagingServicer, ReplicationServicer
+from services.slave.servicers import MessagingServicer, ReplicationServicer
 
 log = structlog.get_logger()
 
 
 class Slave:
-    """One slave on the doors it is given."""
+    """One slave on the doors it is given: a replica that follows, answers elections, and stands for them."""
 
-    def __init__(self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, is_first: bool, next_life: NextLife = import_life) -> None:
-        """`is_first`: it is the first life of its process. `next_life` makes ready for another one, or raises ConfigError."""
+    def __init__(
+        self, loaded: Loaded[SlaveConfig], doors: BrokerDoors, *, start: RoleStart, coordination: CoordinationStore | None
+    ) -> None:
+        """`start`: what the service before in this process has left. `coordination` None: there is no group record."""
         self.vitals = Vitals()
         self.registry = CollectorRegistry()
         self._loaded = loaded
         self._config = loaded.value
         self._doors = doors
-        self._is_first = is_first
-        self._next_life = next_life
+        self._start = start
+        self._coordination = coordination
         self._calls = CallMetrics(self.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain.
 
-        Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained Superseded or ComeBack.
+        Raises StartError when it cannot start, StoreFailed when the disk fails, and after it has drained RoleChanged.
         """
-        place = Place(self._config, stop, self._next_life)
+        place = Place(self._config, stop)
         lanes = Lanes.of(self._doors.workers)
-        async with (
-            open_node(self._doors, self._config, BrokerService.SLAVE, lanes.store) as (store, grant),
-            Channels(self._doors.transport) as channels,
-        ):
-            await self._serve(_Opened(store, grant, place), lanes, channels, stop)
+        try:
+            async with (
+                open_node(self._doors, self._config, BrokerService.SLAVE, lanes.store) as store,
+                Channels(self._doors.transport) as channels,
+            ):
+                await self._serve(store, place, lanes, channels, stop)
+        finally:
+            if self._coordination is not None:
+                await self._coordination.close()
         place.check()
 
-    async def _serve(self, opened: "_Opened", lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
-        store, place, doors, config, changes = opened.store, opened.place, self._doors, self._config, Changes()
+    async def _serve(self, store: Store, place: Place, lanes: Lanes, channels: Channels, stop: asyncio.Event) -> None:
+        doors, config, changes = self._doors, self._config, Changes()
         metadata = await self._metadata(lanes, changes)
-        await _stamp(store, doors.storage, lanes)
-        addresses = MasterAddresses(config.replication.master_address)
-        pins = await self._pins(store, lanes)
-        parts = self._parts(opened, lanes, _Tables(metadata, self._of_master(channels, addresses), pins))
-        callers = Callers(lambda: addresses.replication, parts.puller.topics_at, lambda why: place.come_back(BrokerService.SLAVE, why))
+        await lanes.store.call(store.sync)
+        await lanes.store.call(store.stamp_boot)
+        watch = self._watch(store, lanes)
+        addresses = MasterAddresses(store, config.replication.master_address, watch)
+        tables = _Tables(metadata, self._of_master(channels, addresses), await self._pins(store, lanes))
+        parts = self._parts(store, lanes, place, tables, watch)
+        callers = Callers(
+            lambda: addresses.replication,
+            parts.puller.topics_at,
+            lambda why: place.change_role(BrokerService.SLAVE, why),
+        )
         follower = await self._follower(parts, lanes, channels, callers)
-        node = SlaveNode(parts, follower, addresses)
+        candidate = None if watch is None else self._candidate(watch, _Candidacy(parts, follower, lanes, channels, place))
+        node = SlaveNode(parts, follower, candidate)
         self.registry.register(HaCollector(node.status, asyncio.get_running_loop()))
         mender = make_mender(config, doors, store, lanes, channels)(lambda: [("the master", addresses.replication)])
-        heir = self._heir(node, bound := _Bound(parts, lanes, follower, addresses, mender), channels, place)
-        clients, ranges = await self._bind(node, bound, heir)
-
-        def heard(news: NameserverNews) -> None:
-            follower.told_of(news.newest)
-            if addresses.heard(news):
-                follower.master_is_named()
-            if node.heard(news):
-                changes.changed()
-            place.heard(news)
-
+        bound = _Bound(parts, lanes, follower, addresses, mender, candidate)
+        clients, ranges = await self._bind(node, bound)
         registrar = Registrar(
             config.node.nameservers,
-            lambda: node.registration(self._identity(opened, node.wire_id, clients, ranges)),
-            *(heard, channels, doors.clock, doors.chance),
-            patient=opened.grant is not None,
-            is_start=self._is_first,
+            lambda: node.registration(self._identity(store, node.wire_id, clients, ranges)),
+            *(addresses.heard, channels, doors.clock, doors.chance),
+            is_start=not self._start.served,
         )
-        follower.alone, heir.tell = registrar.ask, registrar.tell
         keeper = Keeper(store, lanes.files, node.known)
         duties: list[Duty] = [
             registrar.run,
@@ -134,13 +143,79 @@ class Slave:
             mender.run,
             parts.puller.run,
             follower.run,
-            heir.errand.run,
         ]
+        if watch is not None and candidate is not None:
+            watch.on_change(changes.changed)
+            watch.on_change(follower.master_is_named)
+            watch.on_change(candidate.look)
+            duties += [watch.run, candidate.run]
         await self.vitals.become(Phase.READY)
         await work(duties, [clients, ranges], stop, lambda: self._drain(node, place, registrar, [clients, ranges]))
         await follower.copy.flush()
         await keeper.keep()
         await lanes.store.call(store.checkpoint_if_room)
+
+    def _watch(self, store: Store, lanes: Lanes) -> GroupWatch | None:
+        """None where there is no group record: a slave of a master that counts itself alone."""
+        if self._coordination is None or not (self._config.replication.replicas_expected or store.birth):
+            return None
+        return GroupWatch(self._coordination, self._key, store, lanes.files, self._doors.clock)
+
+    @property
+    def _key(self) -> GroupKey:
+        return GroupKey(self._config.node.cluster, self._config.node.broker)
+
+    def _candidate(self, watch: GroupWatch, around: "_Candidacy") -> Candidate:
+        config, doors, parts, channels = self._config, self._doors, around.parts, around.channels
+        assert self._coordination is not None, "there is a record to watch"
+        group = Group(config.node.cluster, config.node.broker)
+        routes = RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster)
+        failover, replication, store = config.failover, config.replication, parts.store
+
+        async def nodes() -> list[Target]:
+            listed = await routes.nodes_of(config.node.broker)
+            others = {Target(node.name, node.replication_address) for node in listed if node.name != config.name}
+            return sorted(others, key=attrgetter("node"))
+
+        tail = TailTransferParts(
+            node=config.name,
+            store=store,
+            lane=around.lanes.store,
+            dispatcher=parts.dispatcher,
+            ranges=lambda address: RemoteRanges(channels, address, config),
+            take_tables=lambda address: take_tables(RemoteMetadata(channels, group, lambda: address), parts.metadata, doors.clock),
+            cut=around.follower.cut,
+        )
+        rules = ElectionRules(
+            node=config.name,
+            replicas_expected=replication.replicas_expected,
+            copies=replication.asked_copies,
+            automatic=failover.mode is FailoverMode.AUTOMATIC,
+            allow_data_loss=failover.allow_data_loss,
+            silence_s=failover.silence_ms / 1000,
+            isolation_s=failover.isolation_ms / 1000,
+        )
+        return Candidate(
+            CandidateParts(
+                rules=rules,
+                priority=failover.priority,
+                key=self._key,
+                store=store,
+                files=around.lanes.files,
+                follower=around.follower,
+                watch=watch,
+                coordination=self._coordination,
+                replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
+                tail=tail,
+                nodes=nodes,
+                topics=lambda: parts.metadata.table(TOPICS).version,
+                slots=lambda: around.follower.held.told,
+                place=around.place,
+                clock=doors.clock,
+                chance=doors.chance,
+            ),
+            self._start,
+        )
 
     async def _pins(self, store: Store, lanes: Lanes) -> Pins:
         pins = Pins(PinParts(self._config.name, self._doors.storage, store, lanes.files, self._doors.clock, self._doors.chance))
@@ -154,21 +229,22 @@ class Slave:
         return metadata
 
     def _of_master(self, channels: Channels, addresses: MasterAddresses) -> RemoteMetadata:
-        return RemoteMetadata(channels, Group(self._config.node.cluster, self._config.node.broker), lambda: addresses.clients)
+        """Its tables come from its replication port: where that is the group record says, and not only the nameservers."""
+        return RemoteMetadata(channels, Group(self._config.node.cluster, self._config.node.broker), lambda: addresses.replication)
 
-    def _parts(self, opened: "_Opened", lanes: Lanes, tables: "_Tables") -> NodeParts:
-        store, clock = opened.store, self._doors.clock
+    def _parts(self, store: Store, lanes: Lanes, place: Place, tables: "_Tables", watch: GroupWatch | None) -> NodeParts:
+        clock = self._doors.clock
 
         async def hide(minimums: QueueMinimums) -> None:
             await lanes.store.call(lambda: store.hide(minimums))
 
         async def show_again(minimums: QueueMinimums) -> None:
             if await lanes.files.call(lambda: store.show_again(minimums)):
-                opened.place.come_back(BrokerService.SLAVE, "its master knows of no deletion of what it hides")
+                place.change_role(BrokerService.SLAVE, "its master knows of no deletion of what it hides")
 
         puller = MetadataPuller(tables.of_master, tables.own, clock, hide, show_again)
         dispatcher = Dispatcher(store, lanes.dispatch)
-        return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, opened.grant)
+        return NodeParts(self._loaded, store, tables.own, puller, dispatcher, tables.pins, clock, watch)
 
     def _retaining(self, bound: "_Bound", channels: Channels) -> Retaining:
         table, hold_bytes = self._config.retention, self._config.replication.hold_max_bytes
@@ -187,22 +263,6 @@ class Slave:
         await follower.held.load()
         return follower
 
-    def _heir(self, node: SlaveNode, bound: "_Bound", channels: Channels, place: Place) -> Heir:
-        config, doors = self._config, self._doors
-        parts = HeirParts(
-            config=config,
-            storage=doors.storage,
-            files=bound.lanes.files,
-            node=node,
-            follower=bound.follower,
-            addresses=bound.addresses,
-            routes=RouteCache(config.node.nameservers, channels, doors.clock, cluster=config.node.cluster),
-            replicas=RemoteReplicas(channels, config.node.cluster, config.node.broker),
-            place=place,
-            tables=bound.parts.puller,
-        )
-        return Heir(parts)
-
     async def _drain(self, node: SlaveNode, place: Place, registrar: Registrar, servers: list[RpcServer]) -> None:
         log.info("draining", node=self._config.name)
         node.watches.stop()
@@ -210,7 +270,7 @@ class Slave:
         await place.leave(registrar)
         await place.close(servers)
 
-    async def _bind(self, node: SlaveNode, bound: "_Bound", heir: Heir) -> tuple[RpcServer, RpcServer]:
+    async def _bind(self, node: SlaveNode, bound: "_Bound") -> tuple[RpcServer, RpcServer]:
         config, clock, parts, lanes = self._config, self._doors.clock, bound.parts, bound.lanes
         store, metadata = parts.store, parts.metadata
 
@@ -229,23 +289,26 @@ class Slave:
             damaged=bound.mender.suspect,
         )
         reading = Reading(store, lanes.reads, parts.dispatcher, clock, rules)
-        answers = Answers(config.name, master, node.standing, node.announced)
+        operator = SlaveOperator(config.name, master, parts.watch, bound.candidate, lambda: self._check_room(bound.lanes))
         ranges = RangeServing(bound.follower.stores, lanes.reads, config.node.cluster, config.node.broker, bound.mender.suspect)
         clients = [
             names.messaging(MessagingServicer(config.name, master, reading)),
             names.metadata(MetadataServicer(metadata, room)),
             names.topics(TopicServicer(TopicReads(config.name, metadata, store, lanes.reads), SlaveTopics(config.name, master), room)),
-            names.broker(BrokerServicer(node.description, node.status, node.watches, heir.errand.ask, bound.mender)),
+            names.broker(BrokerServicer(node.description, node.status, node.watches, operator, bound.mender)),
             names.audit(AuditServicer(Auditing(store, lanes.audit, node.copy), parts.pins)),
         ]
         replicas = [
-            names.replication(ReplicationServicer(ranges, Outflow(config.replication, clock), answers)),
-            names.metadata(MetadataServicer(metadata, for_nodes)),  # a recovering master takes the tables with the tail
+            names.replication(ReplicationServicer(ranges, Outflow(config.replication, clock), config.name, master)),
+            names.metadata(MetadataServicer(metadata, for_nodes)),  # a candidate takes the tables with the tail
         ]
+        if bound.candidate is not None:
+            replicas.append(names.elections(ElectionServicer(bound.candidate, config.node.cluster, config.node.broker)))
         for_clients = await self._server(node, Listen("listen.clients", config.listen.clients), clients)
         for_replicas = await self._server(node, Listen("listen.replication", config.listen.replication), replicas)
-        heir.serves_at(self._client_address(for_clients))
         bound.follower.serves_at(self._replication_address(for_replicas))
+        if bound.candidate is not None:
+            bound.candidate.address = self._replication_address(for_replicas)
         return for_clients, for_replicas
 
     async def _server(self, node: SlaveNode, listen: Listen, services: list[Service]) -> RpcServer:
@@ -257,17 +320,18 @@ class Slave:
     def _replication_address(self, server: RpcServer) -> str:
         return advertised(self._config.advertise_replication, self._config.listen.replication, server.port)[DEFAULT_NETWORK]
 
-    def _client_address(self, server: RpcServer) -> str:
-        return advertised(self._config.advertise, self._config.listen.clients, server.port)[DEFAULT_NETWORK]
+    async def _check_room(self, lanes: Lanes) -> None:
+        """Raise DiskFull where a master would take no writes."""
+        await lanes.files.call(lambda: check_room(self._doors.storage, self._config.name, self._config.store.reserve_bytes))
 
-    def _identity(self, opened: "_Opened", wire_id: int, clients: RpcServer, replicas: RpcServer) -> Identity:
+    def _identity(self, store: Store, wire_id: int, clients: RpcServer, replicas: RpcServer) -> Identity:
         config = self._config
         return Identity(
             cluster=config.node.cluster,
             broker=config.node.broker,
             broker_id=wire_id,
             configured_id=config.node.broker_id,
-            replica_uuid=opened.store.replica_uuid,
+            replica_uuid=store.replica_uuid,
             role=Role.SLAVE,
             addresses=advertised(config.advertise, config.listen.clients, clients.port),
             replication_addresses=advertised(config.advertise_replication, config.listen.replication, replicas.port),
@@ -285,14 +349,17 @@ class _Bound:
     follower: Follower
     addresses: MasterAddresses
     mender: Mender
+    candidate: Candidate | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """What a start found: the store, what the last role change decided, and the node's place among its peers."""
+class _Candidacy:
+    """What a candidate is made of besides the record."""
 
-    store: Store
-    grant: Grant | None
+    parts: NodeParts
+    follower: Follower
+    lanes: Lanes
+    channels: Channels
     place: Place
 
 
@@ -305,16 +372,13 @@ class _Tables:
     pins: Pins
 
 
-async def _stamp(store: Store, storage: Storage, lanes: Lanes) -> None:
-    """What the store holds is synced, and from here on in use under this boot.
-
-    Without a stamp, where a disk is too full to note that it is a part of a log, the next start finds it as this one did.
-    """
-    await lanes.store.call(store.sync)
-    if await lanes.files.call(lambda: note_part(storage)):
-        await lanes.store.call(store.stamp_boot)
-
-
-async def serve(config: SlaveConfig, doors: BrokerDoors, stop: asyncio.Event, *, is_first: bool = True) -> None:
+async def serve(
+    config: SlaveConfig,
+    doors: BrokerDoors,
+    stop: asyncio.Event,
+    *,
+    start: RoleStart = FIRST_START,
+    coordination: CoordinationStore | None = None,
+) -> None:
     """Run a slave until `stop` is set."""
-    await Slave(Loaded(config, defaultdict(lambda: "default")), doors, is_first=is_first).run(stop)
+    await Slave(Loaded(config, defaultdict(lambda: "default")), doors, start=start, coordination=coordination).run(stop)

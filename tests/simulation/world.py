@@ -6,10 +6,11 @@ import random
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 from dittomq.broker.doors import BrokerDoors
-from dittomq.broker.role import BrokerService, ComeBack
+from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.errors import StoreFailed
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import BOUNDLESS, Disk
@@ -23,6 +24,7 @@ from tests.simulation.workers import SimulatedWorkers
 
 R = TypeVar("R")
 Serve = Callable[[BrokerDoors, asyncio.Event], Awaitable[None]]
+ServeAs = Callable[[BrokerDoors, asyncio.Event, RoleStart], Awaitable[None]]
 
 
 MEMORY_BYTES = 64 * 1024  # so little that some readers are far back
@@ -38,19 +40,17 @@ class Power(Enum):
 class Node:
     """A machine that runs one process at a time: `serve(doors, stop)`. A client is one too.
 
-    `services` are what its process may come back as; whoever starts the machine starts `serve`, whatever it was last. `is_first`: none of
-    its lives before has opened the store.
+    `services` are what its process may go on as; a start of the machine starts `serve`, whatever it was last.
     `crashed` is told of each crash, and in which files a hole arose.
     """
 
     def __init__(self, world: "World", name: str, serve: Serve, disk: Disk) -> None:
         self.name = name
         self.serve = serve
-        self.services: Mapping[BrokerService, Serve] = {}
+        self.services: Mapping[BrokerService, ServeAs] = {}
         self.disk = disk
         self.faults = Faults()
         self.lives = 0
-        self.is_first = True
         self.may_lead = False  # whether its process is, or was last, that of a master
         self.started_at = 0.0
         self.crashed: Callable[[Power, list[str]], None] = _nobody
@@ -79,19 +79,18 @@ class Node:
         """Files that its process has open."""
         return 0 if self._storage is None or self._life is None else self._storage.open_files
 
-    def start(self, service: BrokerService | None = None, *, is_first: bool = True) -> None:
-        """Start the process, on what the disk holds; as `service` when it comes back as that."""
+    def start(self, service: BrokerService | None = None, begins: RoleStart = FIRST_START) -> None:
+        """Start the process, on what the disk holds; as `service` when it goes on as that."""
         assert self._life is None, f"{self.name} runs already"
         self.lives += 1
-        self.is_first = is_first
         self.started_at = self._world.loop.time()
         self._world.transcript.note(self.name, f"starts, life {self.lives}")
         self._world.network.power_on(self.name)
         life = self._life = Life(self.name)
         self._stop = asyncio.Event()
         self._asked_to_end = False
-        serve = self.serve if service is None else self.services[service]
-        self.may_lead = serve is self.services.get(BrokerService.MASTER)
+        serve = self.serve if service is None else partial(_serve_as, self.services[service], begins)
+        self.may_lead = service is BrokerService.MASTER
         self._main = life.spawn(self._run(life, self._stop, serve))
 
     async def stop(self) -> None:
@@ -169,12 +168,12 @@ class Node:
             memory_bytes=MEMORY_BYTES,
         )
         how = "ends"
-        back: ComeBack | None = None
+        changed: RoleChanged | None = None
         try:
             await serve(doors, stop)
-        except ComeBack as raised:
+        except RoleChanged as raised:
             how = str(raised)
-            back = None if self._asked_to_end else raised
+            changed = None if self._asked_to_end else raised
         except StoreFailed as failed:
             how = f"ends: {failed}"
         except (SimCrashed, asyncio.CancelledError):
@@ -184,13 +183,12 @@ class Node:
         finally:
             if self._life is life:
                 self._over(life, how)
-                if back is not None:
-                    world.loop.call_soon(self._come_back, back)
+                if changed is not None:
+                    world.loop.call_soon(self._go_on, changed)
 
-    def _come_back(self, back: ComeBack) -> None:
-        if self._life is None:  # else somebody was quicker to start the machine
-            is_first = self.is_first and not back.served
-            self.start(back.service, is_first=is_first)
+    def _go_on(self, changed: RoleChanged) -> None:
+        if self._life is None:  # else a supervisor was quicker to start the machine
+            self.start(changed.service, changed.start)
 
     def _judge(self, life: Life, error: BaseException) -> str:
         if self._life is life and not _only(error, (StoreFailed, SimCrashed, asyncio.CancelledError)):
@@ -272,6 +270,10 @@ class World:
         error = context.get("exception")
         if error is None or not _only(error, (SimCrashed,)):
             self.unexpected("loop", str(context.get("message")), error or RuntimeError("no exception"))
+
+
+async def _serve_as(serve: ServeAs, begins: RoleStart, doors: BrokerDoors, stop: asyncio.Event) -> None:
+    await serve(doors, stop, begins)
 
 
 def _nobody(_: Power, __: list[str]) -> None:
