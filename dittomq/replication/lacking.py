@@ -1,12 +1,15 @@
 """Which copies do not hold bytes that they hold what lies behind of: left out, for they were damaged, or rotten since. Pure."""
 
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Final
 
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.own_log import Ranges
 
+Ranges = Sequence[tuple[int, int]]
+"""Bytes of the log, each [start, end), in order."""
 _MOST_LEFT_OUT: Final = 64
 
 
@@ -18,7 +21,7 @@ class Lacking:
         self._slaves: dict[str, list[tuple[PhysicalOffset, PhysicalOffset]]] = {}
 
     def add(self, node: str, start: PhysicalOffset, end: PhysicalOffset) -> None:
-        """That slave lacks [start, end) too. Of very many ranges nothing is claimed of what lies between the oldest ones any more."""
+        """That slave lacks [start, end) too. Of more than 64 ranges the two oldest become one, with what lies between them."""
         lacked = self._slaves.setdefault(node, [])
         lacked.append((start, end))
         if len(lacked) > _MOST_LEFT_OUT:
@@ -31,7 +34,7 @@ class Lacking:
             self._slaves[node] = [(low, min(high, end)) for low, high in self._slaves[node] if low < end]
 
     def forget_before(self, node: str, end: PhysicalOffset) -> None:
-        """What that slave lacks before `end` is to be told anew."""
+        """What that slave lacks before `end` it says again."""
         if node in self._slaves:
             self._slaves[node] = [(max(low, end), high) for low, high in self._slaves[node] if high > end]
 
@@ -48,6 +51,8 @@ class Lacking:
         """Whether that slave lacks some of [start, end)."""
         return any(max(low, start) < min(high, end) for low, high in self._slaves.get(node, ()))
 
-    def any_copy(self, start: PhysicalOffset, end: PhysicalOffset) -> bool:
-        """Whether the master or a slave lacks some of [start, end)."""
-        return self.master(start, end) or any(self.slave(node, start, end) for node in self._slaves)
+    def after(self, offset: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, PhysicalOffset]]:
+        """Ranges that end behind `offset`: the master's, then those of slaves."""
+        for start, end in self.own[bisect_right(self.own, offset, key=itemgetter(1)) :]:
+            yield PhysicalOffset(start), PhysicalOffset(end)
+        yield from ((start, end) for start, end in chain.from_iterable(self._slaves.values()) if end > offset)
