@@ -325,14 +325,12 @@ class _Attempt:
     async def _run(self, tasks: asyncio.TaskGroup) -> election.BecomeMaster | election.EndElection:
         background = [tasks.create_task(self._tick(), name="election ticks")]
         commands = self._decider.begin()
-        while True:
-            for command in commands:
-                if isinstance(command, election.BecomeMaster | election.EndElection):
-                    for task in background:
-                        task.cancel()
-                    return command
-                background += [tasks.create_task(work) for work in self._work(command)]
+        while (end := next((each for each in commands if isinstance(each, election.BecomeMaster | election.EndElection)), None)) is None:
+            background += [tasks.create_task(work) for command in commands for work in self._work(command)]
             commands = self._decider.handle(await self._events.get(), self._parts.clock.monotonic())
+        for task in background:
+            task.cancel()
+        return end
 
     async def _tick(self) -> NoReturn:
         while True:

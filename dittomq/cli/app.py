@@ -18,12 +18,11 @@ from dittomq.cli import (
     consume,
     context,
     demo,
-    ha_status,
+    ha,
     local,
     log,
     publish,
     repair,
-    role,
     route,
     serve,
     topic,
@@ -42,9 +41,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _group in (local, context, serve, cluster, topic, role, log, audit):
+for _group in (local, context, serve, cluster, topic, ha, log, audit):
     app.add_typer(_group.app)
-for _command in (demo, route, ha_status, publish, consume, repair, completion, version):
+for _command in (demo, route, publish, consume, repair, completion, version):
     _command.add_to(app)
 
 

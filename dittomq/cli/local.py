@@ -30,8 +30,9 @@ def up(
     started = cluster.start()
     took = cluster.wait_in_sync()
     _pick_context(cluster)
+    roles = cluster.roles()
     nodes = " · ".join(
-        f"{node.name} {cluster.role(node.name) if '/' in node.name else ''}".strip() + f" :{node.ports.clients}" for node in cluster.nodes
+        f"{node.name} {roles[node.name] if '/' in node.name else ''}".strip() + f" :{node.ports.clients}" for node in cluster.nodes
     )
     news = f"in sync after {took:.1f} s" if started else "everything runs already"
     say(f"local: {nodes} · {news} · data in {FOLDER} · stop: dittomq local down")
@@ -58,7 +59,8 @@ def status(
     if pid is not None:
         say(str(cluster.pid(pid)))
         return Exit.DONE
-    rows = [_row(cluster, node) for node in cluster.nodes]
+    roles = cluster.roles()
+    rows = [_row(cluster, node, roles[node.name]) for node in cluster.nodes]
     if json:
         say_json({"folder": str(cluster.folder), "nodes": rows})
     else:
@@ -102,11 +104,11 @@ def _pick_context(cluster: LocalCluster) -> None:
     use_context("local")
 
 
-def _row(cluster: LocalCluster, node: LocalNode) -> dict[str, Any]:
+def _row(cluster: LocalCluster, node: LocalNode, role: str) -> dict[str, Any]:
     alive = cluster.is_alive(node.name)
     return {
         "node": node.name,
-        "role": cluster.role(node.name),
+        "role": role,
         "address": node.address,
         "pid": node.process.pid if node.process and alive else None,
         "data_dir": str(cluster.data_dir(node.name)),

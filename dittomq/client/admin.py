@@ -23,7 +23,15 @@ from dittomq.offsets import PhysicalOffset
 from dittomq.routes import NO_OPENING, ClusterListing, ForgetOrder, Forgotten, Node, Role
 from dittomq.rpc.channel import breaking, call
 from dittomq.wire import admin as wire
-from dittomq.wire.admin import BrokerDescription, RoleChange, RoleOrder
+from dittomq.wire.admin import (
+    BrokerDescription,
+    FailoverAnswer,
+    FailoverOrder,
+    HaChange,
+    PauseOrder,
+    SwitchoverAnswer,
+    SwitchoverOrder,
+)
 
 T = TypeVar("T")
 
@@ -204,32 +212,57 @@ class Admin:
         response: pb.GetBrokerResponse = await self._on_node(node, "GetBroker", pb.GetBrokerRequest())
         return wire.broker_description(response)
 
-    async def change_role(
-        self,
-        node: str,
-        *,
-        leads: bool = True,
-        accept_loss: bool = False,
-        old_master_is_stopped: bool = False,
-        validate_only: bool = False,
-    ) -> RoleChange:
-        """Let a node, "broker/id" or "host:port", lead its group, or follow who leads it. The change is durable when this returns.
+    async def switchover(self, node: str, *, validate_only: bool = False) -> SwitchoverAnswer:
+        """Let the slave "broker/id" take its master's place; it is sent to be elected when this returns, and `ha_status` tells the outcome.
 
-        A slave takes its master's place when that hands it over, or when it is silent and `old_master_is_stopped`. A master that recovers
-        leads without what it waits for with `accept_loss`, and so does a slave without what it must hear. Raises NotPermitted, which says
-        what is missing, NotReady, or OutOfReach, which says whether the change may still happen. With `validate_only` nothing changes, and
-        what it returns or raises is what the call without it would, as far as that is known before the change begins.
+        Raises NotPermitted, which says what is missing, NotReady, or OutOfReach, after which the switchover may still happen.
         """
-        name = node if "/" in node else (await self.get_broker(node)).node
-        order = RoleOrder(name, leads, accept_loss, old_master_is_stopped, validate_only)
-        address, _ = await self._find(node)
-        try:
-            response: pb.ChangeRoleResponse = await self._on_node(node, "ChangeRole", wire.change_role_request(order), _ROLE_DEADLINE_S)
-        except OutOfReach as silent:
-            was_sent = not validate_only and not self._around.channels.backs_off(address)
-            unknown = "; its role may change all the same, which dittomq ha-status shows" if was_sent else ""
-            raise OutOfReach(node, silent.problem + unknown) from silent
-        return wire.role_change(response)
+        order = SwitchoverOrder(node, validate_only)
+        master = await self._master_of(node.partition("/")[0])
+        response: pb.SwitchoverResponse = await self._on_node(master, "Switchover", wire.switchover_request(order), _ROLE_DEADLINE_S)
+        return wire.switchover_answer(response)
+
+    async def failover(self, node: str, *, allow_data_loss: bool = False, validate_only: bool = False) -> FailoverAnswer:
+        """Let a node, "broker/id", stand for election; it stands when this returns, and `ha_status` tells the outcome.
+
+        With `allow_data_loss` it is elected also where only replicas that do not answer may have acknowledged messages. Raises
+        NotPermitted, which says why it cannot be elected.
+        """
+        order = FailoverOrder(node, allow_data_loss, validate_only)
+        response: pb.FailoverResponse = await self._on_node(node, "Failover", wire.failover_request(order), _ROLE_DEADLINE_S)
+        return wire.failover_answer(response)
+
+    async def set_paused(self, broker: str, *, paused: bool, validate_only: bool = False) -> bool:
+        """Stop or start automatic failover of a group; whether that changed anything. Any node of the group takes it."""
+        order = PauseOrder(broker, paused, validate_only)
+        nodes = (await self._groups(broker))[broker]
+        problem: DittoError = OutOfReach(f"any node of {broker}", "none is registered")
+        for node in nodes:
+            try:
+                response: pb.SetPausedResponse = await self._on_node(node.name, "SetPaused", wire.set_paused_request(order))
+            except (OutOfReach, NotReady) as silent:
+                problem = silent
+            else:
+                return response.changed
+        raise problem
+
+    async def ha_history(self, broker: str) -> list[HaChange]:
+        """The last changes of a group's record, oldest first, as its master noted them."""
+        address, _ = await self._find(await self._master_of(broker))
+        stub: Any = self._around.channels.stub(BrokerServiceStub, address)
+        changes: list[HaChange] = []
+        with breaking(address):
+            async for response in stub.GetHaHistory(pb.GetHaHistoryRequest(), timeout=_DEADLINE_S):
+                changes += wire.ha_changes(response)
+        return changes
+
+    async def _master_of(self, broker: str) -> str:
+        """Its name, as nameservers know it now."""
+        nodes = (await self._groups(broker))[broker]
+        master = next((node.name for node in nodes if node.role is not Role.SLAVE), None)
+        if master is None:
+            raise OutOfReach(f"the master of {broker}", "no nameserver knows one now; see dittomq ha status")
+        return master
 
     async def repair(self, node: str, start: int | None = None, end: int | None = None, *, validate_only: bool = False) -> RepairReport:
         """Let the node "broker/id" verify a piece of its log from `start` on, and fetch what is damaged there from other copies.

@@ -18,7 +18,7 @@ from dittomq.message import MAX_FRAME_MESSAGES, Ack, Message, Receipt, StoredMes
 from dittomq.metadata.topics import TopicConfig
 from dittomq.reads import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES
 from dittomq.routes import DEFAULT_NETWORK, ClusterListing, Forgotten, Node, Route
-from dittomq.wire.admin import BrokerDescription, RoleChange
+from dittomq.wire.admin import BrokerDescription, FailoverAnswer, HaChange, SwitchoverAnswer
 
 
 class Client:
@@ -262,20 +262,21 @@ class SyncAdmin:
         """What a node, "broker/id" or "host:port", is and how it is configured."""
         return self._thread.run(self._admin.get_broker(node))
 
-    def change_role(
-        self,
-        node: str,
-        *,
-        leads: bool = True,
-        accept_loss: bool = False,
-        old_master_is_stopped: bool = False,
-        validate_only: bool = False,
-    ) -> RoleChange:
-        """Let a node lead its group, or follow who leads it; see Admin."""
-        change = self._admin.change_role(
-            node, leads=leads, accept_loss=accept_loss, old_master_is_stopped=old_master_is_stopped, validate_only=validate_only
-        )
-        return self._thread.run(change)
+    def switchover(self, node: str, *, validate_only: bool = False) -> SwitchoverAnswer:
+        """Let a slave take its master's place; see Admin."""
+        return self._thread.run(self._admin.switchover(node, validate_only=validate_only))
+
+    def failover(self, node: str, *, allow_data_loss: bool = False, validate_only: bool = False) -> FailoverAnswer:
+        """Let a node stand for election; see Admin."""
+        return self._thread.run(self._admin.failover(node, allow_data_loss=allow_data_loss, validate_only=validate_only))
+
+    def set_paused(self, broker: str, *, paused: bool, validate_only: bool = False) -> bool:
+        """Stop or start automatic failover of a group; see Admin."""
+        return self._thread.run(self._admin.set_paused(broker, paused=paused, validate_only=validate_only))
+
+    def ha_history(self, broker: str) -> list[HaChange]:
+        """The last changes of a group's record; see Admin."""
+        return self._thread.run(self._admin.ha_history(broker))
 
     def repair(self, node: str, start: int | None = None, end: int | None = None, *, validate_only: bool = False) -> RepairReport:
         """Let the node verify a piece of its log and fetch what is damaged there from other copies; see Admin."""

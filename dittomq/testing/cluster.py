@@ -12,8 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.errors import ConfigError, DittoError, OutOfReach, UnreadableStore
+from dittomq.errors import ConfigError, DittoError, OutOfReach
 from dittomq.testing import processes
 from dittomq.testing.configs import config_text
 from dittomq.testing.guard import guarded
@@ -77,16 +76,14 @@ class LocalCluster:
             raise ConfigError(str(self.folder), "holds no local cluster; start one: dittomq local up")
         return state
 
-    def role(self, name: str) -> str:
-        """What the node is now, after all changes of its role: nameserver, master or slave; "unknown" when its store does not say."""
-        from dittomq.broker.role import load_grant
+    def roles(self) -> dict[str, str]:
+        """What each node is now: nameserver, master or slave; what a node was started as where no nameserver knows it."""
+        from dittomq.testing.in_sync import registered_roles
 
-        node = self.node(name)
-        try:
-            grant = load_grant(OsStorage(self.data_dir(name))) if name != NAMESERVER else None
-        except UnreadableStore:
-            return "unknown"
-        return node.role if grant is None else str(grant.service)
+        found = {node.name: node.role for node in self.nodes}
+        if self.is_alive(NAMESERVER):
+            found |= {name: role for name, role in registered_roles(self.nameserver).items() if name in found}
+        return found
 
     def is_alive(self, name: str) -> bool:
         """Whether the node's process runs."""

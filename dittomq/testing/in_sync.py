@@ -1,7 +1,9 @@
 """Whether a local cluster works as it should."""
 
 from dittomq.client import Client
+from dittomq.errors import DittoError
 from dittomq.ha_status import not_in_sync
+from dittomq.routes import Role
 from dittomq.testing.state import ClusterState
 
 
@@ -18,6 +20,15 @@ def missing_for_sync(nameserver: str, state: ClusterState) -> str:
             if missing:
                 return missing
     return ""
+
+
+def registered_roles(nameserver: str) -> dict[str, str]:
+    """What the nodes are that the nameserver lists, master or slave, by name; none where it does not answer."""
+    try:
+        with Client(nameserver) as mq:
+            return {node.name: "slave" if node.role is Role.SLAVE else "master" for node in mq.admin.list_brokers()}
+    except DittoError:
+        return {}
 
 
 def _missing_in_group(mq: Client, master: str, slaves: int) -> str:

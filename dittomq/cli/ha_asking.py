@@ -1,4 +1,4 @@
-"""`dittomq ha-status`: asks every node and says what is not in order."""
+"""`dittomq ha status`: asks every node and says what is not in order."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,6 @@ import typer
 
 from dittomq.cli.connect import JsonFlag, Nameserver, nameserver_address
 from dittomq.cli.durations import seconds
-from dittomq.cli.examples import example
 from dittomq.cli.exits import Exit
 from dittomq.cli.ha_report import ClusterReport, build_report, report_document, report_lines
 from dittomq.cli.last_audit import last_audit
@@ -31,12 +30,7 @@ _TIMEOUT = "60s"
 _CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("ha-status", epilog=example("ha-status", "ha-status --wait in-sync --timeout 60s"))(ha_status)
-
-
-def ha_status(
+def status(
     json: JsonFlag = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="At once, then whenever it changes, at most twice a second, until interrupted.")
@@ -55,8 +49,7 @@ def ha_status(
 ) -> int:
     """Show replication as every node sees it.
 
-    Exit code 3 when something needs attention, also a group of which no node is registered any more; lags and positions that nobody knows
-    are shown as unknown.
+    Exit code 3 when something needs attention; lags and positions that no node knows are shown as unknown.
     """
     if wait not in (None, "in-sync"):
         raise typer.BadParameter(f'"{wait}" is not a condition; in-sync is', param_hint="--wait")
@@ -90,7 +83,7 @@ async def ask_every_node(mq: "AsyncClient") -> ClusterReport:
     async with asyncio.TaskGroup() as tasks:
         asked = {node.name: tasks.create_task(ask(node)) for node in listing.nodes}
     answers = {name: task.result() for name, task in asked.items()}
-    return _with_audit(build_report(listing.nodes, answers, listing.silent))
+    return _with_audit(build_report(listing.nodes, answers))
 
 
 async def _ask(nameserver: str) -> ClusterReport:
@@ -157,7 +150,7 @@ async def _follow(nameserver: str, period_s: float, enough: Callable[[ClusterRep
 
 
 def _report(view: "ClusterView") -> ClusterReport:
-    return _with_audit(build_report(view.nodes, view.answers, view.silent))
+    return _with_audit(build_report(view.nodes, view.answers))
 
 
 def _with_audit(report: ClusterReport) -> ClusterReport:
