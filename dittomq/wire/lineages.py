@@ -1,14 +1,12 @@
-"""Lineages, as hellos, verdicts and descriptions of copies carry them, epochs with those who opened them, and what a copy lacks."""
+"""Lineages, as hellos, verdicts and positions carry them, and what a copy lacks."""
 
-from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from dittomq._pb.ditto.replication.v1 import replication_pb2 as pb
 from dittomq.errors import InvalidField
 from dittomq.lineage import FOREIGN, Lineage, LineageEntry, grows
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.events import MAX_LACKS, MAX_PROMISES, Lacks
-from dittomq.routes import Opening
+from dittomq.replication.events import MAX_LACKS, Lacks
 from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
 
 MAX_LINEAGE_ENTRIES = 10_000
@@ -41,18 +39,6 @@ def lineage_from_pb(entries: list[pb.LineageEntry]) -> Lineage:
                 "lineage", f"epoch {after.epoch} at {after.start} does not come after epoch {before.epoch} at {before.start}"
             )
     return lineage
-
-
-def openings_to_pb(openings: Iterable[Opening]) -> list[pb.PromisedEpoch]:
-    """In their order."""
-    return [pb.PromisedEpoch(epoch=each.epoch, opener_id=each.opener_id) for each in openings]
-
-
-def openings_from_pb(field: str, told: Sequence[pb.PromisedEpoch]) -> tuple[Opening, ...]:
-    """Checked: not too many, and each an epoch."""
-    if len(told) > MAX_PROMISES:
-        raise InvalidField(field, f"{len(told)} epochs, the limit is {MAX_PROMISES}")
-    return tuple(Opening(epoch_from_pb(field, each.epoch), node_id_from_pb(field, each.opener_id)) for each in told)
 
 
 def lacked_to_pb(lacks: Lacks | None) -> pb.Lacked | None:

@@ -6,7 +6,7 @@ from dittomq._pb.ditto.admin.v1 import admin_pb2, admin_pb2_grpc
 from dittomq._pb.ditto.audit.v1 import audit_pb2, audit_pb2_grpc
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2, messaging_pb2_grpc
 from dittomq._pb.ditto.metadata.v1 import metadata_pb2, metadata_pb2_grpc
-from dittomq._pb.ditto.replication.v1 import replication_pb2, replication_pb2_grpc
+from dittomq._pb.ditto.replication.v1 import election_pb2, election_pb2_grpc, replication_pb2, replication_pb2_grpc
 from dittomq.rpc.server import Service
 
 
@@ -44,3 +44,9 @@ def replication(servicer: replication_pb2_grpc.ReplicationServiceServicer) -> Se
     """ditto.replication.v1.ReplicationService."""
     name = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"].full_name
     return Service(name, partial(replication_pb2_grpc.add_ReplicationServiceServicer_to_server, servicer))
+
+
+def elections(servicer: election_pb2_grpc.ElectionServiceServicer) -> Service:
+    """ditto.replication.v1.ElectionService."""
+    name = election_pb2.DESCRIPTOR.services_by_name["ElectionService"].full_name
+    return Service(name, partial(election_pb2_grpc.add_ElectionServiceServicer_to_server, servicer))

@@ -1,8 +1,8 @@
 # methods are named by the .proto files
-"""ReplicationService as masters and slaves serve it alike. Each adds its own Replicate, StepDown and AnnounceEpoch."""
+"""ReplicationService as masters and slaves serve it alike. Each adds its own Replicate."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -12,9 +12,7 @@ from dittomq._pb.ditto.replication.v1 import replication_pb2_grpc
 from dittomq.broker.fetching import RangeServing
 from dittomq.broker.outflow import Outflow
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.standings import Standing
 from dittomq.wire import replication as wire
-from dittomq.wire import standing as wire_standing
 from dittomq.wire.beginning import beginning_to_pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -23,14 +21,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class RangeServicer(replication_pb2_grpc.ReplicationServiceServicer):
     """Reads only."""
 
-    def __init__(self, ranges: RangeServing, outflow: Outflow, standing: Callable[[], Standing]) -> None:
+    def __init__(self, ranges: RangeServing, outflow: Outflow) -> None:
         self._ranges = ranges
         self._outflow = outflow
-        self._standing = standing
-
-    async def DescribeReplica(self, request: pb.DescribeReplicaRequest, context: Context) -> pb.DescribeReplicaResponse:
-        self._ranges.check_caller(request.cluster, request.broker)
-        return wire_standing.standing_to_pb(self._standing())
 
     async def FetchRange(self, request: pb.FetchRangeRequest, context: Context) -> AsyncIterator[pb.FetchRangeResponse]:
         self._ranges.check_caller(request.cluster, request.broker)
