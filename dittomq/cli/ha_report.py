@@ -8,7 +8,7 @@ from dittomq.cli.last_audit import LastAudit
 from dittomq.cli.output import clock_date, clock_time, human_age, human_bytes, printable, table
 from dittomq.errors import DittoError, OutOfReach
 from dittomq.ha_status import COPYING_ANEW, HANDING_OVER, MASTER_WAITS, HaStatus, NodeView, not_in_sync
-from dittomq.routes import ClusterListing, Node, Role, SilentGroup
+from dittomq.routes import Node, Role
 
 Answers = Mapping[str, HaStatus | DittoError]
 
@@ -45,15 +45,13 @@ class NodeReport:
 class GroupReport:
     """One broker group. `leader` is the answer of the master with the highest epoch, None when no master answers.
 
-    `silent` is what nameservers remember of a group of which no node is registered, None of any other. `heir`: the node with the newest and
-    longest log where all answer and none is to lead, so that nobody does before somebody is told to; empty elsewhere.
+    `waits`: what the nodes that answer wait for where there is no master, in words; empty elsewhere.
     """
 
     broker: str
     leader: HaStatus | None
     nodes: tuple[NodeReport, ...]
-    silent: SilentGroup | None = None
-    heir: str = ""
+    waits: str = ""
 
     @property
     def needs_attention(self) -> bool:
@@ -63,6 +61,9 @@ class GroupReport:
             leader is None
             or not leader.writable
             or leader.degraded
+            or bool(leader.uncounted)
+            or bool(leader.coordination_problem)
+            or bool(leader.data_loss)
             or self.slaves_in_sync < leader.replicas_expected
             or any(node.needs_attention for node in self.nodes)
         )
@@ -78,18 +79,11 @@ class GroupReport:
         return not self.missing
 
     @property
-    def remedy(self) -> str:
-        """What ends it where nobody is to lead; empty elsewhere."""
-        return f"unless a change of roles is under way, let one lead: dittomq role lead {self.heir}" if self.heir else ""
-
-    @property
     def missing(self) -> str:
         """What keeps the group from being in sync, as a clause; empty when nothing does."""
         leader = self.leader
-        if self.silent is not None:
-            return f"no node of {self.broker} is registered"
         if leader is None:
-            return f"no master of {self.broker} answers{', all its nodes are slaves: ' if self.heir else ''}{self.remedy}"
+            return f"no master of {self.broker} answers{f': {self.waits}' if self.waits else ''}"
         if not leader.writable:
             return f"{leader.node} takes no writes: {leader.why_not_writable}"
         if self.slaves_in_sync >= leader.replicas_expected:
@@ -124,13 +118,11 @@ class ClusterReport:
         return "; ".join(group.missing for group in self.groups if group.missing)
 
 
-def build_report(nodes: Sequence[Node], answers: Answers, silent: Sequence[SilentGroup] = ()) -> ClusterReport:
-    """Put together what the nodes that nameservers know answered, by node name, and which groups nobody answers for."""
+def build_report(nodes: Sequence[Node], answers: Answers) -> ClusterReport:
+    """Put together what the nodes that nameservers know answered, by node name."""
     brokers = sorted({node.broker for node in nodes})
-    cluster = ClusterListing(tuple(nodes), tuple(silent)).cluster or ""
-    groups = [_group(broker, [node for node in nodes if node.broker == broker], answers) for broker in brokers]
-    groups += [GroupReport(each.broker, None, (), each) for each in silent]
-    return ClusterReport(cluster, tuple(sorted(groups, key=lambda group: group.broker)))
+    groups = tuple(_group(broker, [node for node in nodes if node.broker == broker], answers) for broker in brokers)
+    return ClusterReport(nodes[0].cluster if nodes else "", groups)
 
 
 def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
@@ -145,10 +137,7 @@ def report_lines(report: ClusterReport, now_ms: int) -> list[str]:
     count = len(report.groups)
     lines = [" · ".join([report.cluster, f"{count} broker {'group' if count == 1 else 'groups'}", verdict, *audited])]
     for group in report.groups:
-        if group.silent is not None:
-            lines.append(_silence(group.silent))
-            continue
-        lines += [_headline(group, now_ms), *_rows(group, now_ms)]
+        lines += [_headline(group, now_ms), *_rows(group, now_ms), *_warnings(group.leader)]
         if group.missing and not any(node.needs_attention for node in group.nodes):  # who is missing may be in no list
             lines.append(f"   {group.missing}")
     return lines
@@ -166,7 +155,6 @@ def report_document(report: ClusterReport) -> dict[str, object]:
             {
                 "broker": group.broker,
                 "needs_attention": group.needs_attention,
-                "silent": silent_document(group.silent) if group.silent else None,
                 "leader": _leader_document(group.leader),
                 "nodes": [
                     {"node": node.node, "problem": node.problem or None, "complaint": node.complaint or None, "seen_ms": node.seen_ms}
@@ -179,29 +167,11 @@ def report_document(report: ClusterReport) -> dict[str, object]:
     }
 
 
-def silent_document(group: SilentGroup) -> dict[str, object]:
-    """A group of which no node is registered, for programs; null means unknown."""
-    return {
-        "cluster": group.cluster,
-        "broker": group.broker,
-        "epoch": group.newest.epoch,
-        "opener": group.opener,
-        "unsettled": group.unsettled,
-    }
-
-
 def _leader_document(leader: HaStatus | None) -> dict[str, object] | None:
     if leader is None:
         return None
     unknown: dict[str, object] = {name: None for name in ("epoch", "in_sync_now") if not getattr(leader, name)}
-    if _knows_nothing_confirmed(leader):
-        unknown["confirmed"] = None
     return {name: value for name, value in (asdict(leader) | unknown).items() if name != "nodes"}
-
-
-def _knows_nothing_confirmed(leader: HaStatus) -> bool:
-    """Whether it recovers, and what is confirmed is only on others, if there is anything."""
-    return not leader.epoch and not leader.confirmed
 
 
 def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
@@ -211,15 +181,30 @@ def _group(broker: str, nodes: Sequence[Node], answers: Answers) -> GroupReport:
     registered = {node.name: node for node in nodes}
     names = sorted({*registered, *seen}, key=lambda name: int(name.rpartition("/")[2]))
     reports = tuple(_node(name, registered.get(name), leader, answers.get(name)) for name in names)
-    return GroupReport(broker, leader, reports, heir=_heir([answers.get(node.name) for node in nodes]))
+    return GroupReport(broker, leader, reports, "" if leader else _waits([answers.get(node.name) for node in nodes]))
 
 
-def _heir(answers: Sequence[HaStatus | DittoError | None]) -> str:
-    """Who is to be told to lead where every node that is configured answers as a slave that follows nobody."""
-    slaves = [answer for answer in answers if isinstance(answer, HaStatus) and answer.role == "SLAVE" and answer.waiting_for]
-    if not slaves or len(slaves) < max(len(answers), 1 + slaves[0].replicas_expected):
-        return ""
-    return max(slaves, key=lambda slave: (slave.epoch, slave.end)).node
+def _waits(answers: Sequence[HaStatus | DittoError | None]) -> str:
+    """What the nodes wait for that answer, each with its name."""
+    waiting = [answer for answer in answers if isinstance(answer, HaStatus) and answer.waiting_for]
+    return "; ".join(f"{answer.node} waits for {answer.waiting_for}" for answer in waiting)
+
+
+def _warnings(leader: HaStatus | None) -> list[str]:
+    """What is not as it should be of the group as a whole."""
+    if leader is None:
+        return []
+    warnings = []
+    if leader.uncounted:
+        names = ", ".join(leader.uncounted)
+        warnings.append(
+            f"   {names} follow and do not count as copies: set replication.replicas_expected to {len(leader.uncounted)} on every node"
+        )
+    if leader.coordination_problem:
+        warnings.append(printable(f"   no failover while {leader.coordination_store} cannot be used: {leader.coordination_problem}"))
+    if leader.data_loss:
+        warnings.append(printable(f"   data loss in epoch {leader.epoch}: {leader.data_loss}"))
+    return warnings
 
 
 def _node(name: str, registered: Node | None, leader: HaStatus | None, answer: HaStatus | DittoError | None) -> NodeReport:
@@ -262,34 +247,22 @@ def _lateness(node: NodeReport) -> str:
     return f"{node.node} is {view.state}{behind}"
 
 
-def _silence(group: SilentGroup) -> str:
-    by = f", opened by {group.opener}" if group.opener else ""
-    yet = " yet: the nameserver has just been started" if group.unsettled else ""
-    return printable(f"{group.broker}  NOBODY ANSWERS  newest epoch {group.newest.epoch}{by}, no node is registered{yet}")
-
-
 def _headline(group: GroupReport, now_ms: int) -> str:
     leader = group.leader
     if leader is None:
         serves = any(node.view is not None and node.view.role == "slave" and not node.problem for node in group.nodes)
-        remedy = f"; all are slaves: {group.remedy}" if group.heir else ""
-        return f"{group.broker}  NO MASTER ANSWERS  no writes; {'slaves serve reads' if serves else 'no slave answers'}{remedy}"
-    level = f"{leader.release_level} " if leader.role == "SYNC_MASTER" and leader.release_level else ""
-    noun = "copy" if leader.in_sync_replicas == 1 else "copies"
-    copies = f"asks {leader.in_sync_replicas} {level}{noun}, has {leader.in_sync_now or 'unknown'}"
-    confirmed = "unknown" if _knows_nothing_confirmed(leader) else f"{leader.confirmed:,}"
-    line = f"{group.broker}  epoch {leader.epoch or 'unknown'}  {leader.role}  {copies}  confirmed {confirmed}"
+        waits = f"; {group.waits}" if group.waits else ""
+        return printable(f"{group.broker}  NO MASTER ANSWERS  no writes; {'slaves serve reads' if serves else 'no slave answers'}{waits}")
+    members = f"in sync {leader.in_sync_now or 'unknown'} of {leader.replicas_expected + 1}, in_sync_replicas {leader.in_sync_replicas}"
+    line = f"{group.broker}  epoch {leader.epoch or 'unknown'}  {leader.role}  {members}  confirmed {leader.confirmed:,}"
+    if leader.failover and leader.failover != "none":
+        line = f"{line}  failover {leader.failover}"
     if not leader.writable:
         return f"{line}  NO WRITES: {leader.why_not_writable}"
-    return f"{line}  {_degraded(leader, now_ms) if leader.degraded else 'writes accepted'}"
-
-
-def _degraded(leader: HaStatus, now_ms: int) -> str:
-    since = f" since {_moment(leader.degraded_since_ms, now_ms)}" if leader.degraded_since_ms else ""
-    count = "an unknown number of" if leader.degraded_messages is None else f"{leader.degraded_messages:,}"
-    messages = "message" if leader.degraded_messages == 1 else "messages"
-    copies = "one copy" if leader.in_sync_now == 1 else f"{leader.in_sync_now} copies"
-    return f"DEGRADED{since}, {count} {messages} confirmed on {copies} only"
+    if leader.degraded:
+        since = f" since {_moment(leader.degraded_since_ms, now_ms)}" if leader.degraded_since_ms else ""
+        return f"{line}  DEGRADED{since}"
+    return f"{line}  writes accepted"
 
 
 def _rows(group: GroupReport, now_ms: int) -> list[str]:

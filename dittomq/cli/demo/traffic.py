@@ -1,9 +1,11 @@
 """What the demo sends and reads through the client."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from dittomq.cli.demo.flights import Flight
 from dittomq.cli.demo.judge import Identity, Place, Told, body_of
@@ -20,6 +22,9 @@ _PAGE_MESSAGES = 4_096
 _PAGE_BYTES = 4 * 1024 * 1024
 _ASKING_AT_ONCE = 64
 _READING_AT_ONCE = 2
+_PULSE = "pulse"
+_PULSE_EVERY_S = 0.01
+_PULSE_RETRY_S = 30.0
 
 
 @dataclass(slots=True)
@@ -82,15 +87,36 @@ async def resolve(producer: "Producer", sent: Sent) -> None:
             tasks.create_task(ask(line, handle))
 
 
-async def send_missing(producer: "Producer", sent: Sent, flights: Sequence[Flight]) -> Tally:
-    """Send what was told to be not stored, in order."""
-    lines = sent.lines(Told.NOT_STORED)
-    outcomes = await producer.publish_many((message(Identity(sent.run, line), flights[line]) for line in lines), on_failure="return")
-    tally = Tally()
-    for line, outcome in zip(lines, outcomes, strict=True):
-        sent.note(line, outcome)
-        tally.add(outcome)
-    return tally
+class Pulse:
+    """Publishes one small message after the other to a topic of its own: how long is there no receipt at most? Use it by `async with`."""
+
+    def __init__(self, mq: "AsyncClient") -> None:
+        self._mq = mq
+        self._task: asyncio.Task[None] | None = None
+        self.longest_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._mq.admin.create_topic(_PULSE, 1)
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        self._task = self._tasks.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._task is not None, "it was entered"
+        self._task.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._mq.producer(retry_s=_PULSE_RETRY_S, on_weak="return") as producer:
+            last = loop.time()
+            while True:
+                with contextlib.suppress(DittoError):
+                    await producer.publish(_PULSE, b"beat")
+                    now = loop.time()
+                    self.longest_s, last = max(self.longest_s, now - last), now
+                await asyncio.sleep(_PULSE_EVERY_S)
 
 
 async def read_all(mq: "AsyncClient", node: str, hear: Callable[[Place, bytes], None]) -> None:
