@@ -117,7 +117,7 @@ def _wrong_publishes(history: History, log: ParsedLog) -> Iterator[Broken]:
         if publish.receipt is None:
             continue
         survives = history.must_survive(publish)
-        may_be_another_try = publish.late or history.was_split  # the one that was answered is lost, or another master has one too
+        may_be_another_try = publish.late or history.changed_since(publish.at)  # the one that was answered may be lost
         if records and (survives or not may_be_another_try):
             yield from _differences(publish, publish.receipt, records[0], history.master)
         elif survives:
@@ -174,7 +174,7 @@ def _confirmed_for_good(history: History, read: Read, publish: Publish) -> bool:
     if receipt is not None and receipt.physical_offset == read.physical_offset and history.must_survive(publish):
         return True
     masters = history.masters_since(at)
-    if history.any_harmed(masters, at, Harm.DISK_LOST, Harm.LOSS_ACCEPTED) or history.was_given_up(read.node, at):
+    if history.has_seen(Harm.LOSS_ACCEPTED) or history.any_harmed(masters, at, Harm.DISK_LOST):
         return False
     return history.syncs_matter or not history.any_harmed(masters, at, Harm.POWER_LOST, Harm.SYNC_FAILED)
 

@@ -3,11 +3,16 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dittomq._pb.ditto.replication.v1.replication_pb2 import ReplicateRequest, ReplicateResponse
-from dittomq.broker.role import BrokerService
+from dittomq.broker.config import BrokerConfig
+from dittomq.broker.doors import BrokerDoors
+from dittomq.broker.role import FIRST_START, BrokerService, RoleStart
 from dittomq.client import Page
+from dittomq.coordination import make_coordination
+from dittomq.doors.coordination import CoordinationStore
 from dittomq.errors import OutcomeHandle
 from services.master import wiring as master
 from services.nameserver import wiring as nameserver
@@ -17,16 +22,16 @@ from tests.simulation import links, rot
 from tests.simulation.checkers import check_crashed_copy, check_given_up
 from tests.simulation.copies import ANEW, LOG, Copy, Files
 from tests.simulation.disk import BOUNDLESS, Operation
-from tests.simulation.faults import Fault, FaultKind
+from tests.simulation.faults import OF_LEADERSHIP, Fault, FaultKind
 from tests.simulation.happened import SAVED_TAIL, Witness
-from tests.simulation.history import Absence, Apart, Harm, History, Incident, Publish, Read, Reign
+from tests.simulation.history import Absence, Harm, History, Incident, Publish, Read, Reign
 from tests.simulation.invariants import Broken, Invariant
-from tests.simulation.operating import Operator, is_a_doubt
+from tests.simulation.operating import Operator
 from tests.simulation.shapes import PUBLISHERS, SUBSCRIBER, Shape, machine_of, name_of
 from tests.simulation.while_running import RunningChecks
 from tests.simulation.wiretap import Wiretap
 from tests.simulation.workload import Phases, Publisher, Subscriber
-from tests.simulation.world import Node, Power, Serve, World
+from tests.simulation.world import Node, Power, ServeAs, World
 
 _RESTART_S = 0.5
 _STOP_S = 60.0
@@ -125,7 +130,9 @@ class Cluster:
             case FaultKind.LEFT_FAR_BEHIND:
                 self._to_die_copying[node.name] = fault
                 await self._crash([node], _power(fault), fault.lasts_s)
-            case FaultKind.CHANGE_OF_PLACES | FaultKind.TWO_CHANGES | FaultKind.PROMOTION | FaultKind.PASSED_OVER:
+            case FaultKind.STORE_DOWN:
+                await self._crash([node], Power.KILL, fault.lasts_s)
+            case kind if kind in OF_LEADERSHIP:
                 await self.operator.act(fault)
             case FaultKind.ROT | FaultKind.REMOVED:
                 self._spoil(node, rot.remove if fault.kind is FaultKind.REMOVED else rot.fail if fault.amount > 1 else rot.flip)
@@ -167,10 +174,6 @@ class Cluster:
         self._down[node.name] = max(0, self._down.get(node.name, 0) - 1)
         if not self._down[node.name]:
             self.history.is_back(name_of(node.name), self.world.loop.time())
-
-    def replaced(self, machine: str, since: float) -> None:
-        """Another node leads, or may, in the place of one that has been down since then."""
-        self.history.incidents.append(Incident(since, name_of(machine), Harm.REPLACED))
 
     def accept_loss(self, machine: str) -> None:
         """The operator lets a node lead without what it lacks: that is looked at when it does, it may have copied much by then."""
@@ -223,21 +226,12 @@ class Cluster:
 
     def logged(self, machine: str, name: str, fields: Mapping[str, Any]) -> None:
         """A service wrote a line into its log."""
-        if name == "nameservers_not_told":  # the old master may open the same epoch then, and lead in it until the two meet
-            self.history.aparts.append(Apart(self.history.master, self.world.loop.time(), replaced=True))
-        if name in ("promoted", "loss_accepted", "epoch_opened") and fields["node"] != self.history.master:
-            if name == "epoch_opened" and self.history.was_split:  # who led on in its half comes back before the one that was chosen
-                self.replaced(self.leader, self.world.loop.time())
-            self.operator.leads(machine, fields["epoch"])
+        if name == "epoch_opened" and fields["node"] != self.history.master:
             self.history.reigns.append(Reign(self.world.loop.time(), fields["node"]))
-        if name == "copies_its_slaves":  # what it acknowledged alone goes with its epoch
-            self.replaced(machine, self.world.loop.time())
-        if machine in self._may_lose and name in ("loss_accepted", "promoted", "leads_anew") and fields["may_be_lost"]:
+        if name == "elected" and fields["data_loss"] and machine in self._may_lose:
             self._may_lose.discard(machine)
-            if name != "promoted" or is_a_doubt(fields["may_be_lost"]):  # past one that lives on more may be lost by now than before
-                self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
-            if not is_a_doubt(fields["may_be_lost"]):
-                self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
+            self.problems += check_given_up(self.history, name_of(machine), self.copy(machine))
+            self._harm(self.world.nodes[machine], Harm.LOSS_ACCEPTED)
         self.witness.logged(machine, name, fields)
 
     async def _crash(self, nodes: list[Node], power: Power, down_s: float) -> None:
@@ -353,7 +347,8 @@ class Cluster:
             self.world.node(name, lambda doors, stop: nameserver.serve(NameserverConfig(), doors, stop))
         for number, name in enumerate(self.brokers):
             services = self._services(number, name)
-            node = self.world.node(name, services[BrokerService.SLAVE if number else BrokerService.MASTER])
+            first = services[BrokerService.SLAVE if number else BrokerService.MASTER]
+            node = self.world.node(name, partial(_serve_first, first))
             node.services = services
             self._watch(node)
         for publisher in self.publishers:
@@ -385,14 +380,25 @@ class Cluster:
         node.faults.synced = lambda path, seconds: self.witness.synced(node.name, path, seconds)
         node.disk.watch = renamed
 
-    def _services(self, number: int, name: str) -> Mapping[BrokerService, Serve]:
+    def _services(self, number: int, name: str) -> Mapping[BrokerService, ServeAs]:
         """Both services of a machine, on one configuration."""
         leading, following = self.shape.leading(name, number), self.shape.following(name, number)
-        nodes = self.world.nodes
-        return {
-            BrokerService.MASTER: lambda doors, stop: master.serve(leading, doors, stop, is_first=nodes[name].is_first),
-            BrokerService.SLAVE: lambda doors, stop: slave.serve(following, doors, stop, is_first=nodes[name].is_first),
-        }
+
+        async def lead(doors: BrokerDoors, stop: asyncio.Event, start: RoleStart) -> None:
+            await master.serve(leading, doors, stop, start=start, coordination=self.coordination(leading, doors))
+
+        async def follow(doors: BrokerDoors, stop: asyncio.Event, start: RoleStart) -> None:
+            await slave.serve(following, doors, stop, start=start, coordination=self.coordination(following, doors))
+
+        return {BrokerService.MASTER: lead, BrokerService.SLAVE: follow}
+
+    def coordination(self, config: BrokerConfig, doors: BrokerDoors) -> CoordinationStore | None:
+        """The coordination store as one process reaches it."""
+        return make_coordination(config, doors, {})
+
+
+async def _serve_first(serve: ServeAs, doors: BrokerDoors, stop: asyncio.Event) -> None:
+    await serve(doors, stop, FIRST_START)
 
 
 def _power(fault: Fault) -> Power:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -28,10 +28,13 @@ class FaultKind(Enum):
     SLOW_LINK = "slow link"
     CLIENT_CRASH = "client crash"
     CLOCK_JUMP = "clock jump"
-    CHANGE_OF_PLACES = "change of places"
-    TWO_CHANGES = "two changes of places at once"
-    PROMOTION = "promotion while the master is down"
-    PASSED_OVER = "promotion past a master that is cut off"
+    SWITCHOVER = "switchover"
+    TWO_SWITCHOVERS = "two switchovers at once"
+    MASTER_DOWN = "the master is down for longer than its slaves wait"
+    PARTED = "the master is cut off from its slaves or the coordination store"
+    OPERATOR_FAILOVER = "an operator lets another node lead"
+    PAUSED = "failover is paused for a while"
+    STORE_DOWN = "the coordination store is down"
     LEFT_FAR_BEHIND = "away for longer than its master holds the log"
     ROT = "a bit flips on a disk, or a page of it is not given"
     REMOVED = "somebody removes a file of the log"
@@ -45,10 +48,17 @@ class FaultKind(Enum):
         return self.name.lower().replace("_", "-")
 
 
-OF_OPERATORS = (FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES, FaultKind.PROMOTION)
+OF_LEADERSHIP = (
+    FaultKind.SWITCHOVER,
+    FaultKind.TWO_SWITCHOVERS,
+    FaultKind.MASTER_DOWN,
+    FaultKind.PARTED,
+    FaultKind.OPERATOR_FAILOVER,
+    FaultKind.PAUSED,
+    FaultKind.STORE_DOWN,
+)
 _SPECIAL = (
-    *OF_OPERATORS,
-    FaultKind.PASSED_OVER,
+    *OF_LEADERSHIP,
     FaultKind.LEFT_FAR_BEHIND,
     FaultKind.ROT,
     FaultKind.REMOVED,
@@ -60,15 +70,9 @@ _USUAL_KINDS = tuple(kind for kind in FaultKind if kind not in _SPECIAL)
 _RARE = {FaultKind.DISK_LOSS: 0.2, FaultKind.FAILED_SYNC: 0.25, FaultKind.POWER_LOSS_OF_ALL: 0.35}
 _USUAL = 0.5
 _MANY = 12
-_AT_ONCE = 0.25  # of the changes of places
 _ONCE = (FaultKind.DISK_LOSS,)
-_EXCLUDE_DISK_LOSS = (
-    *OF_OPERATORS,
-    FaultKind.PASSED_OVER,
-    FaultKind.ROT,
-    FaultKind.REMOVED,
-)  # the disk may hold the only copy that is whole, or the only one of the group
-_EXCLUDE_REMOVED = (*OF_OPERATORS, FaultKind.PASSED_OVER, FaultKind.ROT)  # a master does not start without a file
+_EXCLUDE_DISK_LOSS = (FaultKind.ROT, FaultKind.REMOVED)  # the disk may hold the only copy that is whole
+_EXCLUDE_REMOVED = (FaultKind.ROT,)
 _OF_LINKS = (FaultKind.CUT, FaultKind.SILENCE, FaultKind.SILENCE_ONE_WAY, FaultKind.SLOW_LINK)
 
 
@@ -79,7 +83,7 @@ class Fault:
     `amount`: operations, factor, milliseconds, or KiB that are left; in a cut an odd number of operations ends where a file of the log has
     become shorter, if that comes first. `power_fails`: a crash of no stated kind loses power too.
     Of rot: 1 a bit, 2 a page.
-    Of a master that is passed over: `power_fails` when clients do not reach it either; the operator knows what `amount` says.
+    Of a master that is cut off: `power_fails` when clients do not reach it either; from what it is cut off `amount` says bit by bit.
     """
 
     at: float
@@ -144,20 +148,9 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def changes(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
-    """Changes of roles: `machine` is to lead, or another when it leads already. `lasts_s`: until the old master comes back."""
-    times = sorted(chance.uniform(4.0, duration_s - 2.0) for _ in range(chance.randint(1, 3)))
-    kinds = (FaultKind.CHANGE_OF_PLACES, FaultKind.PROMOTION)
-    drawn = [
-        Fault(at, chance.choice(kinds), chance.choice(machines.brokers), "", chance.uniform(0.5, 15.0), 1, chance.random() < 0.5)
-        for at in times
-    ]
-    doubled = [each.kind is FaultKind.CHANGE_OF_PLACES and chance.random() < _AT_ONCE for each in drawn]
-    return [replace(each, kind=FaultKind.TWO_CHANGES) if twice else each for each, twice in zip(drawn, doubled, strict=True)]
-
-
-def passings(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
-    """Masters that are passed over while they live: `machine` is to lead, or another. `lasts_s`: from then on, until they hear of it."""
-    return [_fault(FaultKind.PASSED_OVER, chance, machines, duration_s - 15.0) for _ in range(chance.randint(1, 2))]
+    """What makes another node lead, or keeps it from leading: `machine` is wanted, or another when it leads already."""
+    kinds = [kind for kind in OF_LEADERSHIP if chance.random() < 0.6] or [FaultKind.MASTER_DOWN]
+    return [_fault(chance.choice(kinds), chance, machines, duration_s) for _ in range(chance.randint(1, 4))]
 
 
 def absences(chance: random.Random, machines: Machines, duration_s: float) -> list[Fault]:
@@ -207,6 +200,8 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
         machine = machines.brokers[0]  # no record rots on two disks
     elif kind is FaultKind.REMOVED:
         machine = chance.choice(machines.brokers[1:] or machines.brokers)
+    elif kind is FaultKind.STORE_DOWN:
+        machine = machines.nameserver
     elif kind is FaultKind.CLIENT_CRASH:
         machine = chance.choice(machines.clients)
     elif kind in (FaultKind.DISK_LOSS, FaultKind.LEFT_BEHIND) and chance.random() < 0.7:
@@ -226,7 +221,8 @@ def _fault(kind: FaultKind, chance: random.Random, machines: Machines, duration_
         FaultKind.FULL_DISK: 512,
         FaultKind.SLOW_LINK: 300,
         FaultKind.CLOCK_JUMP: 3_600_000,
-        FaultKind.PASSED_OVER: 4,
+        FaultKind.PARTED: 7,
+        FaultKind.MASTER_DOWN: 2,
         FaultKind.ROT: 2,
     }
     most = amounts.get(kind, 1)

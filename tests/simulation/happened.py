@@ -36,17 +36,16 @@ class Happened(Enum):
     RESYNC_INTERRUPTED = "resync interrupted"
     COPIED_ANEW = "resync ended"
     DEDUP_AFTER_RESTART = "dedup after restart"
-    DEDUP_AFTER_PROMOTION = "dedup after promotion"
+    DEDUP_AFTER_ELECTION = "dedup after an election"
     FORGOTTEN_SENT_AGAIN = "first message of a forgotten producer sent again"
-    PLACES_CHANGED = "places changed as planned"
-    OLD_MASTER_CAME_BACK = "promoted slave with the old master coming back"
-    PASSED_OVER_CAME_BACK = "master passed over while it lived, and following later"
+    SWITCHED_OVER = "switchover"
+    OLD_MASTER_CAME_BACK = "old master follows after a failover"
+    FENCED_CAME_BACK = "master deposed while it lived, and following later"
     SLOW_FSYNC = "slow fsync"
     DISK_FULL_ON_SLAVE = "disk full on the slave"
     FAILED_FSYNC = "failed fsync"
     ROT_MENDED = "rotten record mended from another copy"
-    TAIL_TAKEN_OVER = "tail of a slave taken over"
-    LOST_DISK_COPIED = "lost disk of the master copied from a slave"
+    TAIL_TAKEN_OVER = "tail taken over by a candidate"
 
 
 class Witness:
@@ -91,7 +90,7 @@ class Witness:
                 self._note(Happened.OLD_MASTER_CAME_BACK)
             case "verdict" if said.verdict.action == VERDICT_ACTION_STREAM and slave in self._passed_over:
                 self._passed_over.remove(slave)
-                self._note(Happened.PASSED_OVER_CAME_BACK)
+                self._note(Happened.FENCED_CAME_BACK)
             case "chunk":
                 self._hears(slave, said.chunk.confirmed_offset)
             case "heartbeat":
@@ -114,7 +113,7 @@ class Witness:
         newest = max(self._leader, default=0)
         if receipt.duplicate and receipt.epoch < newest:
             restarted = self._leader.get(receipt.epoch) == self._leader[newest]
-            self._note(Happened.DEDUP_AFTER_RESTART if restarted else Happened.DEDUP_AFTER_PROMOTION)
+            self._note(Happened.DEDUP_AFTER_RESTART if restarted else Happened.DEDUP_AFTER_ELECTION)
 
     def expired(self, sent_again: OutcomeHandle) -> None:
         """A client sent a message again, and its producer is forgotten."""
@@ -132,14 +131,12 @@ class Witness:
                 self._cutting_to.pop(machine, None)
             case "stream_ended" if fields["reason"].startswith(f"the disk of {fields['node']} has "):
                 self._note(Happened.DISK_FULL_ON_SLAVE)
-            case "stepped_down":
+            case "switched_over":
                 self._stepped_down.add(machine)
             case "range_mended" if fields["source"] != fields["node"] and self._rotten:
                 self._note(Happened.ROT_MENDED)
-            case "tail_taken_over" if fields["start"] > 0:
-                self._note(Happened.TAIL_TAKEN_OVER)
             case "tail_taken_over":
-                self._note(Happened.LOST_DISK_COPIED)
+                self._note(Happened.TAIL_TAKEN_OVER)
 
     def crashed(self, machine: str, holes: list[str]) -> None:
         """A process was killed, or its machine lost power; `holes` arose in these files."""
@@ -193,7 +190,7 @@ class Witness:
         """Somebody leads from now on: in whose place?"""
         before = self._leader.get(max(self._leader, default=0), machine)
         if before != machine and before in self._stepped_down:
-            self._note(Happened.PLACES_CHANGED)
+            self._note(Happened.SWITCHED_OVER)
         elif before != machine and before in self._fell:
             self._replaced.add(before)
         elif before != machine:

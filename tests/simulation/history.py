@@ -6,7 +6,6 @@ from enum import Enum
 
 from dittomq.message import Ack, Copy, CopyState, Receipt
 
-HEARS_S = 15.0  # a node that can be reached again hears of a newer epoch in less: it registers every 10 s
 _TABLES_TRAVEL_S = 10.0  # a slave asks for its master's so often, where it does not hear of a change at once
 
 
@@ -73,7 +72,6 @@ class Harm(Enum):
     SYNC_FAILED = "sync failed"
     DISK_LOST = "disk lost"
     LOSS_ACCEPTED = "loss accepted"
-    REPLACED = "another node was promoted while it was down or cut off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +81,6 @@ class Incident:
     at: float
     node: str
     harm: Harm
-
-
-@dataclass(slots=True)
-class Apart:
-    """A node that led is cut off from all who could tell it that another one leads, or none of them knows. `replaced`: one does.
-
-    `life`: it was in when it could be reached again, None before. `end`: when it knew at the latest, None before.
-    """
-
-    node: str
-    start: float
-    life: int | None = None
-    end: float | None = None
-    replaced: bool = False
-
-    def over(self, life: int, now: float) -> None:
-        """It can be reached again."""
-        self.life = life
-        if not self.replaced:
-            self.end = now + HEARS_S
 
 
 @dataclass(slots=True)
@@ -116,7 +94,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """From this time on a node led the group, or had been promoted to lead it."""
+    """From this time on a node was the master."""
 
     at: float
     node: str
@@ -127,7 +105,7 @@ class History:
     """One run. `final_reads` are those of everything at the end, by node. `syncs_matter`: the group confirms only what is flushed.
 
     `copies` are asked for, the master counts. `kept_from`: what lies below in the log was dropped for its age. `reigns` begin with the
-    node that is configured to lead. `rotten`: bytes of a record in which bits have flipped, or that a
+    node that is configured as the master. `rotten`: bytes of a record in which bits have flipped, or that a
     disk does not give, by node and offset; mended or not.
     `withheld`: ranges of a log that no longer could be had on some disk.
     `topics`: when a client tried last to make each.
@@ -141,7 +119,6 @@ class History:
     reads: list[Read] = field(default_factory=list)
     final_reads: dict[str, list[Read]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
-    aparts: list[Apart] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
     healed_at: float = float("inf")
     rotten: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -170,17 +147,19 @@ class History:
         """Whether one of these happened to any copy."""
         return any(incident.harm in harms for incident in self.incidents)
 
+    def changed_since(self, since: float) -> bool:
+        """Whether another node became the master at or after some time."""
+        return any(reign.at >= since for reign in self.reigns)
+
     @property
     def may_lack_topics(self) -> bool:
-        """Whether a topic may be gone: tables travel apart from the log, and who leads now may not have heard of it.
+        """Whether a topic may be gone: tables travel apart from the log, and a master that was elected may not have had it.
 
-        That is so when a disk was lost, when an operator accepted a loss, and when another node was promoted in the place of a master
-        that had made the topic shortly before it went down, or while it was cut off, or while that node was down.
+        That is so when a disk was lost, when an operator accepted a loss, and when another node was elected before each node had the topic.
         """
-        fell = [incident.at for incident in self.incidents if incident.harm is Harm.REPLACED]
-        in_time = any(made <= at < self._everybody_knows_at(made) for at in fell for made in self.topics.values())
-        apart = any(self.is_replaced(each.node, made) for each in self.aparts for made in self.topics.values())
-        return in_time or apart or self.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED)
+        changes = [reign.at for reign in self.reigns[1:]]
+        in_time = any(made <= at < self._everybody_knows_at(made) for at in changes for made in self.topics.values())
+        return in_time or self.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED)
 
     def is_back(self, node: str, at: float) -> None:
         """Nothing holds it down any more."""
@@ -197,31 +176,6 @@ class History:
                 by_node[absence.node] = absence.end
         return max(by_node.values(), default=made) + _TABLES_TRAVEL_S
 
-    def was_apart(self, node: str, since: float, until: float) -> bool:
-        """Whether there was a time then when this node could not be told, or need not have heard yet, that another one leads."""
-        return any(each.node == node and self._lasts(each, since, until) for each in self.aparts)
-
-    def is_replaced(self, node: str, at: float) -> bool:
-        """Whether another one led or came to lead in the meantime."""
-        return any(each.replaced and each.node == node and self._lasts(each, at, at) for each in self.aparts)
-
-    def was_given_up(self, node: str, at: float) -> bool:
-        """Whether an operator accepted a loss while this node, which led, was cut off: what it confirms then may go with that."""
-        losses = [incident.at for incident in self.incidents if incident.harm is Harm.LOSS_ACCEPTED]
-        return any(
-            each.replaced and each.node == node and self._lasts(each, at, at) and max(losses, default=0.0) > each.start
-            for each in self.aparts
-        )
-
-    @property
-    def was_split(self) -> bool:
-        """Whether two nodes may have led beside each other: one of them was cut off, or could not hear of the other."""
-        return any(each.replaced for each in self.aparts)
-
-    def _lasts(self, apart: Apart, since: float, until: float) -> bool:
-        latest = self.healed_at + HEARS_S
-        return apart.start <= until and since <= min(apart.end or latest, latest)
-
     def is_safe(self, publish: Publish, copy: Copy) -> bool:
         """Whether this copy of it outlives what happened to its node since."""
         if publish.receipt is not None and (copy.node, publish.receipt.physical_offset) in self.rotten:
@@ -237,28 +191,25 @@ class History:
     def must_survive(self, publish: Publish) -> bool:
         """Whether what the receipt promises outlives all that happened since.
 
-        On q disks, more than one: always, because at most one disk is lost in a run. Received by q copies of a group that flushes later:
-        unless a slave among them was harmed, because after a power loss its master leads only with what they hold. Flushed by the master:
-        unless its disk, or that of a later master, was lost, or it was replaced while it was down, or did not know. Received by the master:
-        unless one of these lost power too, or failed to sync. Nothing outlives an operator who accepts its loss, nor its age.
+        What was confirmed does, be it by fewer members than asked: while its members' disks are not lost, and what they had not synced was
+        not lost with their power. At most one disk is lost in a run. What only the master received or flushed does until another node is
+        elected. Nothing outlives an operator who accepts its loss, nor its age.
         """
         receipt = publish.receipt
         assert receipt is not None
         if receipt.physical_offset < self.kept_from:
             return False
-        acknowledged_by = receipt.copies[0]
-        masters = {acknowledged_by.node, *self.masters_since(publish.at)}
         if any(incident.at >= publish.at and incident.harm is Harm.LOSS_ACCEPTED for incident in self.incidents):
-            return False
-        if self.was_given_up(acknowledged_by.node, publish.at):
             return False
         if self.copies > 1 and Ack.REPLICA_FLUSHED in receipt.levels_reached:
             return True
+        holders = [copy.node for copy in receipt.copies]
         if self.copies > 1 and not self.syncs_matter and Ack.REPLICA_RECEIVED in receipt.levels_reached:
-            slaves = [copy.node for copy in receipt.copies[1:]]
-            if not self.any_harmed(slaves, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED, Harm.DISK_LOST):
-                return True
-        if self.any_harmed(masters, publish.at, Harm.DISK_LOST, Harm.REPLACED) or self.is_replaced(acknowledged_by.node, publish.at):
+            return not self.any_harmed(holders, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED, Harm.DISK_LOST)
+        acknowledged_by = receipt.copies[0]
+        if self.changed_since(publish.at):
+            return False
+        if self.harmed(acknowledged_by.node, publish.at, Harm.DISK_LOST):
             return False
         flushed = acknowledged_by.state is CopyState.FLUSHED
-        return flushed or not self.any_harmed(masters, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)
+        return flushed or not self.harmed(acknowledged_by.node, publish.at, Harm.POWER_LOST, Harm.SYNC_FAILED)

@@ -4,14 +4,13 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dittomq.broker.config import RetentionTable, StoreTable
+from dittomq.broker.config import FailoverMode, FailoverTable, RetentionTable, StoreTable
 from dittomq.commitlog.queues.producers import MAX_PRODUCERS
 from services.master.config import FlushMode, MasterConfig, Mode, NodeTable, ReleaseLevel, ReplicationTable
 from services.slave.config import SlaveConfig
 from tests.simulation.faults import Machines
 
 NAMESERVER = "ns:9876"
-SECOND_NAMESERVER = "ns2:9876"
 PUBLISHERS = ("p0", "p1")
 SUBSCRIBER = "r0"
 RESERVE_BYTES = 256 * 1024
@@ -19,6 +18,7 @@ _SMALL_SEGMENT = 16_384
 _KEPT_MS = 8_000
 _HELD_SEGMENTS = 2
 _FEW_PRODUCERS = 2
+_MANUAL = 0.2  # of the groups
 _SKEW_S = 4.5  # clocks of two nodes differ by 4 s at most
 
 
@@ -33,6 +33,7 @@ class Shape:
     retention: RetentionTable = RetentionTable()  # noqa: RUF009  # a value, and frozen
     producers: int = MAX_PRODUCERS
     nameservers: tuple[str, ...] = (NAMESERVER,)
+    failover: FailoverTable = FailoverTable()  # noqa: RUF009  # a value, and frozen
 
     def __str__(self) -> str:
         table, told = self.replication, self._group
@@ -46,7 +47,13 @@ class Shape:
     def _group(self) -> str:
         table = self.replication
         copies = f"{self.slaves} slaves, {table.asked_copies} copies asked, {table.min_in_sync_replicas} at least"
-        return f"{table.mode}, {copies}, {table.flush_mode}, {table.release_level}, segments of {self.segment_bytes:,} bytes"
+        failover = f"failover {self.failover.mode}"
+        return f"{table.mode}, {copies}, {table.flush_mode}, {table.release_level}, {failover}, segments of {self.segment_bytes:,} bytes"
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether only an operator lets another node lead."""
+        return self.failover.mode is FailoverMode.MANUAL
 
     @property
     def syncs_matter(self) -> bool:
@@ -60,13 +67,8 @@ class Shape:
 
     @property
     def disks_of_confirmed(self) -> int:
-        """On so many disks, at least, is what a consumer reads as confirmed outside degraded ranges; 0 where nothing says so."""
+        """Of so many members each holds on its disk what is confirmed, unless there are fewer; 0 where nothing says so."""
         return self.replication.asked_copies if self._confirms_what_copies_flushed else int(self.syncs_matter)
-
-    @property
-    def disks_of_degraded(self) -> int:
-        """The same, in degraded ranges."""
-        return self.replication.min_in_sync_replicas if self._confirms_what_copies_flushed else int(self.syncs_matter)
 
     @property
     def _confirms_what_copies_flushed(self) -> bool:
@@ -92,17 +94,9 @@ class Shape:
         """Of every broker."""
         return StoreTable(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
 
-    def uniform(self) -> Self:
-        """The same, and slaves flush as the master does: whoever lets another one lead is told to give every node the same."""
-        return replace(self, slave_flush=self.replication.flush_mode)
-
     def undegraded(self) -> Self:
         """The same, but refusing what cannot be on as many copies as asked."""
         return replace(self, replication=replace(self.replication, min_in_sync_replicas=self.replication.asked_copies))
-
-    def named_twice(self) -> Self:
-        """The same, with two nameservers."""
-        return replace(self, nameservers=(NAMESERVER, SECOND_NAMESERVER))
 
     def forgetting(self) -> Self:
         """The same, but the log is dropped after a while, and held for slaves only a little."""
@@ -136,6 +130,7 @@ class Shape:
             "store": self.store,
             "retention": self.retention,
             "replication": replication,
+            "failover": self.failover,
         }
 
 
@@ -167,13 +162,12 @@ def shape(chance: random.Random) -> Shape:
     )
     segment_bytes = chance.choice((_SMALL_SEGMENT, 65_536))
     replication, slave_flush = _unusual(chance, slaves, replication)
-    return Shape(slaves, replication, slave_flush, segment_bytes)
+    failover = FailoverTable(mode=FailoverMode.MANUAL if chance.random() < _MANUAL else FailoverMode.AUTOMATIC)
+    return Shape(slaves, replication, slave_flush, segment_bytes, failover=failover)
 
 
 def _unusual(chance: random.Random, slaves: int, replication: ReplicationTable) -> tuple[ReplicationTable, FlushMode]:
-    """Rarely, what is allowed and seldom wanted: an ASYNC_MASTER that knows levels of copies, slaves that flush otherwise than it."""
-    if replication.mode is Mode.ASYNC_MASTER and slaves and chance.random() < 0.3:
-        replication = replace(replication, in_sync_replicas=chance.randint(2, slaves + 1))
+    """Rarely, what is allowed and seldom wanted: slaves that flush otherwise than their master."""
     if replication.flush_mode is FlushMode.ASYNC_FLUSH and chance.random() < 0.3:
         replication = replace(replication, release_level=ReleaseLevel.FLUSHED)
     others = [mode for mode in FlushMode if mode is not replication.flush_mode]

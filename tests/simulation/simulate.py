@@ -16,14 +16,13 @@ from tests.simulation.bugs.patches import Patches
 from tests.simulation.checkers import check_final
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import (
-    OF_OPERATORS,
+    OF_LEADERSHIP,
     Fault,
     FaultKind,
     absences,
     changes,
     freezes,
     in_order,
-    passings,
     plan,
     removals,
     rots,
@@ -51,9 +50,7 @@ _REMOVES = 0.15  # of the rest of them: somebody removes files of the logs of sl
 _STALLS = 0.1
 _FREEZES = 0.15
 _FORGETS_PRODUCERS = 0.15  # of the runs: of producers only a few are remembered
-_CHANGES_ROLES = 0.4  # of the runs with slaves: another node comes to lead
-_PASSES_OVER = 0.1  # of the runs where two disks and more hold what is confirmed: another node comes to lead past a master that lives
-_NAMED_TWICE = 0.5  # of those
+_CHANGES_ROLES = 0.5  # of the runs with slaves: another node becomes the master, or is kept from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,43 +109,29 @@ def _scene(world: World, stress: Sequence[FaultKind]) -> tuple[Shape, list[Fault
         wanted = wanted.remembering_few()
     chance = world.chance("faults")
     faults = stressed(chance, wanted.machines, _FAULTS_S, stress) if stress else plan(chance, wanted.machines, _FAULTS_S)
-    without: set[FaultKind] = (
-        set()
-        if wanted.needs_no_operator
-        else {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER, FaultKind.ROT, FaultKind.REMOVED}
-    )
+    without: set[FaultKind] = set() if wanted.needs_no_operator else {FaultKind.DISK_LOSS, FaultKind.ROT, FaultKind.REMOVED}
     if not wanted.slaves:
-        without |= {FaultKind.CHANGE_OF_PLACES, FaultKind.TWO_CHANGES, FaultKind.LEFT_FAR_BEHIND}
+        without |= {*OF_LEADERSHIP, FaultKind.LEFT_FAR_BEHIND}
     elif FaultKind.LEFT_FAR_BEHIND in stress or (world.chance("retention").random() < _FORGETS and not stress):
         wanted = wanted.forgetting()
         without.add(FaultKind.CLOCK_JUMP)  # the age of a message is told by the clocks
-        without.add(FaultKind.PASSED_OVER)  # what the old master lacks may be dropped by the others: then its disk is to be emptied
         if not stress:
             faults += absences(world.chance("absences"), wanted.machines, _FAULTS_S)
     elif wanted.needs_no_operator and world.chance("rot").random() < _ROTS and not stress:
         without.add(FaultKind.DISK_LOSS)  # it may hold the only copy that is whole
         faults += rots(world.chance("rots"), wanted.machines, _FAULTS_S)
     elif wanted.needs_no_operator and world.chance("removal").random() < _REMOVES and not stress:
-        without |= {FaultKind.DISK_LOSS, *OF_OPERATORS, FaultKind.PASSED_OVER}
+        without.add(FaultKind.DISK_LOSS)
         faults += removals(world.chance("removals"), wanted.machines, _FAULTS_S)
     if world.chance("stall").random() < _STALLS and not stress:
         faults += stalls(world.chance("stalls"), wanted.machines, _FAULTS_S)
     if world.chance("freeze").random() < _FREEZES and not stress:
         faults += freezes(world.chance("freezes"), wanted.machines, _FAULTS_S)
     if wanted.slaves and world.chance("operator").random() < _CHANGES_ROLES and not stress:
-        without.add(FaultKind.DISK_LOSS)
         faults += changes(world.chance("changes"), wanted.machines, _FAULTS_S)
-    if wanted.needs_no_operator and world.chance("passing").random() < _PASSES_OVER and not stress:
-        without.add(FaultKind.DISK_LOSS)
-        faults += passings(world.chance("passings"), wanted.machines, _FAULTS_S)
     faults = in_order(fault for fault in faults if fault.kind not in without)
-    kinds = {fault.kind for fault in faults}
-    if FaultKind.PASSED_OVER in kinds and world.chance("names").random() < _NAMED_TWICE:
-        wanted = wanted.named_twice()
-    if stress or kinds & {FaultKind.DISK_LOSS, FaultKind.PROMOTION, FaultKind.PASSED_OVER}:
+    if stress or FaultKind.DISK_LOSS in {fault.kind for fault in faults}:
         wanted = wanted.undegraded()
-    if kinds & {FaultKind.PROMOTION, FaultKind.PASSED_OVER}:
-        wanted = wanted.uniform()
     return wanted, faults
 
 

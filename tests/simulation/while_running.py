@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 from dittomq._pb.ditto.replication.v1.replication_pb2 import VERDICT_ACTION_STREAM, ReplicateRequest, ReplicateResponse
 from dittomq.client import Page
+from dittomq.group_record import GroupRecord
 from dittomq.message import Ack, CopyState, PutStatus, Receipt
 from dittomq.message import Copy as NamedCopy
 from tests.simulation.copies import LOG, Copy
@@ -22,13 +22,7 @@ TABLES = ("config/topics.json",)  # groups, offsets and delays have no rows yet
 MOST_TASKS = 100  # about twice what any process was seen to have, of each
 MOST_OPEN_FILES = 160
 MOST_CONNECTIONS = 30
-_DEGRADED = "dittomq/degraded"
-_MOST_BYTES = 1 << 20
-_END_OF_ALL = 1 << 62
 _BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
-
-
-Ranges = tuple[tuple[int, int], ...]
 
 
 class RunningChecks:
@@ -37,6 +31,7 @@ class RunningChecks:
     def __init__(self, world: World, shape: Shape, history: History, copy: Callable[[str], Copy]) -> None:
         """`copy` is the log on a machine's disk."""
         self.problems: list[Broken] = []
+        self.record: GroupRecord | None = None  # as the coordination store has it now
         self._world = world
         self._shape = shape
         self._history = history
@@ -65,13 +60,12 @@ class RunningChecks:
         self._find(Invariant.I6, self._confirmed_went_back(page.node, page.confirmed))
         if not self._shape.disks_of_confirmed or self._history.has_seen(Harm.DISK_LOST, Harm.LOSS_ACCEPTED):
             return
-        degraded = self._degraded(page.node)
-        self._find(Invariant.I6, self._confirmed_on_too_few_disks(page.node, page.confirmed, degraded))
+        self._find(Invariant.I6, self._confirmed_on_too_few_members(page.node, page.confirmed))
         for read in reads:
             if read.physical_offset < self._history.kept_from:
                 continue
             if not read.may_be_undone and read.body not in self._on_enough_disks:
-                self._find(Invariant.I6, self._on_too_few_disks(read, self._wanted(read.physical_offset, degraded)))
+                self._find(Invariant.I6, self._on_too_few_disks(read))
                 self._on_enough_disks.add(read.body)
 
     # What replicas tell each other.
@@ -129,10 +123,7 @@ class RunningChecks:
         self._newest_table = {key: version for key, version in self._newest_table.items() if key[0] != machine}
 
     def look_at_processes(self) -> None:
-        """Count what each process holds. One that has ended since it could be reached again asks who leads when it starts."""
-        for apart in self._history.aparts:
-            if apart.life is not None and apart.end is None and self._world.nodes[machine_of(apart.node)].lives > apart.life:
-                apart.end = self._world.loop.time()
+        """Count what each process holds."""
         for name, node in self._world.nodes.items():
             for what, count, most in (
                 ("tasks", node.tasks, MOST_TASKS),
@@ -197,9 +188,8 @@ class RunningChecks:
         if receipt.duplicate:  # its epoch is that of an earlier try
             return
         acker = receipt.copies[0].node
-        since, now = publish.at, self._world.loop.time()  # it left at some time between them: a line may be slow
-        if self._history.was_apart(acker, since, now) and Ack.REPLICA_RECEIVED not in receipt.levels_reached:
-            return  # it promises its own disk, and an epoch fences only whom its slaves leave
+        if Ack.REPLICA_RECEIVED not in receipt.levels_reached:
+            return  # it promises its own disk, and only what is confirmed is fenced
         first = self._acker.setdefault(receipt.epoch, acker)
         if first != acker:
             yield f"{publish.name} was acknowledged in epoch {receipt.epoch} by {acker}, an earlier message by {first}"
@@ -216,21 +206,6 @@ class RunningChecks:
             if offset not in got:
                 yield f"{page.node} was asked from {asked} on, says to go on with {page.next_offset}, and did not return {offset}"
 
-    def _degraded(self, node: str) -> Ranges:
-        """What the node that says so has written down: there fewer copies confirmed than asked."""
-        disk = self._world.nodes[machine_of(node)].disk
-        document = disk.durable(_DEGRADED, _MOST_BYTES, 0)
-        if not document:
-            return ()
-        told = json.loads(document)
-        still = [] if told["open"] is None else [(told["open"], _END_OF_ALL)]
-        return (*((start, end) for start, end, *_ in told["closed"]), *still)
-
-    def _wanted(self, at: int, degraded: Ranges) -> int:
-        """On so many disks is what lies there and is confirmed."""
-        is_degraded = any(start <= at < end for start, end in degraded)
-        return self._shape.disks_of_degraded if is_degraded else self._shape.disks_of_confirmed
-
     def _confirmed_went_back(self, node: str, confirmed: int) -> Iterator[str]:
         key = (node, self._world.nodes[machine_of(node)].lives)
         before = self._confirmed.get(key, 0)
@@ -238,9 +213,17 @@ class RunningChecks:
             yield f"{node} said that {before} bytes are confirmed, and then {confirmed}"
         self._confirmed[key] = max(before, confirmed)
 
-    def _on_too_few_disks(self, read: Read, wanted: int) -> Iterator[str]:
+    def _members(self) -> tuple[list[str], int]:
+        """The machines of the members of the record, and so many of them hold what is confirmed."""
+        record = self.record
+        if record is None or not self._shape.slaves:
+            return [self._shape.brokers[0]], 1
+        return [machine_of(member.node) for member in record.members], min(record.needed, self._shape.disks_of_confirmed)
+
+    def _on_too_few_disks(self, read: Read) -> Iterator[str]:
+        members, wanted = self._members()
         held = 0
-        for machine in self._shape.brokers:
+        for machine in members:
             if (name_of(machine), read.physical_offset) in self._history.rotten:
                 held += 1
                 continue
@@ -250,21 +233,19 @@ class RunningChecks:
                 continue
         if held < wanted:
             where = f"{read.topic} queue {read.queue} offset {read.queue_offset}"
-            yield f"{read.node} served {where} as confirmed, which {held} disks hold and {wanted} should"
+            yield f"{read.node} served {where} as confirmed, which the disks of {held} members hold and {wanted} should"
 
-    def _confirmed_on_too_few_disks(self, node: str, confirmed: int, degraded: Ranges) -> Iterator[str]:
-        """Disks hold it when they hold the same: no record is looked at, so nobody need have read it."""
+    def _confirmed_on_too_few_members(self, node: str, confirmed: int) -> Iterator[str]:
+        """Whatever was ever confirmed is held alike by as many members of the record as it is now; no record is looked at."""
         if confirmed <= self._held_to or self._shape.retention.max_age_ms or self._history.rotten:
             return
-        first, self._held_to = self._held_to, confirmed
-        edges = {edge for each in degraded for edge in each if first < edge < confirmed}
-        for start, end in pairwise(sorted({first, confirmed, *edges})):
-            wanted = self._wanted(start, degraded)
-            copies = [set(self._copy(machine).durable(start, end)) for machine in self._shape.brokers]
-            whole = {content for stores in copies for content in stores if len(content) == end - start}
-            held = max((sum(content in stores for stores in copies) for content in whole), default=0)
-            if held < wanted:
-                yield f"{node} says that [{start}, {end}) is confirmed, which {held} disks hold alike and {wanted} should"
+        start, self._held_to = self._held_to, confirmed
+        members, wanted = self._members()
+        copies = [set(self._copy(machine).durable(start, confirmed)) for machine in members]
+        whole = {content for stores in copies for content in stores if len(content) == confirmed - start}
+        held = max((sum(content in stores for stores in copies) for content in whole), default=0)
+        if held < wanted:
+            yield f"{node} says that [{start}, {confirmed}) is confirmed, which {held} of {members} hold alike and {wanted} should"
 
     def _wrong_table(self, machine: str, path: str, content: bytes) -> Iterator[str]:
         table: dict[str, Any] = _loads(content)
@@ -276,9 +257,8 @@ class RunningChecks:
         is_new = version[1] > 0 and (path, version) not in self._makers  # a counter of 0 never held anything
         if is_new and not self._world.nodes[machine].may_lead:
             yield f"{machine} holds version {version} of {path}, which nobody had before, and is a slave"
-        maker = self._makers.setdefault((path, version), machine)
-        by_another = version[0] == newest[0] and maker != self._makers[path, newest]
-        if version < newest and not (by_another and self._history.was_split):  # two masters may have opened one epoch
+        self._makers.setdefault((path, version), machine)
+        if version < newest:
             yield f"{machine} held version {newest} of {path} and now {version}"
         self._newest_table[machine, path] = version
         known = self._tables.setdefault((path, version), content)
