@@ -96,7 +96,7 @@ def adopt(layout: Layout) -> StopKind:
         flushed = _last_whole_end(log) if clean else _recovery_start(layout.storage, log)
     except NotRead as problem:
         raise UnreadableStore(layout.name, f"{problem}; use another data_dir") from problem
-    watermark.reset(layout.storage, watermark.Watermark(1, flushed, 0, ()))
+    watermark.reset(layout.storage, watermark.Watermark(1, flushed, 0))
     return StopKind.CLEAN if clean else StopKind.POWER_LOSS
 
 

@@ -70,7 +70,7 @@ def finish(storage: Storage, intent: CutIntent) -> None:
     with contextlib.suppress(side_file.DamagedSideFile):  # recovery falls back to the checkpoint, which is cut as well
         mark = watermark.load(storage)
         if mark is not None:
-            lowered = watermark.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to), mark.in_sync)
+            lowered = watermark.Watermark(mark.number + 1, min(mark.flushed, intent.to), min(mark.confirmed, intent.to))
             watermark.reset(storage, lowered)
     lineage = lineage_file.load(storage)
     kept = cut_lineage(lineage, PhysicalOffset(intent.to + intent.keeps_epoch))

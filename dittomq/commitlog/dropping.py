@@ -23,7 +23,7 @@ from dittomq.commitlog.queues.key_index import FOLDER as INDEX_FOLDER
 from dittomq.commitlog.queues.queue_index import BLANK_UNIT_BYTES, Queue, QueueIndex
 from dittomq.commitlog.records.format import UNIT_BYTES, store_ms_of
 from dittomq.commitlog.retention import Segment
-from dittomq.commitlog.state import identity, watermark
+from dittomq.commitlog.state import watermark
 from dittomq.commitlog.visits import first_record
 from dittomq.offsets import PhysicalOffset
 
@@ -82,10 +82,8 @@ def load(storage: Storage) -> Dropped:
 
 
 def save(storage: Storage, dropped: Dropped) -> None:
-    """Durably say that the log begins there. One caller at a time, who alone changes the identity."""
+    """Durably say that the log begins there. One caller at a time."""
     rarely = {name: rows for name, rows in (("unsure", _rows(dropped.unsure)), ("leapt", _rows(dropped.leapt))) if rows}
-    if rarely:  # an older version would pass over them, and give their offsets again
-        identity.raise_format(storage, identity.FOURTH_FORMAT if dropped.leapt else identity.THIRD_FORMAT)
     value = {"min_offset": dropped.min_offset, "queues": _rows(dropped.lows), "noted": dropped.noted}
     side_file.save_json(storage, _NAME, _KIND, value | rarely)
 
@@ -162,7 +160,7 @@ def empty_from(storage: Storage, files: OpenFiles, dropped: Dropped) -> None:
     """Durably make a log that holds nothing begin there, and its queues too; may be repeated from any point."""
     checkpoint.remove(storage)
     producers.remove(storage)
-    watermark.reset(storage, watermark.Watermark(1, 0, 0, ()))
+    watermark.reset(storage, watermark.Watermark(1, 0, 0))
     unlink(storage, files, [path_of(int(name)) for name in storage.list_folder(FOLDER)])
     save(storage, dropped)
 

@@ -26,6 +26,8 @@ class StoreOptions:
     zero_window_bytes: int = 64 * 1024 * 1024
     # Segments that are missing or short become damage that other copies give back: for followers. Otherwise they are refused.
     refills: bool = False
+    # Bytes may be acknowledged before they are synced: a power loss makes the replica a stranger to its group then.
+    acks_unsynced: bool = False
     # Stands in every record as the host that bore and stored it: one host is how our own are told from RocketMQ's.
     host: Host = _LOOPBACK
     # "broker/id" and where the store lies, for sentences.

@@ -32,6 +32,7 @@ from dittomq.commitlog.records.seals import Seals
 from dittomq.commitlog.refilling import Refilling
 from dittomq.commitlog.state import damaged, watermark
 from dittomq.commitlog.state.damaged import Damage, DamagedRange, Register
+from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.visits import Visits
 from dittomq.errors import UnreadableStore
 
@@ -46,6 +47,7 @@ class Layout:
     files: OpenFiles
     maker: SegmentMaker
     options: StoreOptions
+    replica: OwnReplica
 
     @property
     def name(self) -> str:
@@ -113,7 +115,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     layout.files.forget("")  # what was recovered before has files open that may go now
     register = _load_register(layout.storage, notes)
     if layout.options.refills:
-        register = Refilling(layout.storage, layout.files, layout.maker, layout.name).run(register, notes)
+        register = Refilling(layout.storage, layout.files, layout.maker, layout.name, layout.replica).run(register, notes)
     log = open_log(layout)
     if checkpoint.take_order(layout.storage):
         notes.append("messages are shown again whose deletion no master knows of; all queues are built again from the log")
@@ -122,7 +124,7 @@ def recover(layout: Layout, *, power_lost: bool) -> Recovered:
     if covered < log.min_offset or register.unread.touches(0, log.min_offset):
         table.doubt(log.min_offset)
     table.drop_before(log.min_offset)
-    mark = _load_watermark(layout.storage, held, notes)
+    mark = _load_watermark(layout, held, notes)
     flushed = max(mark.flushed, held.end if held else 0, covered, log.min_offset)  # the others are saved behind a sync too
     if flushed > log.stop:
         raise UnreadableStore(layout.name, _lost(flushed, log.stop))
@@ -266,14 +268,16 @@ def _ends_as_told(layout: Layout, held: Checkpoint, key: QueueKey) -> bool:
     return bool(size > 0 and position + size <= held.end)
 
 
-def _load_watermark(storage: Storage, held: Checkpoint | None, notes: list[str]) -> watermark.Watermark:
-    fallback = watermark.Watermark(0, held.end if held else 0, 0, ())
+def _load_watermark(layout: Layout, held: Checkpoint | None, notes: list[str]) -> watermark.Watermark:
+    """Damaged, it leaves open whether the log ends below the recovery point."""
+    storage, fallback = layout.storage, watermark.Watermark(0, held.end if held else 0, 0)
     try:
         return watermark.load(storage) or fallback
     except DamagedSideFile as damage:
         if held is None:
             raise
         notes.append(f"{damage}; the checkpoint's end, {held.end:,}, is taken for it")
+    layout.replica.draw_incarnation()
     watermark.reset(storage, fallback)
     return fallback
 
@@ -330,6 +334,7 @@ def _begin_queues(layout: Layout, index: QueueIndex, begin: int, notes: list[str
     doomed = dropping.hide(index, dropped.lows)
     before = max(dropped.min_offset, dropped.noted)
     if before < begin:
+        layout.replica.draw_incarnation()
         notes.append(f"the log began at byte {before:,} and begins at {begin:,} now: RocketMQ dropped what was between, or it is lost")
         lows = dropping.lows_at(index, begin)
         left = leftovers.emptied(layout.storage, layout.name, begin)

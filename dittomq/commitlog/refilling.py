@@ -2,9 +2,9 @@
 
     note what is gone, durably ▶ make the files, zeros up to their full size, and sync them ▶ sync their names
 
-All of it counts as unread, so a node that lacks it is not promoted. What is not known to have been durable ends the log; where the newest
-segment is gone it may have been acknowledged, and the copy counts as a part of one. Where no whole segment is left nothing is made: another
-disk is mounted there, or none.
+All of it counts as unread, so a master leaps over its numbers. What is not known to have been durable ends the log. The replica draws a
+new incarnation before: it lacks bytes that it acknowledged. Where no whole segment is left nothing is made: another disk is mounted there,
+or none.
 """
 
 import contextlib
@@ -21,18 +21,20 @@ from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.queues import checkpoint
 from dittomq.commitlog.records.foreign import NotRead
 from dittomq.commitlog.records.seals import Seals
-from dittomq.commitlog.state import boot, damaged, lineage_file, watermark
+from dittomq.commitlog.state import damaged, lineage_file, watermark
 from dittomq.commitlog.state.damaged import Register
+from dittomq.commitlog.state.replica import OwnReplica
 
 
 class Refilling:
     """One start's. May be repeated from any point."""
 
-    def __init__(self, storage: Storage, files: OpenFiles, maker: SegmentMaker, name: str) -> None:
+    def __init__(self, storage: Storage, files: OpenFiles, maker: SegmentMaker, name: str, replica: OwnReplica) -> None:
         self._storage = storage
         self._files = files
         self._maker = maker
         self._name = name
+        self._replica = replica
         self._segment_bytes = maker.segment_bytes
 
     def run(self, register: Register, notes: list[str]) -> Register:
@@ -50,8 +52,7 @@ class Refilling:
                 what = "is cut short" if start in sizes else "is missing"
                 notes.append(f"{path_of(start)} {what}: bytes {gone:,} to {end:,} are fetched from other copies")
         if short:
-            if short[-1] + segment_bytes > flushed:  # how much it held behind that nobody knows
-                boot.mark_incomplete(self._storage)
+            self._replica.draw_incarnation()
             damaged.save(self._storage, register)
             for start in short:
                 with contextlib.closing(self._storage.open(path_of(start), create=True)) as file:

@@ -6,11 +6,11 @@ reads them, or between two reads. The mark of the failure tells the next start, 
     read the log ▶ write what lies behind the watermark over itself ▶ sync ▶ read it again
 
 and what stands is on the disk, whatever was dropped when. What a plain kill leaves behind the log's end is the beginning of one
-write, so the beginning of one record and nothing behind it. Anything else says that pages were dropped.
+write, so the beginning of one record and nothing behind it. Anything else says that pages were dropped, or that the disk changed bytes.
 """
 
 from dittomq.commitlog.disk.log import Log
-from dittomq.commitlog.disk.scanning import scan_at
+from dittomq.commitlog.disk.scanning import LegiblePages, scan_at, scan_singly, skip_damage
 from dittomq.commitlog.disk.storage import speaks_of_bytes
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.records.seals import Seals
@@ -34,6 +34,18 @@ def write_again(log: Log, seals: Seals, damage: Damage, start: int) -> bool:
             return False
         at = found.end if over is None else over
     return True
+
+
+def has_whole_behind(log: Log, seals: Seals, tail_end: int) -> bool:
+    """Whether a whole record of ours, or a mark, lies behind the damage at the log's end, below `tail_end`.
+
+    No kill causes that: what is damaged there may have been acknowledged.
+    """
+    source, at = LegiblePages(log), log.end
+    while seals.at(at).sealed and (at := skip_damage(source, seals, at, tail_end)) < tail_end:
+        if at < log.segment_of(at - 1)[1] or scan_at(source, seals, at, tail_end, scan_singly)[1].end > at:
+            return seals.at(at).sealed
+    return False
 
 
 def is_torn(log: Log, tail_end: int) -> bool:

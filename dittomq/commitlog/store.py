@@ -32,15 +32,17 @@ from dittomq.commitlog.records import digest
 from dittomq.commitlog.records.decoding import message_of
 from dittomq.commitlog.records.format import MAX_RECORD_BYTES
 from dittomq.commitlog.recovery import Layout, Recovered
-from dittomq.commitlog.settling import is_torn, write_again
-from dittomq.commitlog.state import boot, damaged, identity, lineage_file, watermark
-from dittomq.commitlog.state.boot import StopKind
+from dittomq.commitlog.settling import has_whole_behind, is_torn, write_again
+from dittomq.commitlog.state import boot, damaged, first_release, identity, lineage_file, replica, watermark
+from dittomq.commitlog.state.boot import LastUse, StopKind
 from dittomq.commitlog.state.damaged import Register
+from dittomq.commitlog.state.replica import OwnReplica
 from dittomq.commitlog.visits import newest_ms_before
 from dittomq.copies import LEAF_BYTES
 from dittomq.errors import InvalidField, OffsetOutOfRange, UnreadableStore
+from dittomq.group_record import ReplicaId
 from dittomq.lineage import Lineage, grows
-from dittomq.offsets import LAST_EPOCH, PhysicalOffset
+from dittomq.offsets import LAST_EPOCH, Epoch, PhysicalOffset
 from dittomq.places import PlacedRun
 from dittomq.reads import ALL, Readable
 
@@ -50,41 +52,43 @@ __all__ = ["CutReport", "Frame", "Group", "QueueSlice", "StopKind", "Store", "St
 class Store(Front, Mending):
     """An open store; made by `open`."""
 
-    replica_uuid: str
     generation: int
     lineage: Lineage
     flushed: PhysicalOffset
     confirmed_at_start: PhysicalOffset
-    in_sync_at_start: tuple[str, ...]
 
-    def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock) -> None:
+    def __init__(self, storage: Storage, options: StoreOptions, lock: HeldLock, chance: random.Random) -> None:
         self.stopped = StopKind.EMPTY
-        self._recovered = False
+        self.dropped_torn_tail = False  # this start cut away what looked like a torn tail, and may have been acknowledged
         self.notes: list[str] = []  # what recovery noticed, in sentences
         self.recovery_cut: CutReport | None = None
         self._storage = storage
         self._options = options
         self._lock = lock
+        self._chance = chance
         self._files = OpenFiles(storage, options.open_files)
         self._maker = SegmentMaker(storage, options.segment_bytes)
-        self._layout = Layout(storage, self._files, self._maker, options)
         self._gate = Gate()
+        self._replica = OwnReplica(storage, self._gate, chance)
+        self._layout = Layout(storage, self._files, self._maker, options, self._replica)
         self.ahead = Ahead(storage, options, self._gate, self._maker, lambda: self._log)
 
     @classmethod
     def open(cls, storage: Storage, options: StoreOptions, *, chance: random.Random, wall_ms: int) -> Self:
         """Take the lock, find out how the store was left, bring it in order. All that is in the log afterwards is durable.
 
+        A replica that may lack bytes which it acknowledged has drawn a new incarnation before that.
+
         Raises StoreLocked, UnreadableStore (the log was not changed), StoreFailed.
         """
         try:
             identity.refuse_newer(storage, options.path)  # before anything is made, the lock's file included
             storage.make_folder("")
-            store = cls(storage, options, storage.lock("lock"))
+            store = cls(storage, options, storage.lock("lock"), chance)
         except OSError as error:
             raise UnreadableStore(options.path, str(error)) from error
         try:
-            store._recover(chance)
+            store._recover()
         except BaseException as error:
             store.close(clean=False)
             if isinstance(error, side_file.DamagedSideFile):
@@ -100,8 +104,7 @@ class Store(Front, Mending):
     def close(self, clean: bool) -> None:
         """Release the store. `clean`: sync and checkpoint all and say so on disk for the next start; if that fails, StoreFailed.
 
-        A store whose recovery has not ended is left as it was found: the next start has the same to hear. On a full disk there is no
-        checkpoint: the next start reads more of the log, and so does RocketMQ's.
+        On a full disk there is no checkpoint: the next start reads more of the log, and so does RocketMQ's.
         """
         try:
             if clean:
@@ -111,6 +114,52 @@ class Store(Front, Mending):
             self._maker.close()
             self._files.close()
             self._lock.release()
+
+    @property
+    def replica(self) -> ReplicaId:
+        """Its id."""
+        return self._replica.state.id
+
+    @property
+    def replica_uuid(self) -> str:
+        """The id's first part."""
+        return self._replica.state.uuid
+
+    @property
+    def birth(self) -> str:
+        """Of the group record that it belongs to; "" for none."""
+        return self._replica.state.birth
+
+    @property
+    def adopted_epoch(self) -> Epoch:
+        """Of the last master whose log this one matches, and holds up to where that epoch begins; or the one that it opened itself."""
+        return Epoch(self._replica.state.adopted)
+
+    @property
+    def promised_epoch(self) -> Epoch:
+        """The highest that it promised; never below the adopted one."""
+        return Epoch(self._replica.state.promised)
+
+    @property
+    def record_revision(self) -> int:
+        """The greatest revision that it knows of the group record of its birth."""
+        return self._replica.state.revision
+
+    def promise(self, epoch: Epoch) -> None:
+        """Durably promise that epoch; a higher promise stays. Needs no room. Raises StoreFailed."""
+        self._replica.promise(epoch)
+
+    def adopt_epoch(self, epoch: Epoch) -> None:
+        """Durably adopt that epoch, which promises it too; a higher one stays. Needs no room. Raises StoreFailed."""
+        self._replica.adopt(epoch)
+
+    def take_birth(self, birth: str) -> None:
+        """Durably belong to the group record of that birth, "" for none: another one's revision is 0. Needs no room. Raises StoreFailed."""
+        self._replica.take_birth(birth)
+
+    def note_revision(self, revision: int) -> None:
+        """Durably know that revision of the group record; a higher one stays. Needs no room. Raises StoreFailed."""
+        self._replica.note_revision(revision)
 
     @property
     def end(self) -> PhysicalOffset:
@@ -175,7 +224,7 @@ class Store(Front, Mending):
         with reading(self._options.node):
             return self._reader.records(start, min(limit, self.end), max_bytes)
 
-    def read_queue(  # noqa: PLR0913, PLR0917 - one call of the wire, field by field
+    def read_queue(  # noqa: PLR0917 - one call of the wire, field by field
         self,
         topic: str,
         queue: int,
@@ -241,11 +290,11 @@ class Store(Front, Mending):
             self._derived.dispatch.run(min(applied, to))
             return report
 
-    def persist_watermark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...], *, generation: int | None = None) -> bool:
+    def persist_watermark(self, flushed: int, confirmed: int, *, generation: int | None = None) -> bool:
         """Durably remember these; recovery never ends the log below `flushed`. Whether all is: of a `generation` cut since nothing is."""
         with self._gate.filing, self._gate.guard("persist_watermark"):
             if generation in (None, self.generation):
-                self._save_mark(min(flushed, self.flushed), min(confirmed, self.end), in_sync)
+                self._save_mark(min(flushed, self.flushed), min(confirmed, self.end))
             return (self._mark.flushed, self._mark.confirmed) == (flushed, confirmed)
 
     def checkpoint(self) -> None:
@@ -264,26 +313,13 @@ class Store(Front, Mending):
                 held = checkpoint.Checkpoint(self.applied, newest_ms, units, ranges, keys.mark, leap, unmade)
                 table = self._derived.producers.to_bytes(self.end)
             self.sync()  # what is saved below must not know more than the disk
-            self._save_mark(self.flushed, self._mark.confirmed, self._mark.in_sync)
+            self._save_mark(self.flushed, self._mark.confirmed)
             self._derived.index.sync()
             keys.sync()
             producers.save(self._storage, table)
             checkpoint.save(self._storage, held)
             checkpoint.write_for_rocketmq(self._storage, newest_ms, queues_ms, self._mark.confirmed)
             self._checkpointed = now
-
-    def stamp_boot(self) -> None:
-        """Durably say that this boot uses the store: called when the node's recovery has ended."""
-        with self._gate.filing, self._gate.guard("stamp_boot"):
-            boot.write_stamp(self._storage, clean=False)
-            self._recovered = True
-
-    def mark_incomplete(self) -> None:
-        """Durably say that the disk is about to hold a part only of another copy; `stamp_boot` takes it back. Raises DiskFull."""
-        with self._gate.filing, self._gate.guard("mark_incomplete"):
-            self.check_free(side_file.ROOM_BYTES)
-            boot.mark_incomplete(self._storage)
-            self._recovered = False
 
     def clear_boot_stamp(self) -> None:
         """Durably take that back after a failed write or sync: the next start is told so. Raises StoreFailed."""
@@ -293,59 +329,99 @@ class Store(Front, Mending):
     def _end_cleanly(self) -> None:
         self.sync()
         is_checkpointed = self.checkpoint_if_room()
-        self._save_mark(self.end, self._mark.confirmed, self._mark.in_sync, closed=True)
+        self._save_mark(self.end, self._mark.confirmed, closed=True)
         if is_checkpointed:
             checkpoint.clear_abort(self._storage)
-        boot.end_cleanly(self._storage, recovered=self._recovered)
+        boot.stamp(self._storage, clean=True, acks_unsynced=False)
 
     def _check_room_for(self, frames: Sequence[Frame]) -> None:
         if not self._has_ample_room(MAX_RECORD_BYTES * sum(len(frame.drafts) for frame in frames)):
             self.check_room(sum(len(draft.body) + len(draft.properties) for frame in frames for draft in frame.drafts))
 
-    def _recover(self, chance: random.Random) -> None:
+    def _recover(self) -> None:
         storage = self._storage
         identity.refuse_newer(storage, self._options.path)  # again: who held the lock until now may have raised the format
         self.notes += [str(swapped)] if (swapped := swap.finish(storage)) else []
-        found = identity.load(storage)
+        found, intent = identity.load(storage), cut.load_intent(storage)
         adopting.refuse_unread(storage, self._options.path, ours=found is not None)
-        adopted = adopting.adopt(self._layout) if found is None and storage.list_folder(FOLDER) else None
-        if found is None:
-            for folder in (side_file.FOLDER, FOLDER):
-                storage.make_folder(folder)
-            storage.sync_folder("")
-            found = identity.create(storage, chance)
+        if intent is None and found is not None:
+            recovery.refuse_misfits(self._layout)
+        last = self._be_a_replica(found)
         for folder in ("", side_file.FOLDER, FOLDER):  # names that a killed process gave are seen, and may yet be lost
             storage.sync_folder(folder)
-        self.replica_uuid, self.generation = found.replica_uuid, found.generation
-        stopped, intent = adopted or boot.read_stop(storage), cut.load_intent(storage)
-        if intent is None:
-            recovery.refuse_misfits(self._layout)
-        boot.remove_stamp(storage)
+        if last.has_lost:
+            self._replica.draw_incarnation()
+        boot.begin_recovery(storage, last)
         side_file.forget_unfinished(storage)
         if intent is not None:
             cut.finish(storage, intent)
             self.generation = intent.generation
         cut.forget_unfinished(storage, self.generation)
-        power_lost = stopped is not StopKind.KILLED and (stopped is not StopKind.CLEAN or checkpoint.is_abort_set(storage))  # RocketMQ's
+        tail_end = self._settle(last)
+        self._verify_end(is_cut=tail_end > self._log.end)
+        if tail_end > self._log.end:
+            self.recovery_cut = self._cut(self._log.end, tail_end)
+            self.dropped_torn_tail = True
+        self.stopped = self.stopped if self.end > self.min_offset else StopKind.EMPTY
+        self._sync_all()
+        boot.stamp(storage, clean=False, acks_unsynced=self._options.acks_unsynced)
+        self.confirmed_at_start = PhysicalOffset(self._mark.confirmed)
+        checkpoint.set_abort(storage)
+        self._derived.dispatch.run(self.confirmed_at_start)
+
+    def _be_a_replica(self, found: identity.Identity | None) -> LastUse:
+        """Know who this replica is, durably; a new one, and one of an earlier version, is named here. Tells how the store was left."""
+        storage, chance = self._storage, self._chance
+        if found is not None and found.format >= identity.REPLICA_FORMAT:
+            state = replica.settle(storage)
+            if state is None:
+                raise side_file.DamagedSideFile("dittomq/replica is missing")
+            self._replica.begin(state, is_drawn=False)
+            last = boot.read(storage)
+        elif found is not None:
+            replica.create(storage, state := first_release.state_of(storage, found.replica_uuid, chance))
+            self._replica.begin(state, is_drawn=True)
+            identity.raise_format(storage, identity.REPLICA_FORMAT)
+            last = boot.read(storage)
+        else:
+            adopted = adopting.adopt(self._layout) if storage.list_folder(FOLDER) else None
+            for folder in (side_file.FOLDER, FOLDER):
+                storage.make_folder(folder)
+            storage.sync_folder("")
+            replica.create(storage, state := replica.new_state(chance))
+            self._replica.begin(state, is_drawn=True)
+            found = identity.create(storage)
+            last = LastUse(adopted, has_lost=False) if adopted else boot.read(storage)
+        first_release.remove_files(storage)
+        self.generation = found.generation
+        return last
+
+    def _settle(self, last: LastUse) -> int:
+        """Find out what the log holds, and make sure of it. Where what is behind its end says so, this replica becomes a stranger.
+
+        Returns one past the last byte behind the log's end.
+        """
+        self.stopped = stopped = last.stopped
+        is_killed = stopped is StopKind.KILLED
+        is_clean = stopped is StopKind.CLEAN and not checkpoint.is_abort_set(self._storage)  # RocketMQ's
+        power_lost = not (is_killed or is_clean) or (is_killed and last.is_derived_in_doubt)
         self._load(recovery.recover(self._layout, power_lost=power_lost))
-        seen = self._mark.confirmed if stopped is StopKind.KILLED else 0  # a kill takes nothing that readers may have seen
+        seen = self._mark.confirmed if is_killed else 0  # a kill takes nothing that readers may have seen
         stands = stopped is StopKind.CLEAN or (write_again(self._log, self._seals, self._damage, self.flushed) and seen <= self._log.end)
         if not stands:
             self._load(recovery.recover(self._layout, power_lost=power_lost))
         tail_end = recovery.tail_end(self._log, power_lost=power_lost or not stands)
-        if stopped is StopKind.KILLED and not (stands and is_torn(self._log, tail_end)):
-            stopped = StopKind.FAILED_SYNC
-            boot.mark_failed(storage)  # before the traces are cut away
+        is_dropped = is_killed and not (stands and is_torn(self._log, tail_end))
+        if is_dropped or has_whole_behind(self._log, self._seals, tail_end):
+            self._replica.draw_incarnation()  # before the traces are cut away
+            what = "what is damaged there may have been acknowledged"
+            self.notes.append(
+                f"whole records lie behind byte {self._log.end:,}, or pages are gone: {what}, so this replica begins a new incarnation"
+            )
+        if is_dropped:
+            self.stopped = StopKind.FAILED_SYNC
             self._load(recovery.recover(self._layout, power_lost=True))
-        self._verify_end(is_cut=tail_end > self._log.end)
-        if tail_end > self._log.end:
-            self.recovery_cut = self._cut(self._log.end, tail_end)
-        self.stopped = stopped if self.end > self.min_offset else StopKind.EMPTY
-        self._recovered = stopped in {StopKind.CLEAN, StopKind.KILLED} and not boot.is_incomplete(storage)  # a lost segment says so
-        self._sync_all()
-        self.confirmed_at_start, self.in_sync_at_start = PhysicalOffset(self._mark.confirmed), self._mark.in_sync
-        checkpoint.set_abort(storage)
-        self._derived.dispatch.run(self.confirmed_at_start)
+        return tail_end
 
     def _load(self, found: Recovered) -> None:
         self._log = found.log
@@ -384,15 +460,15 @@ class Store(Front, Mending):
         """Make the log durable as it is, and remember that. Nobody writes meanwhile."""
         self._log.sync()
         self.flushed = self.end
-        self._save_mark(self.end, min(self._mark.confirmed, self.end), self._mark.in_sync)
+        self._save_mark(self.end, min(self._mark.confirmed, self.end))
 
     def _place(self, position: int) -> PlacedRun:
         with reading(self._options.node):
             found = message_of(record := self._reader.record(position))
         return PlacedRun(found.topic, found.queue, found.queue_offset, found.physical_offset, [len(record)], found.store_ms, duplicate=True)
 
-    def _save_mark(self, flushed: int, confirmed: int, in_sync: tuple[str, ...], *, closed: bool = False) -> None:
-        mark = watermark.Watermark(self._mark.number + 1, flushed, confirmed, in_sync, closed)
+    def _save_mark(self, flushed: int, confirmed: int, *, closed: bool = False) -> None:
+        mark = watermark.Watermark(self._mark.number + 1, flushed, confirmed, closed)
         if self._mark.number == 0 or self._mark.closed:  # a closed end must never be read again once we write behind it
             watermark.reset(self._storage, mark)
         else:

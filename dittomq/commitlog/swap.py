@@ -5,9 +5,11 @@
         ▶ what is left of the copy aside ▶ clear the intent ▶ remove what is aside
 
 From the intent on everything is repeated until it is done; before it, nothing has happened. Works on files alone, with no store open.
-Tables, pins and holds belong to the node and stay as they are; what was cut from either copy is kept.
+Tables, pins and holds belong to the node and stay as they are; what was cut from either copy is kept. The copy is another replica, with an
+id of its own; the node is in the same group still, and bound by what it promised.
 """
 
+import random
 from dataclasses import dataclass, replace
 
 from dittomq.commitlog.disk import side_file
@@ -15,7 +17,7 @@ from dittomq.commitlog.disk.segment import FOLDER as LOG_FOLDER
 from dittomq.commitlog.disk.storage import Storage, read_file, remove_tree, replace_file
 from dittomq.commitlog.disk.subfolder import Subfolder
 from dittomq.commitlog.gate import reported
-from dittomq.commitlog.state import identity
+from dittomq.commitlog.state import identity, replica
 from dittomq.offsets import PhysicalOffset
 
 COPY_FOLDER = f"{side_file.FOLDER}/resync"
@@ -42,7 +44,6 @@ _FILES = (
             "verified-equal",
             "cut-intent",
             "boot",
-            "incomplete",
         )
     ),
 )
@@ -71,8 +72,8 @@ def is_begun(storage: Storage) -> bool:
     return storage.exists(f"{COPY_FOLDER}/{side_file.FOLDER}/identity")
 
 
-def make(storage: Storage) -> None:
-    """Durably make an empty copy of the same replica; one that is there is thrown away."""
+def make(storage: Storage, chance: random.Random) -> None:
+    """Durably make an empty copy, which is a replica with a new uuid; one that is there is thrown away."""
     discard(storage)
     copy = copy_of(storage)
     with reported("make a copy"):
@@ -82,6 +83,7 @@ def make(storage: Storage) -> None:
         for folder in (side_file.FOLDER, *_FOLDERS):
             copy.make_folder(folder)
         copy.sync_folder("")
+        replica.create(copy, replica.new_state(chance))
         identity.save(copy, replace(held, generation=held.generation + 1))
 
 
@@ -108,11 +110,10 @@ def intend(storage: Storage, swap: Swap) -> None:
     copy = copy_of(storage)
     with reported("intend a swap"):
         _clear_aside(storage)
-        identity.raise_format(copy, identity.SECOND_FORMAT)
         ours, theirs = identity.load(storage), identity.load(copy)
         assert ours is not None
         assert theirs is not None
-        identity.raise_format(storage, theirs.format)  # who knows no swaps, or not what comes, would open what is of two stores
+        identity.raise_format(storage, theirs.format)  # a version that does not know what comes would open what is of two stores
         identity.save(copy, replace(theirs, generation=max(ours.generation, theirs.generation) + 1))
         side_file.save_json(storage, _NAME, _KIND, {"start": swap.start, "end": swap.end})
 
@@ -162,11 +163,20 @@ def _take_files(storage: Storage) -> None:
             replace_file(storage, path, read_file(copy, path))
         elif storage.exists(path):
             storage.unlink(path)
+    _take_replica(storage, copy)
     for name in copy.list_folder(side_file.FOLDER):
         if name.startswith("tail-"):
             storage.rename(f"{COPY_FOLDER}/{side_file.FOLDER}/{name}", f"{side_file.FOLDER}/{name}")
     for folder in ("", side_file.FOLDER, f"{COPY_FOLDER}/{side_file.FOLDER}"):
         storage.sync_folder(folder)
+
+
+def _take_replica(storage: Storage, copy: Storage) -> None:
+    """Durably be the copy's replica, in the group and with the promises of ours."""
+    ours, theirs = replica.load(storage), replica.load(copy)
+    if theirs is not None and ours is not None:
+        promised = max(ours.promised, theirs.promised)
+        replica.create(storage, replace(theirs, birth=ours.birth, promised=promised, revision=ours.revision))
 
 
 def _clear_aside(storage: Storage) -> None:

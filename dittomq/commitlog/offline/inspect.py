@@ -75,7 +75,7 @@ def open_on_disk(storage: Storage, name: str) -> StoreOnDisk:
         lineage = lineage_file.load(storage)
     except DamagedSideFile as damage:
         raise UnreadableStore(name, str(damage)) from damage
-    mark = watermark.Watermark(0, 0, 0, ())
+    mark = watermark.Watermark(0, 0, 0)
     with contextlib.suppress(DamagedSideFile):  # the log can be read without it
         mark = watermark.load(storage) or mark
     seals = Seals(lineage)

@@ -63,7 +63,7 @@ class Queue:
 class QueueIndex:
     """All queues of a store."""
 
-    def __init__(  # noqa: PLR0913 - of files, and of a log
+    def __init__(
         self,
         storage: Storage,
         files: OpenFiles,

@@ -1,15 +1,13 @@
 """How the process before this one ended.
 
 `dittomq/boot` names the machine's boot under which the store is being used; a clean stop marks it so. While the mark of a running
-process is there and the boot is the same, the page cache has all that was written. The stamp is gone while recovery runs,
-and after a failed sync: the next start then counts as a power loss. Where a disk refused even that, `settling` looks for traces.
-
-`dittomq/incomplete` is there while a master copies what it lacks from a slave: until that has ended its disk does not hold all that was
-confirmed, however its processes end. So it is where a follower has lost its newest segment, until the node has noted that.
+process is there and the boot is the same, the page cache has all that was written. While a start recovers the store, the stamp says from
+what. `dittomq/failed-sync` stands from a failed write or sync until a start has drawn a new incarnation. Where a disk refused even that
+mark, the stamp may be missing; and `settling` looks for traces.
 """
 
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TypedDict
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage
@@ -18,8 +16,6 @@ _NAME = "boot"
 _KIND = b"BOOT"
 _FAILED_NAME = "failed-sync"
 _FAILED_KIND = b"FAIL"
-_INCOMPLETE_NAME = "incomplete"
-_INCOMPLETE_KIND = b"PART"
 
 
 class StopKind(StrEnum):
@@ -32,62 +28,70 @@ class StopKind(StrEnum):
     """A write or sync had failed: what the page cache showed then may not be on the disk."""
     EMPTY = "empty"
     """The store holds nothing yet."""
-    INCOMPLETE = "incomplete"
-    """It was to get the log of another copy, and holds a part of it."""
 
 
-class _Stamp(TypedDict):
-    """The file."""
+@dataclass(frozen=True, slots=True)
+class _Stamp:
+    """The file. `clean`: all is synced, and the store is closed. `recovers`: a start brings it in order that found it like this."""
 
     boot: str
-    clean: bool
+    clean: bool = False
+    acks_unsynced: bool = False
+    recovers: StopKind | None = None
 
 
-def read_stop(storage: Storage) -> StopKind:
-    """How the store was left, by its stamp alone; a missing or damaged one means power loss."""
-    for name, kind in ((_INCOMPLETE_NAME, StopKind.INCOMPLETE), (_FAILED_NAME, StopKind.FAILED_SYNC)):
-        if storage.exists(f"{side_file.FOLDER}/{name}"):
-            return kind
+@dataclass(frozen=True, slots=True)
+class LastUse:
+    """How a store was left, by its stamp alone.
+
+    `has_lost`: it may lack bytes that it acknowledged. `acks_unsynced`: bytes that were not synced may have been acknowledged.
+    `is_derived_in_doubt`: what is derived from the log may be as a power loss leaves it, though the log is not.
+    """
+
+    stopped: StopKind
+    has_lost: bool
+    acks_unsynced: bool = False
+    is_derived_in_doubt: bool = True
+
+
+def read(storage: Storage) -> LastUse:
+    """How the store was left; where no whole stamp tells, anything may be lost."""
+    if storage.exists(f"{side_file.FOLDER}/{_FAILED_NAME}"):
+        return LastUse(StopKind.FAILED_SYNC, has_lost=True)
     try:
         stamp = side_file.load_json(storage, _NAME, _KIND, _Stamp)
     except side_file.DamagedSideFile:
         stamp = None
     if stamp is None:
-        return StopKind.POWER_LOSS
-    if stamp["clean"]:
-        return StopKind.CLEAN  # everything was synced before the mark was made, whatever boot this is
-    return StopKind.KILLED if stamp["boot"] == storage.boot_id() else StopKind.POWER_LOSS
+        return LastUse(StopKind.POWER_LOSS, has_lost=True)
+    if stamp.clean:
+        return LastUse(StopKind.CLEAN, has_lost=False, is_derived_in_doubt=False)  # all was synced before, whatever boot this is
+    if stamp.boot != storage.boot_id():
+        return LastUse(StopKind.POWER_LOSS, has_lost=stamp.acks_unsynced)
+    if stamp.recovers not in {None, StopKind.KILLED}:
+        return LastUse(StopKind.POWER_LOSS, has_lost=False)
+    return LastUse(StopKind.KILLED, has_lost=False, acks_unsynced=stamp.acks_unsynced, is_derived_in_doubt=stamp.recovers is not None)
 
 
-def write_stamp(storage: Storage, *, clean: bool) -> None:
-    """Durably stamp the store with this boot. `clean`: all of it is synced and nobody uses it any more."""
-    side_file.save_json(storage, _NAME, _KIND, {"boot": storage.boot_id(), "clean": clean})
+def begin_recovery(storage: Storage, last: LastUse) -> None:
+    """Durably stamp a store that a start brings in order now: until it is stamped again, a next start does that too."""
+    _save(storage, _Stamp(storage.boot_id(), acks_unsynced=last.acks_unsynced, recovers=last.stopped))
+
+
+def stamp(storage: Storage, *, clean: bool, acks_unsynced: bool) -> None:
+    """Durably stamp the store with this boot: all of it is synced. `clean`: nobody uses it any longer; otherwise this process does.
+
+    `acks_unsynced`: from now on bytes may be acknowledged before they are synced. The mark of a failed sync goes.
+    """
+    _save(storage, _Stamp(storage.boot_id(), clean=clean, acks_unsynced=acks_unsynced and not clean))
     side_file.remove(storage, _FAILED_NAME)
-    side_file.remove(storage, _INCOMPLETE_NAME)
-
-
-def end_cleanly(storage: Storage, *, recovered: bool) -> None:
-    """Durably say that all is synced and nobody uses the store any more; without a word where the node's recovery has not ended."""
-    if recovered:
-        write_stamp(storage, clean=True)
-
-
-def remove_stamp(storage: Storage) -> None:
-    """Durably remove the stamp."""
-    side_file.remove(storage, _NAME)
-
-
-def mark_incomplete(storage: Storage) -> None:
-    """Durably say that the log is about to become a part of another copy's; to be taken back by a stamp."""
-    side_file.save_json(storage, _INCOMPLETE_NAME, _INCOMPLETE_KIND, {})
-
-
-def is_incomplete(storage: Storage) -> bool:
-    """Whether that was said, and not taken back."""
-    return storage.exists(f"{side_file.FOLDER}/{_INCOMPLETE_NAME}")
 
 
 def mark_failed(storage: Storage) -> None:
     """Durably remove the stamp, then say why. A disk that cannot even do that leaves no stamp, or the stamp of a dead process."""
-    remove_stamp(storage)
+    side_file.remove(storage, _NAME)
     side_file.save_json(storage, _FAILED_NAME, _FAILED_KIND, {})
+
+
+def _save(storage: Storage, stamp: _Stamp) -> None:
+    side_file.save_json(storage, _NAME, _KIND, asdict(stamp))

@@ -17,7 +17,6 @@ from msgspec import Meta
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.side_file import Number
 from dittomq.commitlog.disk.storage import Storage
-from dittomq.commitlog.state import identity
 
 MAX_RANGES = 10_000
 """Of more, those that lie closest together are taken for one, as far as they share a segment."""
@@ -140,9 +139,7 @@ def load(storage: Storage) -> Register:
 
 
 def save(storage: Storage, register: Register) -> None:
-    """Durably write it down. One caller at a time, who alone changes the identity."""
-    if register.unread.ranges:
-        identity.raise_format(storage, identity.SECOND_FORMAT)
+    """Durably write it down. One caller at a time."""
     unread = [(*each, _UNREAD) for each in register.unread.ranges]
     side_file.save_json(storage, _NAME, _KIND, [*register.damage.ranges, *unread])
 

@@ -1,4 +1,4 @@
-"""Who a replica is, and which version of dittomq one must have to open its store: `dittomq/identity`.
+"""Which version of dittomq one must have to open a store, and how often its log was truncated: `dittomq/identity`.
 
 Every open reads it first. A newer version that is about to write what older ones would misread raises the store's *format* before;
 older ones then refuse the store, change nothing, and name the version that raised it. The format is never lowered. It stands in
@@ -8,27 +8,19 @@ Whatever a later format changes, this file stays a side file whose JSON names `f
 
 import contextlib
 import json
-import random
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dittomq.commitlog.disk import side_file
 from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
-from dittomq.doors.chance import hex_id
 from dittomq.errors import UnreadableStore
 from dittomq.version import VERSION
 
-FORMAT = 4
+FORMAT = 5
 """The newest format that this version understands; docs/store-format.md lists what each of them brought."""
 
-SECOND_FORMAT = 2
-"""What a role change decided, damaged ranges that no queue knows, and copies that take a store's place."""
-
-THIRD_FORMAT = 3
-"""Queues whose files the disk does not give, noted while a start reads where they go on."""
-
-FOURTH_FORMAT = 4
-"""Numbers that damage hid which the log holds no more."""
+REPLICA_FORMAT = 5
+"""From this one on `dittomq/replica` says who the replica is. Every store that this version opens has it."""
 
 _NAME = "identity"
 _KIND = b"IDEN"
@@ -46,10 +38,13 @@ class _Stated:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`generation` counts the cuts. `written_by` is the version that made the store or last raised its format; "": not known."""
+    """`generation` counts the truncations. `written_by` is the version that made the store or last raised its format; "": not known.
 
-    replica_uuid: str
+    `replica_uuid` is that of a format below REPLICA_FORMAT; "" from then on.
+    """
+
     generation: side_file.Number
+    replica_uuid: str = ""
     format: int = _FIRST_FORMAT
     written_by: str = ""
 
@@ -77,19 +72,16 @@ def load(storage: Storage) -> Identity | None:
 
 def save(storage: Storage, identity: Identity) -> None:
     """Durably replace it."""
-    value = {
-        "replica_uuid": identity.replica_uuid,
-        "generation": identity.generation,
-        "format": identity.format,
-        "written_by": identity.written_by,
-    }
+    value: dict[str, int | str] = {"generation": identity.generation, "format": identity.format, "written_by": identity.written_by}
+    if identity.format < REPLICA_FORMAT:
+        value |= {"replica_uuid": identity.replica_uuid}
     payload = json.dumps(value, sort_keys=True).encode()
     replace_file(storage, _PATH, side_file.seal(_KIND, payload, identity.format))
 
 
-def create(storage: Storage, chance: random.Random) -> Identity:
-    """Durably name a new replica."""
-    identity = Identity(hex_id(chance), 0, written_by=VERSION)
+def create(storage: Storage) -> Identity:
+    """Durably make it for a new store, whose `dittomq/replica` is there already."""
+    identity = Identity(0, format=FORMAT, written_by=VERSION)
     save(storage, identity)
     return identity
 

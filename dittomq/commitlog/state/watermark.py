@@ -14,12 +14,11 @@ from dittomq.commitlog.disk.storage import Storage, read_file, replace_file
 _PATH = "dittomq/watermark"
 _KIND = b"WATR"
 _SLOT_BYTES = 4_096
-_MAX_NAMES_BYTES = 3_072
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Ends as last persisted. `in_sync` names the replicas that were in sync, as many as fit a slot.
+    """Ends as last persisted.
 
     `closed`: the log ended at `flushed` when it was closed cleanly; whatever lies behind it, someone else wrote.
     """
@@ -27,7 +26,6 @@ class Watermark:
     number: Number
     flushed: Number
     confirmed: Number
-    in_sync: tuple[str, ...]
     closed: bool = False
 
 
@@ -58,10 +56,6 @@ def reset(storage: Storage, watermark: Watermark) -> None:
 
 
 def _slot(watermark: Watermark) -> bytes:
-    names: list[str] = []
-    for name in watermark.in_sync:
-        if len(json.dumps([*names, name])) <= _MAX_NAMES_BYTES:
-            names.append(name)
-    value = {"number": watermark.number, "flushed": watermark.flushed, "confirmed": watermark.confirmed, "in_sync": names}
+    value = {"number": watermark.number, "flushed": watermark.flushed, "confirmed": watermark.confirmed}
     value |= {"closed": True} if watermark.closed else {}
     return side_file.seal(_KIND, json.dumps(value).encode()).ljust(_SLOT_BYTES, b"\0")
