@@ -96,7 +96,6 @@ def _open(folder: Path, options: StoreOptions) -> str:
     seconds = time.perf_counter() - began
     assert store.stopped is StopKind.KILLED, store.stopped
     assert not store.notes, store.notes
-    store.stamp_boot()
     return str(seconds)
 
 
@@ -119,7 +118,7 @@ def _write(folder: Path, options: StoreOptions) -> str:
             store.checkpoint()
             held, due = store.applied, due + apart
     store.sync()
-    store.persist_watermark(store.end, store.end, ())
+    store.persist_watermark(store.end, store.end)
     store.dispatch(store.end)
     return f"{held} {store.end}"
 

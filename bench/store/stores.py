@@ -61,7 +61,6 @@ def lead(store: Store) -> None:
     """Open the next epoch, as a starting master does."""
     epoch = Epoch(newest_epoch(store.lineage) + 1)
     store.adopt_lineage((*cut_lineage(store.lineage, store.end), LineageEntry(epoch, 0, epoch, store.end)))
-    store.stamp_boot()
 
 
 class Leader:

@@ -59,7 +59,7 @@ def test_a_process_without_descriptors_fails_its_store_with_the_reason_and_loses
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         with pytest.raises(StoreFailed, match="Too many open files"):
-            store.persist_watermark(store.flushed, store.flushed, ())
+            store.persist_watermark(store.flushed, store.flushed)
         with pytest.raises(StoreFailed):
             fill(store, range(FLUSHED, FLUSHED + 1))
         breaks(store)

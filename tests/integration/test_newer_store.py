@@ -36,7 +36,6 @@ def newer_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     open_epoch(store)
     store.append([frame(b"m" * 900)], 1)
     store.sync()
-    store.stamp_boot()
     store.close(clean=False)
     held = identity.load(OsStorage(folder))
     assert held is not None

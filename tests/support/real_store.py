@@ -13,7 +13,6 @@ def filled(root: Path) -> Store:
     """A store in use, with some segments of flushed messages."""
     store = open_store(OsStorage(root))
     open_epoch(store)
-    store.stamp_boot()
     for number in range(0, FLUSHED, 50):
         fill(store, range(number, number + 50))
     store.sync()

@@ -83,7 +83,6 @@ class Deeds:
         """Open the store as a master that leads does."""
         store = open_store(self.storage)
         open_epoch(store)
-        store.stamp_boot()
         return store
 
     def recover(self, store: Store) -> None:
@@ -101,7 +100,7 @@ class Deeds:
             number += 2
             if number % 60 == 0:
                 store.dispatch(store.flushed)
-                store.persist_watermark(store.flushed, store.flushed, ("a/1",))
+                store.persist_watermark(store.flushed, store.flushed)
             if number % 300 == 0:
                 store.checkpoint()
 
@@ -163,7 +162,6 @@ class SlaveDeeds(Deeds):
     def start(self) -> Store:
         store = open_store(self.storage)
         store.adopt_lineage((LineageEntry(Epoch(1), 0, 7_001, PhysicalOffset(0)),))
-        store.stamp_boot()
         return store
 
 

@@ -137,8 +137,7 @@ def filled(machine: Machine, frames: int = 30) -> Store:
             store.dispatch(store.end)
             store.checkpoint()
     store.sync()
-    store.persist_watermark(store.flushed, store.flushed, ("a/1",))
-    store.stamp_boot()
+    store.persist_watermark(store.flushed, store.flushed)
     return store
 
 
