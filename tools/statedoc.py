@@ -1,4 +1,4 @@
-"""Draw the tables of moves into docs/replication.md, between two marks. Run by `make docs`."""
+"""Draw the tables of moves into docs/state-machines.md, between two marks. Run by `make docs`."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -9,7 +9,7 @@ from dittomq.replication import confirm_states, leadership_states, master_states
 from dittomq.replication.moves import Kind, Moves, name_of
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "docs" / "replication.md"
+TARGET = ROOT / "docs" / "state-machines.md"
 
 _BEGIN = "<!-- written by `make docs` from the tables in dittomq/replication/*_states.py -->\n"
 _END = "<!-- end of what is written by `make docs` -->\n"
