@@ -13,7 +13,7 @@ from dittomq.doors.clock import Clock
 from dittomq.errors import DittoError
 from dittomq.message import Ack, PutStatus
 from dittomq.offsets import PhysicalOffset
-from dittomq.replication.confirm import REPLICA_LEVELS, Confirm
+from dittomq.replication.confirmed_offset import REPLICA_LEVELS, ConfirmedOffset
 
 _PAUSE_S = 0.25
 _GRACE_S = 1.0
@@ -32,12 +32,12 @@ class _Waiter:
 class Acks:
     """Who waits for which level."""
 
-    def __init__(self, confirm: Confirm, clock: Clock) -> None:
-        self._confirm = confirm
+    def __init__(self, confirmed: ConfirmedOffset, clock: Clock) -> None:
+        self._confirmed = confirmed
         self._clock = clock
         self._waiters: dict[Ack, deque[_Waiter]] = {level: deque() for level in Ack}
         self._tidy_at = dict.fromkeys(Ack, _TIDY_AT)
-        self._closed: DittoError | None = None  # why nobody is answered any more
+        self._closed: DittoError | None = None  # why no caller is answered from now on
 
     async def wait(self, start: PhysicalOffset, end: PhysicalOffset, level: Ack, timeout_s: float) -> PutStatus:
         """Return PUT_OK when [start, end) reaches `level`, otherwise why it did not within `timeout_s`. Raises what `close` was told."""
@@ -64,11 +64,11 @@ class Acks:
 
     @property
     def kept(self) -> int:
-        """How many waiters are kept, those among them that nobody waits for any more."""
+        """How many waiters are kept, with those whose callers have left."""
         return sum(map(len, self._waiters.values()))
 
     def moved(self) -> None:
-        """A position or the set of copies in sync changed: release whoever has what it waits for."""
+        """A position or the members changed: release those that have what they wait for."""
         for level, line in self._waiters.items():
             while line:
                 if line[0].done.done():
@@ -80,7 +80,7 @@ class Acks:
                 line.popleft().done.set_result(status)
 
     def close(self, why: DittoError) -> None:
-        """Whoever waits, and whoever comes from now on, gets `why`: whether they are stored is for others to say."""
+        """End every waiting call, and every later one, with `why`. What is stored stays so: the outcome is unknown to the caller."""
         self._closed = self._closed or why
         for line in self._waiters.values():
             for waiter in line:
@@ -98,7 +98,7 @@ class Acks:
         return line
 
     def _expire(self, waiter: _Waiter, deadline: float) -> None:
-        """Its time is up; after a pause of the process, acks that are already there are heard before the deadline counts."""
+        """Its time is up; after a pause of the process, acks that are already there count before the deadline counts."""
         if self._clock.monotonic() - deadline >= _PAUSE_S:
             asyncio.get_running_loop().call_later(_GRACE_S, _end, waiter)
         else:
@@ -111,18 +111,18 @@ class Acks:
         return self._settled(waiter.start, waiter.end, level) or self._give_up(waiter.end, level, began)
 
     def _settled(self, start: PhysicalOffset, end: PhysicalOffset, level: Ack) -> PutStatus | None:
-        confirm = self._confirm
-        if confirm.reaches(level, start, end):
+        confirmed = self._confirmed
+        if confirmed.reaches(level, start, end):
             return PutStatus.PUT_OK
-        if level in REPLICA_LEVELS and confirm.confirmed >= end and (confirm.is_short_of_copies or confirm.was_left_out(start, end)):
+        if level in REPLICA_LEVELS and confirmed.confirmed >= end and (confirmed.is_short_of_copies or confirmed.was_left_out(start, end)):
             return PutStatus.SLAVE_NOT_AVAILABLE
         return None
 
     def _give_up(self, end: PhysicalOffset, level: Ack, began: float) -> PutStatus:
         flushed_needed = level in (Ack.MASTER_FLUSHED, Ack.REPLICA_FLUSHED)
-        if flushed_needed and self._confirm.level_end(Ack.MASTER_FLUSHED) < end:
+        if flushed_needed and self._confirmed.level_end(Ack.MASTER_FLUSHED) < end:
             return PutStatus.FLUSH_DISK_TIMEOUT
-        self._confirm.deadline_missed(end, since=began, now=self._clock.monotonic())
+        self._confirmed.deadline_missed(end, since=began, now=self._clock.monotonic())
         return PutStatus.FLUSH_SLAVE_TIMEOUT
 
 

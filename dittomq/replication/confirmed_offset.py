@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from dittomq.group_record import GroupRecord, Member, ReplicaId
 from dittomq.message import Ack
 from dittomq.offsets import NO_EPOCH, PhysicalOffset
-from dittomq.replication.events import Lacks
-from dittomq.replication.lacking import Lacking, Ranges
+from dittomq.replication.lacking import Lacking, Lacks, Ranges
 from dittomq.replication.membership_states import Following
 from dittomq.replication.progress import ConfirmRules, Progress
 
@@ -200,12 +199,15 @@ class ConfirmedOffset:
     ) -> None:
         """The replica acknowledged on its stream. `adopted`: the ack says that it has adopted this master's epoch.
 
-        An ack of a replica that another one has replaced under its node name is ignored.
+        An ack of a replica that another one has replaced under its node name is ignored. A member's id under another node name counts for
+        nothing: its disk was copied or moved.
         """
         found = self.progress.of_node(node)
         if found is None or found.replica != replica or not found.streams:
             return
-        self.progress.acked(node, received=received, flushed=flushed, adopted=adopted, now=now)
+        members = [member for record in self._records if (member := record.member(replica)) is not None]
+        counts = adopted and all(member.node == node for member in members)
+        self.progress.acked(node, received=received, flushed=flushed, adopted=counts, now=now)
         self._advance()
 
     def stream_begins(  # noqa: PLR0913  # so has a handshake

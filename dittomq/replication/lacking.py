@@ -10,6 +10,8 @@ from dittomq.offsets import PhysicalOffset
 
 Ranges = Sequence[tuple[int, int]]
 """Bytes of the log, each [start, end), in order."""
+Lacks = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
+"""What a slave says that it lacks: bytes of the log, each [start, end), in order."""
 _MOST_LEFT_OUT: Final = 64
 
 

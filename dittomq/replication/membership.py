@@ -3,8 +3,8 @@
 Pure. The master may change members from any set to any other in one write, if `needed` of the new members hold everything confirmed. One
 write is under way at a time, at most one begins in a second.
 
-    joins   when it streams, has adopted the epoch, holds everything confirmed, and lags little; in the place of an earlier replica of its
-            node, if that was a member
+    joins   when it streams, has adopted the epoch, lags little, and holds everything confirmed, or will in a moment; in the place of an
+            earlier replica of its node, if that was a member
     leaves  when it missed two write deadlines, lags too far, said goodbye, has had no stream for `leave_s`, did not answer the promise of
             this master and has no stream, or must leave: it is to be resynced, or the log is kept for it no longer
 
@@ -167,17 +167,21 @@ class Membership:
         return any((member := record.member(replica)) is not None and member.node == node for record in records)
 
     def must_leave(self, replica: ReplicaId, why: MemberReasonKind = MemberReasonKind.MUST_RESYNC) -> None:
-        """Remove that replica as soon as a write may, and add it no more; a full resync gives its node another one."""
-        self._must_leave[replica] = why
+        """Remove that member as soon as a write may. It joins again like any other, by another id if it was resynced."""
+        if replica in self._known.record.ids:
+            self._must_leave[replica] = why
 
     def store_heard(self, now: float) -> None:
         """The coordination store answered."""
         self._store_heard_at = now
 
     def should_read(self, now: float) -> bool:
-        """Whether the driver is to read the record now: a write is in doubt, or the store was not heard for long."""
-        silent_s = now - max(self._store_heard_at, self._sent_at)
-        return self._state is RecordWrite.IN_DOUBT or silent_s >= self._rules.isolation_s / _READS_PER_ISOLATION
+        """Whether the driver is to read the record now: a write is in doubt, or whether the store answers decides about isolation."""
+        if self._state is RecordWrite.IN_DOUBT:
+            return True
+        patience_s = self._rules.isolation_s / _READS_PER_ISOLATION
+        members_are_silent = self._rules.store_required or now - self._members_heard_at(now) >= patience_s
+        return members_are_silent and now - self._store_heard_at >= patience_s
 
     def writes_refused(self, now: float) -> WriteRefusal | None:
         """Why this master takes no writes; None while it does."""
@@ -332,7 +336,7 @@ class Membership:
             self._progress.gap_bytes(replica) < self._rules.max_gap_bytes and self._progress.lag_s(replica, ran_s) <= self._rules.max_lag_s
         )
         is_holder = replica.replica in self._confirmed.holders or self._is_close(replica, ran_s)
-        return replica.state is Following.ADOPTED and replica.replica not in self._must_leave and lags_little and is_holder
+        return replica.state is Following.ADOPTED and lags_little and is_holder
 
     def _is_close(self, replica: ReplicaProgress, ran_s: float) -> bool:
         """Whether it will hold everything confirmed in a moment, if that waits for it."""
@@ -376,12 +380,8 @@ class Membership:
         self._known, self._change, self._read = known, None, None
         for node in [node for node in self._left if known.record.member_of_node(node) is not None]:
             del self._left[node]
-        members = known.record.ids
-        self._must_leave = {each: why for each, why in self._must_leave.items() if each in members or self._is_known(each)}
+        self._must_leave = {each: why for each, why in self._must_leave.items() if each in known.record.ids}
         self._confirmed.record_known(known.record)
-
-    def _is_known(self, replica: ReplicaId) -> bool:
-        return any(each.replica == replica for each in self._progress)
 
     def _note(self, change: MemberChange, now: float) -> None:
         for reason in change.reasons:

@@ -2,18 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dittomq.broker.acks import Acks
+from dittomq.doors.coordination import Written
 from dittomq.errors import EpochOver
 from dittomq.message import Ack, PutStatus
-from dittomq.replication.confirm import Confirm, ConfirmRules
+from dittomq.replication.progress import ConfirmRules
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.loop import SimulatedLoop
-from tests.support.confirming import RULES, at
+from tests.support.confirming import ASYNC, RULES, ConfirmingGroup, at
 
 
 class Group:
@@ -21,15 +21,23 @@ class Group:
 
     def __init__(self, clock: SimulatedClock, rules: ConfirmRules) -> None:
         self.clock = clock
-        self.confirm = Confirm(rules, end=at(0), confirmed=at(0), members=["a/1"], now=clock.monotonic())
-        self.acks = Acks(self.confirm, clock)
+        self.confirming = ConfirmingGroup(rules, streaming=("a/1",))
+        self.acks = Acks(self.confirming.confirmed, clock)
 
     def master(self, written: int, flushed: int) -> None:
-        self.confirm.master_at(written=at(written), flushed=at(flushed), now=self.clock.monotonic())
+        self.confirming.master(written, flushed, now=self.clock.monotonic())
         self.acks.moved()
 
     def slave(self, received: int, flushed: int) -> None:
-        self.confirm.slave_at("a/1", received=at(received), flushed=at(flushed), now=self.clock.monotonic())
+        self.confirming.slave("a/1", received, flushed, now=self.clock.monotonic())
+        self.acks.moved()
+
+    def decide(self) -> None:
+        """Write the members that are wanted into the record."""
+        now = self.clock.monotonic()
+        self.confirming.confirmed.tick(now)
+        if self.confirming.membership.decide(now, write="w") is not None:
+            self.confirming.membership.write_ended(Written("v2"), now)
         self.acks.moved()
 
 
@@ -69,7 +77,7 @@ def test_each_level_is_released_by_its_own_position() -> None:
 
         assert done[0] == {Ack.MASTER_RECEIVED}
         assert done[1] == {Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}
-        assert done[2] == {Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED, Ack.REPLICA_RECEIVED}
+        assert done[2] == {Ack.MASTER_RECEIVED, Ack.MASTER_FLUSHED}
         assert done[3] == set(Ack)
 
     play(story)
@@ -91,7 +99,7 @@ def test_a_waiter_further_ahead_does_not_hold_up_one_behind_it() -> None:
     play(story)
 
 
-def test_silence_of_the_slave_is_told_after_the_timeout_and_not_before() -> None:
+def test_silence_of_the_slave_ends_a_wait_after_the_timeout_and_not_before() -> None:
     async def story(group: Group) -> None:
         group.master(100, 100)
         began = group.clock.monotonic()
@@ -105,7 +113,7 @@ def test_silence_of_the_slave_is_told_after_the_timeout_and_not_before() -> None
 
 
 @pytest.mark.parametrize("level", [Ack.MASTER_FLUSHED, Ack.REPLICA_FLUSHED])
-def test_a_level_that_is_reached_in_the_moment_of_the_timeout_is_no_timeout_and_no_missed_deadline(level: Ack) -> None:
+def test_a_level_reached_in_the_moment_of_the_timeout_is_no_missed_deadline(level: Ack) -> None:
     async def story(group: Group) -> None:
         group.master(100, 0)
         wait = asyncio.ensure_future(group.acks.wait(at(0), at(100), level, 3.0))
@@ -118,12 +126,12 @@ def test_a_level_that_is_reached_in_the_moment_of_the_timeout_is_no_timeout_and_
         asyncio.get_running_loop().call_later(3.0, reach)  # runs behind the waiter's end and before its caller
 
         assert await wait is PutStatus.PUT_OK
-        assert group.confirm.copies_in_sync == 2
+        assert [each.missed for each in group.confirming.confirmed.progress] == [0]
 
     play(story)
 
 
-def test_who_runs_out_of_time_in_the_moment_in_which_a_newer_epoch_is_heard_of_is_told_of_that() -> None:
+def test_a_close_in_the_moment_of_the_timeout_ends_the_call() -> None:
     async def story(group: Group) -> None:
         group.master(100, 0)
         wait = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.MASTER_FLUSHED, 3.0))
@@ -137,7 +145,7 @@ def test_who_runs_out_of_time_in_the_moment_in_which_a_newer_epoch_is_heard_of_i
     play(story)
 
 
-def test_a_master_that_does_not_flush_is_told_as_such_even_when_the_slave_is_silent_too() -> None:
+def test_a_master_that_does_not_flush_is_named_before_a_silent_slave() -> None:
     async def story(group: Group) -> None:
         group.master(100, 0)
 
@@ -151,7 +159,10 @@ def test_a_degraded_write_is_answered_at_once_as_slave_not_available() -> None:
         group.master(100, 100)
         await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0)
         await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0)
-        group.confirm.range_recorded()
+        waits = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0))
+        await asyncio.sleep(0)
+        group.decide()
+        assert await waits is PutStatus.SLAVE_NOT_AVAILABLE
         group.master(200, 200)
         began = group.clock.monotonic()
 
@@ -161,23 +172,38 @@ def test_a_degraded_write_is_answered_at_once_as_slave_not_available() -> None:
     play(story)
 
 
-def test_a_dead_slave_of_an_asynchronous_master_costs_two_deadlines_and_no_more_where_copies_are_asked_for() -> None:
+def test_a_dead_slave_of_an_asynchronous_master_costs_two_deadlines() -> None:
     async def story(group: Group) -> None:
         statuses = []
         for number in range(1, 5):
             group.master(100 * number, 100 * number)
             statuses.append(await group.acks.wait(at(0), at(100 * number), Ack.REPLICA_FLUSHED, 3.0))
+            group.decide()
 
         assert statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT] * 2 + [PutStatus.SLAVE_NOT_AVAILABLE] * 2
         assert group.clock.monotonic() == 6.0
-        group.slave(400, 400)
-        group.master(500, 500)
-        waits = asyncio.ensure_future(group.acks.wait(at(0), at(500), Ack.REPLICA_FLUSHED, 3.0))
+
+    play(story, ASYNC)
+
+
+def test_a_slave_that_joins_again_makes_a_copy() -> None:
+    async def story(group: Group) -> None:
+        group.master(100, 100)
+        for _ in range(2):
+            await group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0)
+        group.decide()
+        group.slave(100, 100)
+        await asyncio.sleep(1.0)
+        group.decide()
+        group.master(200, 200)
+        waits = asyncio.ensure_future(group.acks.wait(at(100), at(200), Ack.REPLICA_FLUSHED, 3.0))
         await asyncio.sleep(0)
-        group.slave(500, 500)
+
+        group.slave(200, 200)
+
         assert await waits is PutStatus.PUT_OK
 
-    play(story, replace(RULES, sync_master=False))
+    play(story, ASYNC)
 
 
 def test_an_ack_that_is_there_before_the_wait_is_answered_at_once() -> None:
@@ -190,7 +216,7 @@ def test_an_ack_that_is_there_before_the_wait_is_answered_at_once() -> None:
     play(story)
 
 
-def test_when_a_newer_epoch_is_heard_of_nobody_is_answered_any_more_whatever_arrives() -> None:
+def test_close_ends_all_calls_and_every_later_one() -> None:
     async def story(group: Group) -> None:
         group.master(100, 100)
         waits = asyncio.ensure_future(group.acks.wait(at(0), at(100), Ack.REPLICA_FLUSHED, 3.0))
@@ -206,7 +232,7 @@ def test_when_a_newer_epoch_is_heard_of_nobody_is_answered_any_more_whatever_arr
     play(story)
 
 
-def test_who_waits_for_copies_of_what_no_slave_was_sent_is_told_that_there_are_none_and_keeps_nobody_waiting() -> None:
+def test_a_wait_for_copies_of_what_no_slave_was_sent_ends_and_holds_up_no_other() -> None:
     async def story(group: Group) -> None:
         group.slave(0, 0)
         group.master(300, 300)
@@ -214,13 +240,10 @@ def test_who_waits_for_copies_of_what_no_slave_was_sent_is_told_that_there_are_n
         waits = [asyncio.ensure_future(group.acks.wait(at(start), at(end), Ack.REPLICA_FLUSHED, 3.0)) for start, end in frames]
         await asyncio.sleep(0)
 
-        group.confirm.holed("a/1", at(100), at(200))
+        group.confirming.confirmed.holed("a/1", at(100), at(200))
         group.slave(300, 300)
-        group.confirm.range_recorded()
-        group.acks.moved()
 
         assert [await each for each in waits] == [PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.PUT_OK]
-        group.confirm.tick(1.0)
         assert await group.acks.wait(at(100), at(200), Ack.REPLICA_FLUSHED, 3.0) is PutStatus.SLAVE_NOT_AVAILABLE
 
     play(story)
