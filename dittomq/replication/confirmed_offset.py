@@ -64,7 +64,7 @@ class ReplicaView:
 class ConfirmedOffset:
     """The confirmed offset as the master of one epoch computes it. It never decreases."""
 
-    def __init__(  # noqa: PLR0913  # what an election leaves has these parts
+    def __init__(
         self,
         rules: ConfirmRules,
         *,
@@ -194,7 +194,7 @@ class ConfirmedOffset:
         self.progress.master_at(written=written, flushed=flushed)
         self._advance()
 
-    def slave_at(  # noqa: PLR0913  # an ack has these parts
+    def slave_at(
         self, node: str, replica: ReplicaId, *, received: PhysicalOffset, flushed: PhysicalOffset, adopted: bool, now: float
     ) -> None:
         """The replica acknowledged on its stream. `adopted`: the ack says that it has adopted this master's epoch.
@@ -210,9 +210,7 @@ class ConfirmedOffset:
         self.progress.acked(node, received=received, flushed=flushed, adopted=counts, now=now)
         self._advance()
 
-    def stream_begins(  # noqa: PLR0913  # so has a handshake
-        self, node: str, replica: ReplicaId, at: PhysicalOffset, lacks: Lacks | None, *, address: str, now: float
-    ) -> None:
+    def stream_begins(self, node: str, replica: ReplicaId, at: PhysicalOffset, lacks: Lacks | None, *, address: str, now: float) -> None:
         """A replica's stream begins at `at`, and it `lacks` these bytes before. `address` is its replication port, for the record.
 
         `lacks` None: it is to truncate its log, and says afterwards what it lacks; until then it lacks what it was known to lack.

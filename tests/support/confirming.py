@@ -6,7 +6,7 @@ from dittomq.doors.coordination import Versioned
 from dittomq.group_record import GroupRecord, Member, ReplicaId, in_order
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.confirmed_offset import ConfirmedOffset
-from dittomq.replication.membership import Membership
+from dittomq.replication.membership import MemberChange, Membership
 from dittomq.replication.progress import ConfirmRules
 
 RULES = ConfirmRules(
@@ -86,3 +86,35 @@ class ConfirmingGroup:
             adopted=adopted,
             now=now,
         )
+
+
+ALONE = record_of()
+
+
+def caught_up(*names: str, record: tuple[str, ...] = (), end: int = 100) -> ConfirmingGroup:
+    """A master of three nodes whose slaves `names` stream, and have acknowledged everything; `record` are members."""
+    group = ConfirmingGroup(record=record_of(*record))
+    for name in names:
+        group.slave(name, 0)
+    group.master(end)
+    for name in names:
+        group.slave(name, end)
+    return group
+
+
+def decided(group: ConfirmingGroup, now: float, write: str = "w") -> MemberChange | None:
+    """What is to be written, after a tick."""
+    group.confirmed.tick(now)
+    return group.membership.decide(now, write=write)
+
+
+def must(group: ConfirmingGroup, now: float) -> MemberChange:
+    """The same, where something is."""
+    change = decided(group, now)
+    assert change is not None
+    return change
+
+
+def nodes(change: MemberChange | None) -> list[str]:
+    """Members of the record that is to be written, other than the master."""
+    return [] if change is None else [member.node for member in change.record.members if member.node != MASTER]
