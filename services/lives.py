@@ -17,7 +17,7 @@ from dittomq.broker.config import BrokerConfig
 from dittomq.broker.doors import BrokerDoors
 from dittomq.broker.role import FIRST_START, BrokerService, RoleChanged, RoleStart
 from dittomq.commitlog.disk.storage import OsStorage
-from dittomq.coordination import make_coordination
+from dittomq.coordination.made import make_coordination
 from dittomq.doors.chance import os_chance
 from dittomq.doors.clock import OsClock
 from dittomq.doors.coordination import CoordinationStore
@@ -99,7 +99,14 @@ def _serve(program: str, load: "_Load", service: BrokerService, start: RoleStart
             doors = BrokerDoors(GrpcTransport(), storage, OsClock(), os_chance(), workers, memory_bytes())
             doors_open.enter_context(disk_watched(program, config.store.disk_timeout_ms / 1000, storage.under_way, doors))
             doors_open.callback(workers.close)
-            coordination = make_coordination(config, doors, os.environ)  # a composition root
+            coordination = make_coordination(
+                config.coordination,
+                config.coordination_endpoints,
+                transport=doors.transport,
+                clock=doors.clock,
+                workers=workers,
+                environment=os.environ,  # a composition root
+            )
             node = service_module(service).compose(loaded, doors, start=start, coordination=coordination)
             storage.under_way.timed = SyncMetrics(config.node.data_dir, doors.clock, node.registry).timed
             return node

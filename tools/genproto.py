@@ -15,7 +15,7 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto
 
 ROOT = Path(__file__).resolve().parent.parent
-_OUR_IMPORT = re.compile(r"^(from|import) ditto\.", re.MULTILINE)
+_OUR_IMPORT = re.compile(r"^(from|import) (ditto|etcd)\.", re.MULTILINE)
 
 
 def generate(root: Path = ROOT) -> None:
@@ -49,7 +49,7 @@ def _write_modules(proto: Path, out: Path) -> None:
     if protoc.main(["protoc", f"-I{proto}", f"-I{well_known}", *outputs, *protos]) != 0:
         raise RuntimeError("protoc refused the files in proto/; its message is above")
     for module in out.rglob("*.py*"):
-        text = _OUR_IMPORT.sub(r"\1 dittomq._pb.ditto.", module.read_text(encoding="utf-8"))
+        text = _OUR_IMPORT.sub(r"\1 dittomq._pb.\2.", module.read_text(encoding="utf-8"))
         module.write_text(text, encoding="utf-8")
     for path, text in _typed_stubs(FileDescriptorSet.FromString(descriptors.read_bytes())):
         (out / path).write_text(text, encoding="utf-8")

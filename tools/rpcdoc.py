@@ -49,7 +49,7 @@ def _files() -> list[_File]:
     from grpc_tools import protoc  # noqa: PLC0415 - only this needs the generator
 
     proto = ROOT / "proto"
-    names = sorted(str(path.relative_to(proto)) for path in proto.rglob("*.proto"))
+    names = sorted(str(path.relative_to(proto)) for path in (proto / "ditto").rglob("*.proto"))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(proto):
         out = Path(folder) / "descriptors.binpb"
         well_known = resources.files("grpc_tools") / "_proto"

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Sequence
 from typing import Protocol
 
+import grpc
 import grpc.aio
 
 ChannelOptions = Sequence[tuple[str, int | str]]
@@ -16,8 +17,8 @@ class Transport(Protocol):
         """A server that is not yet bound and not yet started."""
         ...
 
-    def channel(self, address: str, options: ChannelOptions = ()) -> grpc.aio.Channel:
-        """A channel to "host:port"; connects when first used."""
+    def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
+        """A channel to "host:port"; connects when first used. In plain text without `credentials`."""
         ...
 
     def why_unbound(self, address: str) -> OSError | None:
@@ -26,12 +27,14 @@ class Transport(Protocol):
 
 
 class GrpcTransport:
-    """gRPC over the machine's network, in plain text."""
+    """gRPC over the machine's network; what it serves is in plain text."""
 
     def server(self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: ChannelOptions) -> grpc.aio.Server:
         return grpc.aio.server(interceptors=list(interceptors), options=list(options))
 
-    def channel(self, address: str, options: ChannelOptions = ()) -> grpc.aio.Channel:
+    def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
+        if credentials is not None:
+            return grpc.aio.secure_channel(address, credentials, options=list(options))
         return grpc.aio.insecure_channel(address, options=list(options))
 
     def why_unbound(self, address: str) -> OSError | None:

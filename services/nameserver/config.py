@@ -17,7 +17,7 @@ class NodeConfig:
         "dittomq"
     )
     data_dir: Annotated[
-        str, Meta(min_length=1, description="folder of its own, for which epoch of each group is the newest and who opened it")
+        str, Meta(min_length=1, description="folder of its own, for the group records of its cluster")
     ] = "/data"
 
 

@@ -6,11 +6,14 @@ from typing import Any
 
 import grpc.aio
 
+from dittomq._pb.ditto.coordination.v1 import coordination_pb2, coordination_pb2_grpc
 from dittomq._pb.ditto.naming.v1 import naming_pb2 as pb
 from dittomq._pb.ditto.naming.v1 import naming_pb2_grpc
 from dittomq.rpc.call_room import CallRoom
 from dittomq.rpc.server import Service
+from dittomq.wire import coordination as coordination_wire
 from dittomq.wire import naming as wire
+from services.nameserver.group_records import GroupRecords
 from services.nameserver.names import Names
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -53,3 +56,30 @@ class NameServerServicer(naming_pb2_grpc.NameServerServiceServicer):
 
     async def ForgetGroup(self, request: pb.ForgetGroupRequest, context: Context) -> pb.ForgetGroupResponse:
         return wire.forget_group_response(await self._names.forget(wire.forget_order(request)))
+
+
+def coordination_service(records: GroupRecords) -> Service:
+    """The coordination store as a server takes it."""
+    name = coordination_pb2.DESCRIPTOR.services_by_name["CoordinationService"].full_name
+    return Service(name, partial(coordination_pb2_grpc.add_CoordinationServiceServicer_to_server, CoordinationServicer(records)))
+
+
+class CoordinationServicer(coordination_pb2_grpc.CoordinationServiceServicer):
+    """Reads from memory; a change is on the disk before it is answered."""
+
+    def __init__(self, records: GroupRecords) -> None:
+        self._records = records
+
+    async def Get(self, request: coordination_pb2.GetRequest, context: Context) -> coordination_pb2.GetResponse:
+        return coordination_wire.get_response(*self._records.read(coordination_wire.group_key(request)))
+
+    async def CompareAndSet(
+        self, request: coordination_pb2.CompareAndSetRequest, context: Context
+    ) -> coordination_pb2.CompareAndSetResponse:
+        key, document = coordination_wire.group_key(request), coordination_wire.document(request)
+        version = await self._records.compare_and_set(key, request.expected_version, document)
+        return coordination_wire.compare_and_set_response(version)
+
+    async def Watch(self, request: coordination_pb2.WatchRequest, context: Context) -> AsyncIterator[coordination_pb2.WatchResponse]:
+        async for _ in self._records.watch(coordination_wire.group_key(request)):
+            yield coordination_pb2.WatchResponse()

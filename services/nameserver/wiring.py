@@ -15,11 +15,10 @@ from dittomq.rpc.server import Listen, RpcServer, bind
 from dittomq.rpc.vitals import Phase, Vitals
 from services.metrics import CallMetrics
 from services.nameserver.config import NameserverConfig
-from services.nameserver.keeping import Keeper
+from services.nameserver.group_records import GroupRecords
+from services.nameserver.group_records_file import opened
 from services.nameserver.names import Names
-from services.nameserver.openings import Openings
-from services.nameserver.openings_file import opened
-from services.nameserver.servicers import name_server_service
+from services.nameserver.servicers import coordination_service, name_server_service
 
 _GRACE_S: Final = 2.0
 
@@ -43,28 +42,31 @@ class Nameserver:
         Raises StoreLocked, UnreadableStore, PortInUse, and StoreFailed when a sync of its disk fails.
         """
         doors, config = self._doors, self._config
-        lane = doors.workers.lane("openings")
+        lane = doors.workers.lane("group_records")
         with contextlib.ExitStack() as disk:
             found = await lane.call(lambda: disk.enter_context(opened(doors.storage, config.node.data_dir)))
-            openings = Openings(found)
-            keeper = Keeper(openings, doors.storage, lane, doors.clock)
-            names = Names(config, doors.clock, doors.chance, openings, keeper)
-            self._measure(names, openings)
+            records = GroupRecords(config.node.cluster, found, doors.storage, lane, doors.chance)
+            names = Names(config, doors.clock, doors.chance)
+            self._measure(names, records)
             listen = Listen("listen.clients", config.listen.clients)
-            service = name_server_service(names, CallRoom(doors.memory_bytes))
-            server = await bind(doors.transport, listen, [service], [self._interceptor], self.vitals)
+            services = [name_server_service(names, CallRoom(doors.memory_bytes)), coordination_service(records)]
+            server = await bind(doors.transport, listen, services, [self._interceptor], self.vitals)
             await server.start()
             await self.vitals.become(Phase.READY)
-            log.info("nameserver_started", cluster=config.node.cluster, port=server.port, epochs=len(found))
-            await self._serve(server, names, keeper, stop)
+            log.info("nameserver_started", cluster=config.node.cluster, port=server.port, group_records=records.groups)
+            await self._serve(server, names, records, stop)
         log.info("nameserver_stopped")
 
-    async def _serve(self, server: RpcServer, names: Names, keeper: Keeper, stop: asyncio.Event) -> None:
+    async def _serve(self, server: RpcServer, names: Names, records: GroupRecords, stop: asyncio.Event) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                duties = [tasks.create_task(names.expire_forever(), name="expiry"), tasks.create_task(keeper.run(), name="keeper")]
+                duties = [
+                    tasks.create_task(names.expire_forever(), name="expiry"),
+                    tasks.create_task(records.run(), name="group records"),
+                ]
                 await stop.wait()
-                await self._drain(server, _GRACE_S)  # who is answered last still waits for the keeper
+                records.end_watches()
+                await self._drain(server, _GRACE_S)  # who is answered last still waits for the disk
                 for duty in duties:
                     duty.cancel()
         finally:
@@ -74,10 +76,10 @@ class Nameserver:
         await self.vitals.become(Phase.DRAINING, "draining")
         await server.stop(grace_s)
 
-    def _measure(self, names: Names, openings: Openings) -> None:
+    def _measure(self, names: Names, records: GroupRecords) -> None:
         Gauge("dittomq_nameserver_nodes", "Nodes registered now.", registry=self.registry).set_function(lambda: names.nodes)
-        unkept = Gauge("dittomq_nameserver_epochs_not_kept", "Groups whose newest epoch is not on its disk.", registry=self.registry)
-        unkept.set_function(lambda: openings.unkept)
+        groups = Gauge("dittomq_nameserver_group_records", "Groups whose record it keeps.", registry=self.registry)
+        groups.set_function(lambda: records.groups)
 
 
 async def serve(config: NameserverConfig, doors: BrokerDoors, stop: asyncio.Event) -> None:

@@ -223,8 +223,10 @@ class SimulatedTransport:
         self._life.check()
         return cast("grpc.aio.Server", SimulatedServer(self._network, self._life, interceptors, self._incident))
 
-    def channel(self, address: str, options: ChannelOptions = ()) -> grpc.aio.Channel:
+    def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
         self._life.check()
+        if credentials is not None:
+            raise NotImplementedError("encrypted connections are not simulated")
         return cast("grpc.aio.Channel", SimulatedChannel(self._network, self._life, address, options))
 
     def why_unbound(self, address: str) -> OSError | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+import grpc
 import grpc.aio
 
 from dittomq._pb.ditto.messaging.v1 import messaging_pb2 as pb
@@ -22,8 +23,8 @@ class CountedSends(GrpcTransport):
     def __init__(self) -> None:
         self.times: Counter[bytes] = Counter()
 
-    def channel(self, address: str, options: ChannelOptions = ()) -> grpc.aio.Channel:
-        return cast("grpc.aio.Channel", _Counting(super().channel(address, options), self.times))
+    def channel(self, address: str, options: ChannelOptions = (), credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
+        return cast("grpc.aio.Channel", _Counting(super().channel(address, options, credentials), self.times))
 
     def most_retries(self) -> int:
         """Of any message."""
