@@ -137,15 +137,20 @@ class SimulatedChannel:
         await self.close()
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # grpc.aio's signature
-        if try_to_connect:
-            raise NotImplementedError("connecting without a call is not simulated")
         if self._closed:
             return grpc.ChannelConnectivity.SHUTDOWN
         if self._connection is not None:
             return grpc.ChannelConnectivity.READY
-        if self._dialling is None:
+        if self._dialling is None and not try_to_connect:
             return grpc.ChannelConnectivity.IDLE
+        if self._dialling is None:
+            self._begin_to_dial()
         return grpc.ChannelConnectivity.CONNECTING if self._problem is None else grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:  # grpc.aio's signature
+        if last_observed_state is not grpc.ChannelConnectivity.CONNECTING:
+            raise NotImplementedError(f"waiting for the end of {last_observed_state} is not simulated")
+        await self._ready.wait()
 
     # For its calls.
 
@@ -156,10 +161,7 @@ class SimulatedChannel:
             if self._closed:
                 raise Unavailable("the channel is closed")
             if self._dialling is None:
-                self._problem = None
-                self._ready.clear()
-                self._connected.clear()
-                self._dialling = self.loop.create_task(self._dial())
+                self._begin_to_dial()
             elif self._problem is not None and not call.waits_for_ready:
                 raise Unavailable(self._problem)
             await (self._connected if call.waits_for_ready else self._ready).wait()
@@ -173,6 +175,12 @@ class SimulatedChannel:
         """The connection broke."""
         if self._connection is connection:
             self._connection = None
+
+    def _begin_to_dial(self) -> None:
+        self._problem = None
+        self._ready.clear()
+        self._connected.clear()
+        self._dialling = self.loop.create_task(self._dial())
 
     async def _dial(self) -> None:
         """Connect, and try again until it works; the first failure already fails the calls that wait."""
