@@ -24,12 +24,11 @@ class StreamStep(Label):
     SAID_GOODBYE = "it said goodbye, and its stream ended"
 
 
-_STREAMING: Final[Mapping[Kind, Collection[Following]]] = {
-    StreamStep.BEGAN: (Following.JOINING, Following.ADOPTED),
-    StreamStep.ACKED: (Following.JOINING, Following.ADOPTED),
+_STOPS: Final[Mapping[Kind, Collection[Following]]] = {
     StreamStep.ENDED: (Following.AWAY,),
     StreamStep.SAID_GOODBYE: (Following.DEPARTED,),
 }
+_ACKS: Final = (Following.JOINING, Following.ADOPTED)
 
 FOLLOWING_MOVES = Moves(
     title="Confirmed offset: one replica",
@@ -37,8 +36,8 @@ FOLLOWING_MOVES = Moves(
     rows={
         Following.AWAY: {StreamStep.BEGAN: (Following.JOINING, Following.ADOPTED)},
         Following.DEPARTED: {StreamStep.BEGAN: (Following.JOINING, Following.ADOPTED)},
-        Following.JOINING: _STREAMING,
-        Following.ADOPTED: _STREAMING,
+        Following.JOINING: {StreamStep.BEGAN: (Following.JOINING,), StreamStep.ACKED: _ACKS, **_STOPS},
+        Following.ADOPTED: {StreamStep.BEGAN: (Following.ADOPTED,), StreamStep.ACKED: _ACKS, **_STOPS},
     },
 )
 
