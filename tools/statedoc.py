@@ -5,7 +5,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from dittomq.replication import confirm_states, leadership_states, master_states, slave_states
+from dittomq.replication import election_states, master_states, membership_states, slave_states
 from dittomq.replication.moves import Kind, Moves, name_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,12 +21,9 @@ _INTRODUCTION = (
 TABLES: tuple[tuple[Moves[Any], str], ...] = (
     (master_states.MOVES, "One slave, as its master sees it. It takes what the slave says, and what the driver reports."),
     (slave_states.MOVES, "The master, as one of its slaves sees it. Wait, truncate and stream are the master's verdicts."),
-    (
-        confirm_states.MEMBER_MOVES,
-        "Whether a slave counts as a copy in sync. One carried over begins as CARRIED, any other as BEHIND.",
-    ),
-    (confirm_states.DEGRADE_MOVES, "Whether the group confirms with fewer copies than asked."),
-    (leadership_states.MOVES, "A starting master, until it leads."),
+    (membership_states.FOLLOWING_MOVES, "What a replica is to its master. Its acks count once it has adopted the epoch."),
+    (membership_states.RECORD_WRITE_MOVES, "A master's change of the members: one write of the group record at a time."),
+    (election_states.ELECTION_MOVES, "One attempt of one candidate."),
 )
 
 

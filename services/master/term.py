@@ -22,7 +22,7 @@ from dittomq.replication.confirm import Confirm
 from dittomq.replication.confirm_states import Degrade
 from dittomq.replication.events import Lacks
 from dittomq.replication.master_log import AS_CONFIGURED, Succession
-from dittomq.replication.own_log import Ranges
+from dittomq.replication.lacking import Ranges
 from dittomq.routes import NO_OPENING, Opening
 from services.master.counting import MessageCount
 from services.master.degraded import DegradedRanges, write_down

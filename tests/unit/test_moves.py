@@ -8,14 +8,11 @@ import pytest
 from dittomq.lineage import LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import VerdictAction
-from dittomq.replication.group_of_start import LeadershipRules
-from dittomq.replication.leadership import Leadership
 from dittomq.replication.master_events import Command, DigestsCompared
 from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.master_states import State
 from dittomq.replication.moves import IllegalMove, Moves
-from dittomq.replication.own_log import OwnLog, Stopped
 from dittomq.replication.slave_events import CutDone, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
 from tests.support.starts import hello
@@ -48,14 +45,6 @@ def test_a_driver_that_reports_what_nobody_asked_for_is_stopped() -> None:
         MasterSession(LOG, SessionLimits(), 0.0).handle(DigestsCompared(PhysicalOffset(0), None), 0.0)
     with pytest.raises(IllegalMove, match="GREETING takes no CutDone"):
         SlaveSession(SlaveLog((), PhysicalOffset(0), stored, Epoch(0)), silence_s=20.0, now=0.0).handle(CutDone(stored), 0.0)
-
-
-def test_nobody_takes_over_what_was_not_asked_for() -> None:
-    own = OwnLog("a/0", Stopped.EMPTY, PhysicalOffset(0), ())
-    rules = LeadershipRules(replicas_expected=1, in_sync_replicas=2, sync_flush=True, recover_wait_s=5.0)
-
-    with pytest.raises(IllegalMove, match="took over does not lead from WAITING"):
-        Leadership(rules, own, 0.0).took_over(own)
 
 
 @pytest.mark.parametrize("moves", MOVES, ids=lambda moves: moves.title)
