@@ -64,9 +64,12 @@ class NodeView:
 class HaStatus:
     """Replication of one group; `nodes` starts with the node that answers.
 
-    `in_sync_now` counts the master and the slaves that follow it and are in sync; 0: the node does not lead, and does not know.
-    `degraded_messages` were confirmed by fewer copies than asked since `degraded_since_ms`; `degraded_bytes` ever were. `release_level`:
-    "flushed" when each of the copies asked for has flushed what is confirmed, "received" otherwise; "" for unknown.
+    `in_sync_now` counts the master and the members that stream; 0: the node does not lead, and does not know. `degraded`: the in-sync set
+    has fewer members than copies are asked for, since `degraded_since_ms`. `release_level`: "flushed" when each of the copies asked for
+    has flushed what is confirmed, "received" otherwise; "" for unknown. `members`: nodes of the in-sync set as the group record says,
+    none without a record. `failover`: "automatic", "manual", "paused", or "none" where there is no record. `coordination_store` by name
+    and address; `coordination_problem` says why it cannot be used now. `uncounted`: slaves that follow and do not count, because
+    replicas_expected is 0. `data_loss`: what may have been lost when this epoch was opened, in words.
     """
 
     node: str
@@ -85,11 +88,15 @@ class HaStatus:
     writable: bool
     degraded: bool
     degraded_since_ms: int | None
-    degraded_bytes: int
-    degraded_messages: int | None
     waiting_for: str
     nodes: tuple[NodeView, ...]
     release_level: str = ""
+    members: tuple[str, ...] = ()
+    failover: str = ""
+    coordination_store: str = ""
+    coordination_problem: str = ""
+    uncounted: tuple[str, ...] = ()
+    data_loss: str = ""
 
     @property
     def why_not_writable(self) -> str:

@@ -60,21 +60,28 @@ class HaCollector(Collector):
         yield offsets
         yield GaugeMetricFamily("dittomq_epoch", "Epoch of this node, 0 for none.", value=status.epoch)
         yield GaugeMetricFamily("dittomq_writable", "1 when this node accepts writes.", value=int(status.writable))
-        yield GaugeMetricFamily("dittomq_degraded", "1 when fewer copies confirm than were asked for.", value=int(status.degraded))
         yield GaugeMetricFamily(
-            "dittomq_degraded_bytes", "Bytes ever confirmed by fewer copies than asked for.", value=status.degraded_bytes
+            "dittomq_degraded", "1 when the in-sync set has fewer members than copies are asked for.", value=int(status.degraded)
         )
-        if status.degraded_messages is not None:
-            name, help_ = "dittomq_degraded_messages", "Messages confirmed by fewer copies than asked for since that is so."
-            yield GaugeMetricFamily(name, help_, value=status.degraded_messages)
         if status.degraded_since_ms is not None:
             name, help_ = "dittomq_degraded_since_timestamp_seconds", "Since when fewer copies confirm than were asked for."
             yield GaugeMetricFamily(name, help_, value=status.degraded_since_ms / 1000)
         if status.in_sync_now:  # only who leads knows, and counts itself
-            yield GaugeMetricFamily("dittomq_copies_in_sync", "Copies in sync, the master counts.", value=status.in_sync_now)
+            yield GaugeMetricFamily("dittomq_copies_in_sync", "Members that stream, the master counts.", value=status.in_sync_now)
         if status.in_sync_replicas:  # who leads, or is to, is configured with them
             yield GaugeMetricFamily("dittomq_copies_asked", "Copies asked for, the master counts.", value=status.in_sync_replicas)
         yield GaugeMetricFamily("dittomq_replicas_expected", "Slaves configured.", value=status.replicas_expected)
+        yield GaugeMetricFamily("dittomq_in_sync_set_members", "Members by the group record; 0: no record.", value=len(status.members))
+        if status.failover:
+            failover = GaugeMetricFamily("dittomq_failover", "1 for how elections begin.", labels=["mode"])
+            failover.add_metric([status.failover], 1)
+            yield failover
+        if status.coordination_store:
+            usable, what = int(not status.coordination_problem), "1 when the coordination store can be used."
+            yield GaugeMetricFamily("dittomq_coordination_usable", what, value=usable)
+        if status.in_sync_now:
+            what = "1 when acknowledged messages may have been lost when this epoch was opened."
+            yield GaugeMetricFamily("dittomq_data_loss", what, value=int(bool(status.data_loss)))
         yield from self._lags(status)
         yield from self._slaves(status)
 

@@ -9,7 +9,7 @@ import structlog
 
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned
+from dittomq.doors.coordination import CoordinationStore, GroupKey, Versioned, WriteOutcome
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, StoreFailed
 from dittomq.group_record import GroupRecord
@@ -28,7 +28,7 @@ class GroupWatch:
 
     def __init__(self, coordination: CoordinationStore, key: GroupKey, store: Store, files: Lane, clock: Clock) -> None:
         self._coordination = coordination
-        self._key = key
+        self.key = key
         self._store = store
         self._files = files
         self._clock = clock
@@ -71,7 +71,7 @@ class GroupWatch:
     async def read(self) -> None:
         """Read the record now; what is wrong is in `problem`. Raises StoreFailed."""
         try:
-            found = await self._coordination.read(self._key)
+            found = await self._coordination.read(self.key)
         except StoreFailed:
             raise
         except DittoError as error:
@@ -79,6 +79,10 @@ class GroupWatch:
             return
         self.heard_at = self._clock.monotonic()
         await self.learn(found)
+
+    async def write(self, record: GroupRecord, expected: Versioned) -> WriteOutcome:
+        """Put `record` in the place of `expected`. Raises OutOfReach when nothing was sent."""
+        return await self._coordination.write(self.key, record, expected)
 
     async def learn(self, found: Versioned | None) -> None:
         """Take what was read, here or by an election. Raises StoreFailed."""
@@ -103,22 +107,22 @@ class GroupWatch:
         if store.birth and record.birth != store.birth:
             remedy = "empty this node's data_dir to join that group, or delete the record to make a new one of this group's nodes"
             births = f"its birth is {record.birth}, and this store's is {store.birth}"
-            return f"the record of {self._key} in {where} was made for other stores: {births}; {remedy}"
+            return f"the record of {self.key} in {where} was made for other stores: {births}; {remedy}"
         if record.birth == store.birth and record.revision < store.record_revision:
             remedy = f"{where} was restored from a backup: delete the record, so that the nodes make a new one"
-            return f"the record of {self._key} has revision {record.revision}, and this node has read {store.record_revision}; {remedy}"
+            return f"the record of {self.key} has revision {record.revision}, and this node has read {store.record_revision}; {remedy}"
         return ""
 
     def _has_problem(self, problem: str) -> None:
         if problem and problem != self.problem:
-            log.warning("group_record_not_usable", group=str(self._key), store=self._coordination.name, problem=problem)
+            log.warning("group_record_not_usable", group=str(self.key), store=self._coordination.name, problem=problem)
         self.problem = problem
 
     async def _listen(self) -> NoReturn:
         """Hints of the store; after a gap the record is read, and watched from there on."""
         while True:
             try:
-                async for _ in self._coordination.watch(self._key):
+                async for _ in self._coordination.watch(self.key):
                     self._wake.set()
             except StoreFailed:
                 raise

@@ -1,6 +1,6 @@
 """ditto.admin.v1 ↔ values, both ways. From the wire comes a valid value or InvalidField; an absent number is None, never zero."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.duration_pb2 import Duration
@@ -21,6 +21,7 @@ DEFAULT_TOPIC_PAGE = 1_000
 MIN_WATCH_S = 0.1
 MAX_WATCH_S = 60.0
 DEFAULT_WATCH_S = 0.5
+_CHANGES_IN_A_PART = 100
 _UPDATABLE = ("read_queues", "write_queues", "permission")
 
 
@@ -55,29 +56,64 @@ class BrokerDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleOrder:
-    """What a node is to do: lead, or follow. The rest is what the operator lets it pass over, or answers for.
+class SwitchoverOrder:
+    """The master is to give its place to the slave `target`, "broker/id". `validate_only`: check only, change nothing."""
 
-    `validate_only`: it is only asked what would become of that, and changes nothing.
-    """
-
-    node: str
-    leads: bool
-    accept_loss: bool = False
-    old_master_is_stopped: bool = False
+    target: str
     validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class RoleChange:
-    """The node leads `epoch`, or knows of it. `may_be_lost` in words, empty for nothing.
+class SwitchoverAnswer:
+    """The slave was sent, or would be: the master leads, or led, in `epoch`, and the slave opens a higher one."""
 
-    `comes_back`: it ends now, and is what it was told to be when it is there again.
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverOrder:
+    """The node "broker/id" that is called is to stand for election. `validate_only`: check only, change nothing."""
+
+    node: str
+    allow_data_loss: bool = False
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverAnswer:
+    """The node stands, or would, against the group record of `epoch`, 0 for no record.
+
+    `data_loss`: what may be lost, in words, "" for nothing. `silent`: members that did not answer; nothing fences those.
     """
 
     epoch: int
-    may_be_lost: str
-    comes_back: bool = False
+    data_loss: str
+    silent: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PauseOrder:
+    """Automatic failover of a broker group is to stop, or to start. `validate_only`: check only, change nothing."""
+
+    broker: str
+    paused: bool
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HaChange:
+    """One change of the group record, as the master noted it at the wall time `time_ms`.
+
+    `members` and `master` are "broker/id". `duration_ms`: so long no master took writes before, or so long the write took.
+    """
+
+    time_ms: int
+    revision: int
+    epoch: int
+    master: str
+    members: tuple[str, ...]
+    cause: str
+    duration_ms: int
 
 
 def topic_to_pb(topic: TopicConfig) -> pb.Topic:
@@ -174,36 +210,95 @@ def broker_description(response: pb.GetBrokerResponse) -> BrokerDescription:
     )
 
 
-def change_role_request(order: RoleOrder) -> pb.ChangeRoleRequest:
-    """Encode what a node is to do."""
-    return pb.ChangeRoleRequest(
-        node=order.node,
-        accept_loss=order.accept_loss,
-        role=pb.ROLE_ASKED_LEAD if order.leads else pb.ROLE_ASKED_FOLLOW,
-        old_master_is_stopped=order.old_master_is_stopped,
-        validate_only=order.validate_only,
+def switchover_request(order: SwitchoverOrder) -> pb.SwitchoverRequest:
+    """Encode the order to give the master's place away."""
+    return pb.SwitchoverRequest(target=order.target, validate_only=order.validate_only)
+
+
+def switchover_order(request: pb.SwitchoverRequest) -> SwitchoverOrder:
+    """Decode to whom this master is to give its place."""
+    return SwitchoverOrder(request.target, request.validate_only)
+
+
+def switchover_response(answer: SwitchoverAnswer) -> pb.SwitchoverResponse:
+    """Encode the answer of a master."""
+    return pb.SwitchoverResponse(epoch=answer.epoch)
+
+
+def switchover_answer(response: pb.SwitchoverResponse) -> SwitchoverAnswer:
+    """Decode the answer of a master."""
+    return SwitchoverAnswer(response.epoch)
+
+
+def failover_request(order: FailoverOrder) -> pb.FailoverRequest:
+    """Encode the order to stand for election."""
+    return pb.FailoverRequest(node=order.node, allow_data_loss=order.allow_data_loss, validate_only=order.validate_only)
+
+
+def failover_order(request: pb.FailoverRequest) -> FailoverOrder:
+    """Decode the order to stand for election."""
+    return FailoverOrder(request.node, request.allow_data_loss, request.validate_only)
+
+
+def failover_response(answer: FailoverAnswer) -> pb.FailoverResponse:
+    """Encode the answer of a node that stands."""
+    return pb.FailoverResponse(epoch=answer.epoch, data_loss=answer.data_loss, silent=answer.silent)
+
+
+def failover_answer(response: pb.FailoverResponse) -> FailoverAnswer:
+    """Decode the answer of a node that stands."""
+    return FailoverAnswer(response.epoch, response.data_loss, tuple(response.silent))
+
+
+def set_paused_request(order: PauseOrder) -> pb.SetPausedRequest:
+    """Encode the order to stop or to start automatic failover."""
+    return pb.SetPausedRequest(broker=order.broker, paused=order.paused, validate_only=order.validate_only)
+
+
+def pause_order(request: pb.SetPausedRequest) -> PauseOrder:
+    """Decode the order to stop or to start automatic failover."""
+    return PauseOrder(request.broker, request.paused, request.validate_only)
+
+
+def set_paused_response(changed: bool) -> pb.SetPausedResponse:
+    """Encode whether the flag was another one before."""
+    return pb.SetPausedResponse(changed=changed)
+
+
+def ha_history_responses(changes: Sequence[HaChange]) -> Iterator[pb.GetHaHistoryResponse]:
+    """Encode the history, oldest first, in parts."""
+    for start in range(0, len(changes), _CHANGES_IN_A_PART):
+        part = changes[start : start + _CHANGES_IN_A_PART]
+        yield pb.GetHaHistoryResponse(
+            changes=[
+                pb.HaChange(
+                    time=timestamp_to_pb(each.time_ms),
+                    revision=each.revision,
+                    epoch=each.epoch,
+                    master=each.master,
+                    members=each.members,
+                    cause=each.cause,
+                    duration=_duration(each.duration_ms / 1000),
+                )
+                for each in part
+            ]
+        )
+
+
+def ha_changes(response: pb.GetHaHistoryResponse) -> tuple[HaChange, ...]:
+    """Decode a part of the history."""
+    return tuple(
+        HaChange(
+            ms_from_pb(each.time),
+            each.revision,
+            each.epoch,
+            each.master,
+            tuple(each.members),
+            each.cause,
+            round(_seconds(each.duration) * 1000),
+        )
+        for each in response.changes
     )
-
-
-def role_order(request: pb.ChangeRoleRequest) -> RoleOrder:
-    """Decode what this node is to do."""
-    return RoleOrder(
-        request.node,
-        leads=request.role != pb.ROLE_ASKED_FOLLOW,
-        accept_loss=request.accept_loss,
-        old_master_is_stopped=request.old_master_is_stopped,
-        validate_only=request.validate_only,
-    )
-
-
-def role_change(response: pb.ChangeRoleResponse) -> RoleChange:
-    """Decode the answer of a node whose role was changed."""
-    return RoleChange(response.epoch, response.may_be_lost, comes_back=response.comes_back)
-
-
-def change_role_response(change: RoleChange) -> pb.ChangeRoleResponse:
-    """Encode the answer of a node whose role was changed."""
-    return pb.ChangeRoleResponse(epoch=change.epoch, may_be_lost=change.may_be_lost, comes_back=change.comes_back)
 
 
 def watch_request(period_s: float) -> pb.WatchHaStatusRequest:
@@ -245,11 +340,15 @@ def get_ha_status_response(status: HaStatus) -> pb.GetHaStatusResponse:
         writable=status.writable,
         degraded=status.degraded,
         degraded_since_time=_timestamp(status.degraded_since_ms),
-        degraded_bytes=status.degraded_bytes,
-        degraded_messages=status.degraded_messages,
         waiting_for=status.waiting_for,
         nodes=_node_views_to_pb(status.nodes),
         release_level=status.release_level,
+        members=status.members,
+        failover=status.failover,
+        coordination_store=status.coordination_store,
+        coordination_problem=status.coordination_problem,
+        uncounted=status.uncounted,
+        data_loss=status.data_loss,
     )
 
 
@@ -300,11 +399,15 @@ def ha_status(response: pb.GetHaStatusResponse) -> HaStatus:
         writable=response.writable,
         degraded=response.degraded,
         degraded_since_ms=ms_from_pb(response.degraded_since_time) if response.HasField("degraded_since_time") else None,
-        degraded_bytes=response.degraded_bytes,
-        degraded_messages=response.degraded_messages if response.HasField("degraded_messages") else None,
         waiting_for=response.waiting_for,
         nodes=tuple(_node_view(view) for view in response.nodes),
         release_level=response.release_level,
+        members=tuple(response.members),
+        failover=response.failover,
+        coordination_store=response.coordination_store,
+        coordination_problem=response.coordination_problem,
+        uncounted=tuple(response.uncounted),
+        data_loss=response.data_loss,
     )
 
 

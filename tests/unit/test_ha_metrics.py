@@ -27,8 +27,6 @@ STATUS = HaStatus(
     writable=True,
     degraded=False,
     degraded_since_ms=None,
-    degraded_bytes=0,
-    degraded_messages=None,
     waiting_for="",
     nodes=(
         NodeView("a/0", "master", "leading", pins=(PinView("night", 0, 9_000),)),
@@ -65,14 +63,25 @@ def test_the_status_is_read_on_the_loop_whichever_thread_scrapes() -> None:
 def test_what_ha_status_says_of_each_copy_is_there_and_nothing_where_it_is_unknown() -> None:
     async def node() -> list[str]:
         registry = CollectorRegistry()
-        degraded = replace(STATUS, degraded=True, degraded_since_ms=6_000, degraded_messages=3)
+        degraded = replace(
+            STATUS,
+            degraded=True,
+            degraded_since_ms=6_000,
+            failover="paused",
+            members=("a/0",),
+            coordination_store="etcd e:1",
+            data_loss="some",
+        )
         registry.register(HaCollector(lambda: degraded, asyncio.get_running_loop()))
         return await asyncio.to_thread(scraped, registry)
 
     lines = asyncio.run(node())
 
     assert set(lines) >= {
-        "dittomq_degraded_messages 3.0",
+        "dittomq_in_sync_set_members 1.0",
+        'dittomq_failover{mode="paused"} 1.0',
+        "dittomq_coordination_usable 1.0",
+        "dittomq_data_loss 1.0",
         "dittomq_degraded_since_timestamp_seconds 6.0",
         'dittomq_replica_lag_seconds{node="a/1",state="applied"} 0.5',
         'dittomq_replica_in_sync{node="a/1"} 1.0',

@@ -1,7 +1,7 @@
 """BrokerService: what this node is, how its group stands, and what an operator has it do."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
 
 import grpc.aio
 
@@ -13,24 +13,43 @@ from dittomq.ha_status import HaStatus
 from dittomq.wire import admin as wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
-ChangeRole = Callable[[wire.RoleOrder], Awaitable[wire.RoleChange]]
+
+
+class Operator(Protocol):
+    """What operators ask of a node. Each call raises the Refused that says why not."""
+
+    async def switchover(self, order: wire.SwitchoverOrder) -> wire.SwitchoverAnswer:
+        """Give the master's place to another node."""
+        ...
+
+    async def failover(self, order: wire.FailoverOrder) -> wire.FailoverAnswer:
+        """Stand for election."""
+        ...
+
+    async def set_paused(self, order: wire.PauseOrder) -> bool:
+        """Stop or start automatic failover; whether the flag was another one before."""
+        ...
+
+    async def history(self) -> tuple[wire.HaChange, ...]:
+        """The last changes of the group record, oldest first."""
+        ...
 
 
 class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
-    """`description`, `status` and `change_role` are the master's or the slave's."""
+    """`description`, `status` and `operator` are the master's or the slave's."""
 
     def __init__(
         self,
         description: Callable[[], wire.BrokerDescription],
         status: Callable[[], HaStatus],
         watches: StatusWatches,
-        change_role: ChangeRole,
+        operator: Operator,
         mender: Mender,
     ) -> None:
         self._description = description
         self._status = status
         self._watches = watches
-        self._change_role = change_role
+        self._operator = operator
         self._mender = mender
 
     async def GetBroker(self, request: pb.GetBrokerRequest, context: Context) -> pb.GetBrokerResponse:
@@ -43,8 +62,18 @@ class BrokerServicer(admin_pb2_grpc.BrokerServiceServicer):
         order = WatchOrder(*wire.watch_limits(request))
         await self._watches.watch(order, lambda status: context.write(wire.watch_response(status)))
 
-    async def ChangeRole(self, request: pb.ChangeRoleRequest, context: Context) -> pb.ChangeRoleResponse:
-        return wire.change_role_response(await self._change_role(wire.role_order(request)))
+    async def Switchover(self, request: pb.SwitchoverRequest, context: Context) -> pb.SwitchoverResponse:
+        return wire.switchover_response(await self._operator.switchover(wire.switchover_order(request)))
+
+    async def Failover(self, request: pb.FailoverRequest, context: Context) -> pb.FailoverResponse:
+        return wire.failover_response(await self._operator.failover(wire.failover_order(request)))
+
+    async def SetPaused(self, request: pb.SetPausedRequest, context: Context) -> pb.SetPausedResponse:
+        return wire.set_paused_response(await self._operator.set_paused(wire.pause_order(request)))
+
+    async def GetHaHistory(self, request: pb.GetHaHistoryRequest, context: Context) -> AsyncIterator[pb.GetHaHistoryResponse]:
+        for part in wire.ha_history_responses(await self._operator.history()):
+            yield part
 
     async def Repair(self, request: pb.RepairRequest, context: Context) -> pb.RepairResponse:
         return wire.repair_response(await self._mender.repair(wire.repair_order(request)))
