@@ -144,6 +144,7 @@ class Candidate:
             topics=parts.topics(),
             slots=parts.slots(),
             lineage=store.lineage,
+            master="" if parts.watch.record is None else parts.watch.record.master_node,
         )
 
     async def ask(self, candidate: str, sent_by: SentBy) -> tuple[Position, bool]:
@@ -310,7 +311,7 @@ class _Attempt:
 
     async def run(self) -> election.BecomeMaster | election.EndElection:
         """The command that ends it. Raises StoreFailed."""
-        failed: StoreFailed | None = None
+        failed: DittoError | None = None
         ended: election.BecomeMaster | election.EndElection | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -323,7 +324,7 @@ class _Attempt:
         return ended
 
     async def _run(self, tasks: asyncio.TaskGroup) -> election.BecomeMaster | election.EndElection:
-        background = [tasks.create_task(self._tick(), name="election ticks")]
+        background: list[asyncio.Task[None]] = [tasks.create_task(self._tick(), name="election ticks")]
         commands = self._decider.begin()
         while (end := next((each for each in commands if isinstance(each, election.BecomeMaster | election.EndElection)), None)) is None:
             background += [tasks.create_task(work) for command in commands for work in self._work(command)]
@@ -332,7 +333,7 @@ class _Attempt:
             task.cancel()
         return end
 
-    async def _tick(self) -> NoReturn:
+    async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
             await self._events.put(election.Tick())
