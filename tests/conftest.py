@@ -28,6 +28,7 @@ class Folder(NamedTuple):
 FOLDERS = {
     "architecture": Folder(timeout_s=600),
     "containers": Folder(timeout_s=900, alone=True),
+    "coordination": Folder(timeout_s=600, alone=True),
     "crash": Folder(timeout_s=300),
     "integration": Folder(timeout_s=300, alone=True),
     "interop": Folder(timeout_s=900, alone=True),

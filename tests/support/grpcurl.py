@@ -1,20 +1,15 @@
 """grpcurl, built once from its pinned Go module; where that cannot be, `buf curl`, and the reason why."""
 
-import fcntl
 import functools
-import hashlib
-import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-ROOT = Path(__file__).resolve().parents[2]
-_MODULE = Path(__file__).parent / "grpcurl_build"
+from tests.support.go_tools import NotBuiltError, built
+
 _PACKAGE = "github.com/fullstorydev/grpcurl/cmd/grpcurl"
-_BUILD_TIMEOUT_S = 600
 _CALL_TIMEOUT_S = 60
 
 
@@ -54,34 +49,11 @@ class Grpcurl:
 @functools.cache
 def grpcurl_command() -> Grpcurl:
     """The best tool that this machine can have; builds grpcurl the first time, which takes about a minute."""
-    go = shutil.which("go")
-    if go is None:
-        return _buf("no go on PATH to build grpcurl with, so `buf curl` makes the calls")
     try:
-        return Grpcurl("grpcurl", _built(go), "grpcurl, built from its pinned Go module")
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        said = (error.stderr or b"").decode(errors="replace").strip()
-        return _buf(f"go could not build grpcurl ({said[-300:] or error}), so `buf curl` makes the calls")
+        return Grpcurl("grpcurl", built("grpcurl", _PACKAGE), "grpcurl, built from its pinned Go module")
+    except NotBuiltError as why:
+        return Grpcurl("buf", Path(sys.executable).with_name("buf"), f"{why}, so `buf curl` makes the calls")
 
 
 def _run(command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=_CALL_TIMEOUT_S)
-
-
-def _built(go: str) -> Path:
-    pins = b"".join((_MODULE / name).read_bytes() for name in ("go.mod", "go.sum"))
-    program = ROOT / ".tools" / f"grpcurl-{hashlib.sha256(pins).hexdigest()[:12]}"
-    program.parent.mkdir(exist_ok=True)
-    with (program.parent / "grpcurl.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # test workers build it once between them
-        if not program.exists():
-            fresh = program.with_suffix(".new")
-            command = [go, "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", str(fresh), _PACKAGE]
-            environment = os.environ | {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
-            subprocess.run(command, cwd=_MODULE, env=environment, check=True, capture_output=True, timeout=_BUILD_TIMEOUT_S)
-            fresh.rename(program)
-    return program
-
-
-def _buf(why: str) -> Grpcurl:
-    return Grpcurl("buf", Path(sys.executable).with_name("buf"), why)
