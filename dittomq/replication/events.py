@@ -3,29 +3,21 @@
 Master and slave agree on these values; `dittomq.wire.replication` turns them into frames and back.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dittomq.lineage import Lineage, LineageEntry, newest_epoch, newest_opener
+from dittomq.group_record import ReplicaId
+from dittomq.lineage import Lineage, LineageEntry, newest_epoch
 from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
-from dittomq.replication.degraded import Degraded
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 
 PROTOCOL_VERSION = 1
-MAX_PROMISES: Final = 64
-"""A group has fewer nodes: of more openers, which only a stranger can name, the oldest are forgotten."""
 MAX_LACKS: Final = 64
 
 Lacks = tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 """Ranges [start, end) in order; MAX_LACKS at most."""
 _LEAF_SIZES: Final = (1024 * 1024, 4_096, 16, 1)
-
-
-def may_lack(nodes: Iterable[str]) -> str:
-    """What is said of replicas that are being filled, as a clause."""
-    return f"{' and '.join(nodes)} may lack what it acknowledged: its disk is new, or it gave up a copy or a part of one"
 
 
 class VerdictAction(StrEnum):
@@ -50,12 +42,9 @@ class RangeDigest:
 class Hello:
     """Who a slave is and what it holds. `confirmed` is what it knows to be confirmed of its own bytes.
 
-    `heard` is the newest epoch that it was told of, 0 for none, and `heard_opener` the configured id of the node that opened it, None when
-    that is unknown: its lineage may not have come so far. `verified_with` is the replica
-    uuid of the master that `verified_equal` speaks of. `is_filling`: it began on an empty disk and has not caught up yet, so it may lack
-    what the disk before it acknowledged. `promises`: the epoch of the master that it obeyed last, and those that it has noted for
-    their openers since, the newest of each. `lacks`: ranges of its log that it knows not to hold whole;
-    None where it does not tell.
+    `birth` is that of the group record that it knows, "" for none. `adopted` is the epoch of the last master whose log it matches and
+    holds up to where that epoch begins, `promised` the highest that it has promised; 0 for none. `verified_with` is the replica uuid of
+    the master that `verified_equal` speaks of. `lacks`: ranges of its log that it knows not to hold whole; None where it does not tell.
     """
 
     cluster: str
@@ -72,18 +61,22 @@ class Hello:
     verified_equal: PhysicalOffset
     replication_address: str
     segment_bytes: int
-    heard: Epoch = NO_EPOCH
+    incarnation: str = ""
+    birth: str = ""
+    adopted: Epoch = NO_EPOCH
+    promised: Epoch = NO_EPOCH
     verified_with: str = ""
-    heard_opener: int | None = None
-    is_filling: bool = False
-    promises: tuple[Opening, ...] = ()
     lacks: Lacks | None = ()
 
     @property
-    def newest(self) -> Opening:
-        """The newest epoch that this slave knows of."""
-        own = Opening(newest_epoch(self.lineage), newest_opener(self.lineage))
-        return Opening(self.heard, self.heard_opener) if self.heard > own.epoch else own
+    def replica(self) -> ReplicaId:
+        """Which replica the slave is."""
+        return ReplicaId(self.replica_uuid, self.incarnation)
+
+    @property
+    def newest_epoch(self) -> Epoch:
+        """The newest epoch that it has promised, or has bytes of."""
+        return max(self.promised, newest_epoch(self.lineage))
 
     @property
     def node(self) -> str:
@@ -95,7 +88,8 @@ class Hello:
 class Verdict:
     """The master's answer to a hello; `replica_uuid` is that of its store.
 
-    `end`, of its log, goes with RESYNC only: how much there is to copy.
+    `end`, of its log, goes with RESYNC only: how much there is to copy. `birth` is that of the group record under which it leads, "" where
+    there is none. `counts`: whether the slave is a member of the in-sync set, or may become one.
     """
 
     action: VerdictAction
@@ -106,6 +100,8 @@ class Verdict:
     heartbeat_ms: int
     end: PhysicalOffset | None = None
     replica_uuid: str = ""
+    birth: str = ""
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +149,11 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class DegradedRanges:
-    """All that the master knows of ranges that fewer copies confirmed than asked; said before anything new in them is called confirmed."""
-
-    epoch: Epoch
-    ranges: Degraded
-
-
-@dataclass(frozen=True, slots=True)
 class SlaveAck:
     """What a slave holds: record ends. `digest` answers a heartbeat that carried one: empty, when this copy does not hold it whole.
 
     `begin` is its first byte, None when that is not told. From `doubted` on it found damage: what lies behind is to be compared again.
-    `incarnation` is that of the newest entry of its lineage, as it is on disk; None without one, and from an older node.
+    `adopted` is the epoch that it has adopted, durably: the ack counts for what is confirmed if that is the session's.
     `lacks_now`: all that it knows not to hold whole below `received`; None: it says what it said last. Its driver adds it.
     """
 
@@ -176,7 +164,7 @@ class SlaveAck:
     digest: RangeDigest | None = None
     begin: PhysicalOffset | None = None
     doubted: PhysicalOffset | None = None
-    incarnation: int | None = None
+    adopted: Epoch = NO_EPOCH
     lacks_now: Lacks | None = None
 
 

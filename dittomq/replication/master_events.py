@@ -6,9 +6,7 @@ What the slave itself says (Hello, SlaveAck, LeafDigests) is in `dittomq.replica
 from dataclasses import dataclass
 
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import (
-    DegradedRanges,
     Heartbeat,
     Hello,
     Hole,
@@ -19,18 +17,17 @@ from dittomq.replication.events import (
     SlaveAck,
     Verdict,
 )
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 
 
 # Events: what the driver reports.
 @dataclass(frozen=True, slots=True)
 class LogMoved:
-    """The log grew, confirmed moved, the topics have another version, or a degraded range has begun or ended, durably."""
+    """The log grew, confirmed moved, or the topics have another version."""
 
     end: PhysicalOffset
     confirmed: PhysicalOffset
     topics: DataVersion | None
-    degraded: Degraded = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +164,13 @@ class SendHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class SendDegraded:
-    """Send them, before any chunk that calls more confirmed than the last one did."""
-
-    degraded: DegradedRanges
-
-
-@dataclass(frozen=True, slots=True)
 class CountAck:
-    """Tell Confirm what this slave holds; `applied` None: not said yet. `incarnation` and `lacks_now` as it says."""
+    """Tell ConfirmedOffset what this slave holds; `applied` None: not said yet. `adopted`: it has adopted this master's epoch."""
 
     received: PhysicalOffset
     flushed: PhysicalOffset
     applied: PhysicalOffset | None
-    incarnation: int | None = None
+    adopted: bool
     lacks_now: Lacks | None = None
 
 
@@ -192,39 +182,18 @@ class NoteEqual:
 
 
 @dataclass(frozen=True, slots=True)
-class StopWriting:
-    """Confirmed data is missing here: accept no more writes, cut nobody. `why` is what is missing, `remedy` what an operator may do.
+class PromisedAbove:
+    """The slave has promised an epoch above this master's: it acknowledges nothing more in this one, and another node may lead."""
 
-    Up to `common` the slave holds this log; `is_enough`: with all that was there before this epoch and all that was confirmed in it, so
-    that no operator is needed. `is_witness`: its disk is not a new one, so that it tells something what it does not hold.
-    """
-
-    why: str
-    remedy: str
-    common: PhysicalOffset
-    is_enough: bool
-    is_witness: bool
-
-
-@dataclass(frozen=True, slots=True)
-class EndEpoch:
-    """The slave knows of a newer epoch: acknowledge nothing more in this one. `opener_id` is None when it does not say who opened it."""
-
-    why: str
     epoch: Epoch
-    opener_id: int | None
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
-class AskOpeners:
-    """The slave has noted these epochs for others, and this master was not told of them when it opened its own: ask whether those led.
+class RemoveMember:
+    """The slave must copy this log anew, and is a member of the group record: remove it first. Its next hello settles the rest."""
 
-    Up to `common` the slave holds this log. `is_witness`: see `StopWriting`.
-    """
-
-    promises: tuple[Opening, ...]
-    common: PhysicalOffset
-    is_witness: bool
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +219,10 @@ Command = (
     | SendHole
     | PrepareHeartbeat
     | SendHeartbeat
-    | SendDegraded
     | CountAck
     | NoteEqual
-    | StopWriting
-    | EndEpoch
-    | AskOpeners
+    | PromisedAbove
+    | RemoveMember
     | DropSlave
     | RefuseSlave
 )

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from dittomq.copies import LEAF_BYTES
-from dittomq.lineage import common_end, epoch_at, newest_epoch, newest_incarnation, stretch_end
+from dittomq.lineage import common_end, epoch_at, newest_epoch, stretch_end
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events
-from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import (
-    DegradedRanges,
     Heartbeat,
     Hello,
     Hole,
@@ -27,7 +25,6 @@ from dittomq.replication.events import (
     VerdictAction,
 )
 from dittomq.replication.master_events import (
-    AskOpeners,
     BytesDamaged,
     ChunkSent,
     Command,
@@ -36,7 +33,6 @@ from dittomq.replication.master_events import (
     CountAck,
     DigestsCompared,
     DropSlave,
-    EndEpoch,
     Event,
     HeartbeatReady,
     LeafDiffers,
@@ -44,32 +40,34 @@ from dittomq.replication.master_events import (
     LogMoved,
     NoteEqual,
     PrepareHeartbeat,
+    PromisedAbove,
     RefuseSlave,
+    RemoveMember,
     SendChunk,
-    SendDegraded,
     SendHeartbeat,
     SendHole,
     SendProbe,
     SendVerdict,
-    StopWriting,
     Tick,
 )
-from dittomq.replication.master_log import MasterLog, remedy_of
+from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_states import MOVES, State
 from dittomq.replication.proving import Answer, Proof
 from dittomq.replication.running import RunningTime
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 
 _PROBE_BYTES: Final = 8 * LEAF_BYTES  # what a slow disk reads within the time that either side bears silence
+_STEP_S: Final = 0.95  # steps of `proof_step_bytes` come at most once a second; a timer may be a little early
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Sizes in bytes, times in seconds."""
+    """Sizes in bytes, times in seconds. Every `digest_s`, or each second while much is to be compared, a heartbeat carries a digest."""
 
     window_bytes: int = 16 * 1024 * 1024
-    heartbeat_s: float = 5.0
-    silence_s: float = 20.0
+    heartbeat_s: float = 0.5
+    silence_s: float = 3.0
+    digest_s: float = 5.0
     proof_step_bytes: int = 64 * 1024 * 1024
 
 
@@ -86,6 +84,8 @@ class MasterSession:
         self._confirmed_told = PhysicalOffset(-1)
         self._confirmed_sending = PhysicalOffset(-1)
         self._hello: Hello | None = None
+        self._acknowledged = log.acknowledged
+        self._is_member = log.is_member
         self._sent = PhysicalOffset(0)
         self._received = PhysicalOffset(0)
         self._flushed = PhysicalOffset(0)
@@ -95,10 +95,8 @@ class MasterSession:
         self._sending = False
         self._topics: DataVersion | None = None
         self._topics_told: DataVersion | None = None
-        self._degraded = log.degraded
-        self._degraded_told: Degraded = ()
         self._time = RunningTime(now)
-        self._heard_at = self._beat_at = 0.0
+        self._heard_at = self._beat_at = self._digest_at = 0.0
 
     @property
     def silence_s(self) -> float:
@@ -135,8 +133,8 @@ class MasterSession:
                 self._heard_at = now
                 return self._acked(event) + self._pump()
             case LogMoved():
-                self._end, self._confirmed, self._topics, self._degraded = event.end, event.confirmed, event.topics, event.degraded
-                return self._tell_degraded() + self._pump() + self._tell_topics()
+                self._end, self._confirmed, self._topics = event.end, event.confirmed, event.topics
+                return self._pump() + self._tell_topics()
             case ChunkSent():
                 self._sending = False
                 self._sent = max(self._sent, event.end)
@@ -153,28 +151,20 @@ class MasterSession:
                 assert_never(event)
 
     def _greet(self, hello: Hello) -> list[Command]:
-        if problem := self._misfit(hello):
+        if problem := self._misfit(hello) or self._stranger(hello):
             self.state = State.ENDED
             return [RefuseSlave(problem)]
         self._hello = hello
-        if hello.newest.epoch > self._epoch:
-            return self._end_epoch(hello)
+        if hello.newest_epoch > self._epoch:
+            why = f"{hello.node} has promised epoch {hello.newest_epoch}, newer than {self._epoch}"
+            return [PromisedAbove(hello.newest_epoch, hello.node), *self._drop(why)]
         common = common_end(ours=self._log.lineage, our_end=self._end, theirs=hello.lineage, their_end=hello.end)
-        if promises := self._log.unknown_promises(hello):
-            return self._ask_openers(hello, promises, common)
         self.state, begin = State.COMPARING, self._log.min_offset
         if hello.end == hello.min_offset:  # it holds nothing, so it begins where this log does
             self._hello = replace(hello, min_offset=begin, end=begin, flushed=begin)
             return [CompareDigests((), begin)]
-        if elsewhere := self._log.unknown_in(hello, common):
-            wrote = f"{hello.node} has bytes of epoch {elsewhere.epoch}, of which {self._log.node} was not told when it opened its own"
-            return self._stop(hello, f"{wrote}, and this log agrees with it only up to {common:,}", common)
-        if hello.confirmed > common and not self._log.loss_accepted:
-            known = f"{hello.node} knows {hello.confirmed:,} bytes to be confirmed and this log agrees with it only up to {common:,}"
-            return self._stop(hello, known, common)
         if common < begin:
-            self.state = State.CUTTING
-            return [self._verdict(VerdictAction.RESYNC, begin, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")]
+            return self._tell_resync(hello, f"the copies agree only up to {common:,}, and this log begins at {begin:,}")
         if hello.end > common:
             return self._tell_cut(max(common, hello.min_offset), self._why_cut(hello, common))
         verified = min(hello.verified_equal, hello.end) if hello.verified_with == self._log.replica_uuid else 0
@@ -210,6 +200,18 @@ class MasterSession:
                 return f"a digest of [{digest.start}, {digest.end}), which does not lie in one segment"
         return ""
 
+    def _stranger(self, hello: Hello) -> str:
+        """Why the replica is not of this group, or is not the one that it says; empty when it is."""
+        log = self._log
+        if hello.birth and hello.birth != log.birth:
+            ours = f"that of {log.node} is {log.birth}" if log.birth else f"{log.node} leads without one"
+            births = f"the group record of {hello.node} has the birth {hello.birth}, and {ours}"
+            return f"{births}; empty the data_dir of {hello.node} to join this group"
+        if hello.end < self._acknowledged:
+            less = f"{hello.node} holds {hello.end:,} bytes, and acknowledged {self._acknowledged:,} under this replica id"
+            return f"{less}: its disk is a copy; give it another identity: dittomq log new-identity STORE"
+        return ""
+
     def _judge_digests(self, event: DigestsCompared) -> list[Command]:
         assert self._hello is not None
         if event.differs is not None:
@@ -224,8 +226,8 @@ class MasterSession:
         if equal_end < self._proof.proven:  # from there on this log was damaged: it is to be compared again
             self._proof = self._prove(begin=both, proven=equal_end)
         self._proof.proven = equal_end
-        counted = CountAck(hello.end, hello.flushed, None, newest_incarnation(hello.lineage))
-        return [verdict, *self._tell_degraded(), NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
+        counted = CountAck(hello.end, hello.flushed, None, hello.adopted == self._epoch)
+        return [verdict, NoteEqual(equal_end), counted, *self._pump(), *self._tell_topics()]
 
     def _ask(self, start: PhysicalOffset, end: PhysicalOffset) -> list[Command]:
         """For the leaves of what is searched, a slice at a time: neither side hears anything while the other reads."""
@@ -253,7 +255,15 @@ class MasterSession:
 
     def _tell_cut(self, to: PhysicalOffset, reason: str) -> list[Command]:
         self.state = State.CUTTING
+        self._acknowledged = min(self._acknowledged, to)
         return [self._verdict(VerdictAction.TRUNCATE, to, reason)]
+
+    def _tell_resync(self, hello: Hello, reason: str) -> list[Command]:
+        """Only who is no member: what it holds counts until then. The copy that says hello next is another replica."""
+        if self._is_member:
+            return [RemoveMember(hello.node), *self._drop(f"{reason}; it leaves the in-sync set first, then it is to copy this log")]
+        self.state, self._acknowledged = State.CUTTING, PhysicalOffset(0)
+        return [self._verdict(VerdictAction.RESYNC, self._log.min_offset, reason)]
 
     def _acked(self, ack: SlaveAck) -> list[Command]:
         if ack.epoch != self._epoch:
@@ -268,7 +278,7 @@ class MasterSession:
         for low, high in ack.lacks_now or ():
             if not 0 <= low < high <= ack.received:
                 return self._drop(f"lacks [{low}, {high}), which does not lie in its log")
-        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.incarnation, ack.lacks_now)]
+        commands: list[Command] = [CountAck(ack.received, ack.flushed, ack.applied, ack.adopted == self._epoch, ack.lacks_now)]
         if ack.doubted is not None:
             self._proof.doubt(ack.doubted)
             commands.append(NoteEqual(self._proof.proven))
@@ -331,12 +341,19 @@ class MasterSession:
             return self._drop(f"silent for {now - self._heard_at:.0f} s")
         if self.state is not State.STREAMING:
             return []
-        if not due and not self._proof.has_more_than_a_step(self._flushed):
+        if self._is_time_to_compare(now):
+            self._digest_at = now
+            if not self._proof.lets_pass():
+                self._beat_at = now
+                return [PrepareHeartbeat(*self._proof.begin_step(self._flushed))]
+        if not due:  # a slow disk keeps no heartbeat back
             return []
         self._beat_at = now
-        if self._proof.lets_pass():  # a slow disk keeps no heartbeat back
-            return [self._heartbeat(None)]
-        return [PrepareHeartbeat(*self._proof.begin_step(self._flushed))]
+        return [self._heartbeat(None)]
+
+    def _is_time_to_compare(self, now: float) -> bool:
+        since = now - self._digest_at
+        return since >= self._limits.digest_s or (since >= _STEP_S and self._proof.has_more_than_a_step(self._flushed))
 
     def _let_wait(self, now: float) -> list[Command]:
         """It takes as long as the disk takes to read what the hello digests."""
@@ -353,41 +370,12 @@ class MasterSession:
         self._topics_told = self._topics
         return [self._heartbeat(None)]
 
-    def _tell_degraded(self) -> list[Command]:
-        """What is confirmed in a degraded range is told behind it: whoever is promoted then knows what it was confirmed on."""
-        if self.state is not State.STREAMING or self._degraded is self._degraded_told or self._degraded == self._degraded_told:
-            return []
-        self._degraded_told = self._degraded
-        return [SendDegraded(DegradedRanges(self._epoch, self._degraded))]
-
     def _verdict(self, action: VerdictAction, start: PhysicalOffset, reason: str) -> Command:
         heartbeat_ms = int(self._limits.heartbeat_s * 1000)
         end = self._end if action is VerdictAction.RESYNC else None
-        return SendVerdict(Verdict(action, start, reason, self._epoch, self._log.lineage, heartbeat_ms, end, self._log.replica_uuid))
-
-    def _end_epoch(self, hello: Hello) -> list[Command]:
-        self.state, newest = State.ENDED, hello.newest
-        why = f"{hello.node} has heard epoch {newest.epoch}, newer than {self._epoch}"
-        return [EndEpoch(why, newest.epoch, newest.opener_id), DropSlave(why)]
-
-    def _ask_openers(self, hello: Hello, promises: tuple[Opening, ...], common: PhysicalOffset) -> list[Command]:
-        """It is no copy of this log's yet: with that node it may have confirmed what is not here."""
-        self.state, (first, *_) = State.ENDED, promises
-        opener = f"{self._log.broker}/{first.opener_id}"
-        noted = f"{hello.node} has noted epoch {first.epoch} of {opener}"
-        if first.opener_id == self._log.node_id:
-            why = f"{noted}, on an earlier disk; give up what that confirmed, if anything: dittomq role lead {opener} --accept-loss"
-        else:
-            why = f"{noted}, of which {self._log.node} was not told when it opened its own"
-            why += f"; it may follow when {opener} says that it has nothing that is not here"
-        return [AskOpeners(promises, common, not hello.is_filling), DropSlave(why)]
-
-    def _stop(self, hello: Hello, why: str, common: PhysicalOffset) -> list[Command]:
-        """Of what lies before this master's epoch more may have been confirmed than it knows."""
-        self.state, log = State.ENDED, self._log
-        is_enough = common >= max(log.confirmed, log.lineage[-1].start)
-        remedy = f"{log.node} copies them from its slaves" if is_enough else remedy_of(log.node)
-        return [StopWriting(why, remedy, common, is_enough, not hello.is_filling), DropSlave(why)]
+        log = self._log
+        verdict = Verdict(action, start, reason, self._epoch, log.lineage, heartbeat_ms, end, log.replica_uuid, log.birth, log.counts)
+        return SendVerdict(verdict)
 
     def _drop(self, reason: str) -> list[Command]:
         self.state = State.ENDED

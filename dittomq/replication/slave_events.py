@@ -1,25 +1,28 @@
 """⑤ What a slave's session hears, and what it has its driver do.
 
-What the master itself says (Verdict, Chunk, Hole, Heartbeat, LeafProbe, DegradedRanges) is in `dittomq.replication.events`.
+What the master itself says (Verdict, Chunk, Hole, Heartbeat, LeafProbe) is in `dittomq.replication.events`.
 """
 
 from dataclasses import dataclass
 
 from dittomq.lineage import Lineage
-from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import Degraded
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SlaveHolds, Verdict
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, SlaveHolds, Verdict
 from dittomq.routes import DataVersion
 
 
 @dataclass(frozen=True, slots=True)
 class SlaveLog:
-    """What a slave's hello says of its log: lineage, first byte held, what is stored, and the newest epoch that was heard of."""
+    """What a slave's hello says of its log: lineage, first byte held, and what is stored.
+
+    `promised` is the highest epoch that the replica has promised, or is about to; `birth` that of the group record it knows, "" for none.
+    """
 
     lineage: Lineage
     begin: PhysicalOffset
     stored: "Stored"
-    heard: Epoch
+    promised: Epoch
+    birth: str
 
 
 # Events: what the driver reports.
@@ -27,7 +30,7 @@ class SlaveLog:
 class Stored:
     """Record ends that are written, synced, and in the consume queues, and the first byte that is held.
 
-    `incarnation` is that of the newest entry of the lineage, as it is on disk; None without one.
+    `incarnation` is that of the newest entry of the lineage, as it is on disk; None without one. `adopted` is the epoch adopted, durably.
     """
 
     received: PhysicalOffset
@@ -35,6 +38,7 @@ class Stored:
     applied: PhysicalOffset
     begin: PhysicalOffset
     incarnation: int | None = None
+    adopted: Epoch = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +77,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochHeard:
-    """Nameservers, or the node that is about to open it, told of this epoch; maybe they know who opened it."""
+class Promised:
+    """This replica gives a promise beside the stream: no ack of a lower epoch leaves after this."""
 
     epoch: Epoch
-    opener_id: int | None
 
 
-Event = (
-    Verdict
-    | Chunk
-    | Hole
-    | Heartbeat
-    | LeafProbe
-    | DegradedRanges
-    | CutDone
-    | Stored
-    | DigestReady
-    | Doubted
-    | DamageFound
-    | Tick
-    | EpochHeard
-)
+Event = Verdict | Chunk | Hole | Heartbeat | LeafProbe | CutDone | Stored | DigestReady | Doubted | DamageFound | Tick | Promised
 
 
 # Commands: what the driver does.
@@ -104,34 +93,19 @@ class SayHello:
 
 
 @dataclass(frozen=True, slots=True)
-class HearEpoch:
-    """Write down, durably before any later command is obeyed, that there is this epoch: no older master is obeyed any more."""
-
-    epoch: Epoch
-    opener_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class ObeyMaster:
-    """Write down, durably before any later command is obeyed, that this node is bound to the master of this epoch now.
-
-    That one has learned of all that the hello named of other nodes. Where more has been noted since, the stream is to end instead.
-    """
+    """Promise this epoch and keep this birth, both durably before any later command is obeyed; "" for the birth: there is none to keep."""
 
     epoch: Epoch
-    opener_id: int | None
+    birth: str
 
 
 @dataclass(frozen=True, slots=True)
 class CutLog:
-    """Cut the log to `to`, saving what is cut, and report CutDone.
-
-    `gives_up`: this copy may have acknowledged what goes, for it is of epochs that the master has there as well.
-    """
+    """Cut the log to `to`, saving what is cut, and report CutDone."""
 
     to: PhysicalOffset
     reason: str
-    gives_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +120,13 @@ class AdoptLineage:
     """Make this the log's lineage, durably: when all that was to be written before is durable, and before anything later is written."""
 
     lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptEpoch:
+    """Adopt this epoch, durably, and report Stored: the log matches its master's, and is flushed, up to where the epoch begins."""
+
+    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +165,6 @@ class LearnTopics:
     """The version of the master's topics."""
 
     version: DataVersion
-
-
-@dataclass(frozen=True, slots=True)
-class LearnDegraded:
-    """Write down, durably before any later command is obeyed, which ranges the master calls degraded; its term began at `term_start`."""
-
-    ranges: Degraded
-    term_start: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,17 +221,16 @@ class Reconnect:
 
 Command = (
     SayHello
-    | HearEpoch
     | ObeyMaster
     | CutLog
     | BeginLog
     | AdoptLineage
+    | AdoptEpoch
     | WriteChunk
     | LeaveHole
     | LearnConfirmed
     | LearnTopics
     | LearnHolds
-    | LearnDegraded
     | SendAck
     | DigestRange
     | AnswerProbe

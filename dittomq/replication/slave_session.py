@@ -11,11 +11,12 @@ from typing import assert_never
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch, newest_opener
+from dittomq.lineage import Lineage, common_end, cut_lineage, newest_epoch, newest_incarnation
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, RangeDigest, SlaveAck, Verdict, VerdictAction
 from dittomq.replication.running import RunningTime
 from dittomq.replication.slave_events import (
+    AdoptEpoch,
     AdoptLineage,
     AnswerProbe,
     BeginLog,
@@ -27,16 +28,14 @@ from dittomq.replication.slave_events import (
     DigestRange,
     DigestReady,
     Doubted,
-    EpochHeard,
     Event,
-    HearEpoch,
     LearnConfirmed,
-    LearnDegraded,
     LearnHolds,
     LearnTopics,
     LeaveHole,
     NoteCompared,
     ObeyMaster,
+    Promised,
     Reconnect,
     SayHello,
     SendAck,
@@ -56,7 +55,9 @@ class SlaveSession:
         self.state = MOVES.first
         self.epoch = Epoch(0)
         self._lineage = log.lineage
-        self._newest_heard = log.heard
+        self._promised = log.promised
+        self._birth = log.birth
+        self._asked_to_adopt = False
         self._target: Lineage = ()
         self._master = ""
         self._begin = log.begin
@@ -98,15 +99,15 @@ class SlaveSession:
                 if self.state is not State.CUTTING and now - self._heard_at > self._silence_s:
                     return self._reconnect(f"the master was silent for {now - self._heard_at:.0f} s")
                 return []
-            case EpochHeard():
-                return self._told_of(event.epoch, event.opener_id)
-            case Verdict() | Chunk() | Hole() | Heartbeat() | LeafProbe() | DegradedRanges():
+            case Promised():
+                return self._reconnect(f"this replica promises epoch {event.epoch}")
+            case Verdict() | Chunk() | Hole() | Heartbeat() | LeafProbe():
                 self._heard_at = now
                 return self._heard(event)
             case _:
                 assert_never(event)
 
-    def _heard(self, event: Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges) -> list[Command]:
+    def _heard(self, event: Verdict | Chunk | Hole | Heartbeat | LeafProbe) -> list[Command]:
         match event:
             case Verdict():
                 return self._obey(event)
@@ -118,12 +119,10 @@ class SlaveSession:
                 return self._beat(event)
             case LeafProbe():
                 return [AnswerProbe(event)]
-            case DegradedRanges():
-                return self._learn_degraded(event)
 
     def _obey(self, verdict: Verdict) -> list[Command]:
-        if verdict.action is not VerdictAction.WAIT and (older := self._older(verdict)):
-            return self._reconnect(older)
+        if verdict.action is not VerdictAction.WAIT and (problem := self._not_obeyed(verdict)):
+            return self._reconnect(problem)
         match verdict.action:
             case VerdictAction.WAIT:
                 return []
@@ -131,35 +130,27 @@ class SlaveSession:
                 if verdict.start >= self._end:
                     return self._reconnect(f"told to cut to {verdict.start:,} with an end of {self._end:,}")
                 self.state = State.CUTTING
-                common = common_end(ours=self._lineage, our_end=self._end, theirs=verdict.lineage, their_end=self._end)
                 self._end = verdict.start
                 self._lineage = cut_lineage(self._lineage, verdict.start)
-                return [*self._hear_master(verdict), CutLog(verdict.start, verdict.reason, gives_up=verdict.start < common)]
+                return [self._obey_master(verdict), CutLog(verdict.start, verdict.reason)]
             case VerdictAction.RESYNC:
                 return self._copy_anew(verdict)
             case VerdictAction.STREAM:
                 return self._follow(verdict)
 
-    def _older(self, verdict: Verdict) -> str:
+    def _not_obeyed(self, verdict: Verdict) -> str:
         """Why this master is not obeyed; empty when it is."""
-        newest = max(self._newest_heard, newest_epoch(self._lineage))
+        newest = max(self._promised, newest_epoch(self._lineage))
         if newest_epoch(verdict.lineage) != verdict.epoch or verdict.epoch < newest:
-            return f"epoch {verdict.epoch} is older than {newest}, which this node has heard"
+            return f"epoch {verdict.epoch} is older than {newest}, which this replica has promised"
+        if self._birth and verdict.birth != self._birth:
+            theirs = f"by the group record with the birth {verdict.birth}" if verdict.birth else "without a group record"
+            return f"the master leads {theirs}, and this replica belongs to that with the birth {self._birth}"
         return ""
 
-    def _hear_master(self, verdict: Verdict) -> list[Command]:
-        """The lineage alone would forget an epoch with its last byte, and learn it only with its first."""
-        self._newest_heard = max(verdict.epoch, self._newest_heard)
-        return [ObeyMaster(verdict.epoch, newest_opener(verdict.lineage))]
-
-    def _told_of(self, epoch: Epoch, opener_id: int | None) -> list[Command]:
-        """Nothing more is acknowledged to a master of an older epoch."""
-        hear: list[Command] = []
-        if epoch > self._newest_heard:
-            self._newest_heard, hear = epoch, [HearEpoch(epoch, opener_id)]
-        if self.state is State.FOLLOWING and epoch > self.epoch:
-            return [*hear, *self._reconnect(f"it was told of epoch {epoch}, newer than {self.epoch}")]
-        return hear
+    def _obey_master(self, verdict: Verdict) -> Command:
+        self._promised, self._birth = max(verdict.epoch, self._promised), verdict.birth
+        return ObeyMaster(verdict.epoch, verdict.birth)
 
     def _copy_anew(self, verdict: Verdict) -> list[Command]:
         if verdict.end is None or not verdict.start <= verdict.end or self._end == self._begin:
@@ -167,7 +158,7 @@ class SlaveSession:
         self.state = State.ENDED
         common = common_end(ours=self._lineage, our_end=self._end, theirs=verdict.lineage, their_end=verdict.end)
         agreed = PhysicalOffset(min(common, verdict.start))
-        return [*self._hear_master(verdict), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
+        return [self._obey_master(verdict), CopyAnew(verdict.start, verdict.end, agreed, verdict.reason)]
 
     def _follow(self, verdict: Verdict) -> list[Command]:
         holds_nothing = self._end == self._begin
@@ -180,9 +171,11 @@ class SlaveSession:
         begin: list[Command] = []
         if verdict.start != self._end:
             begin, self._begin = [BeginLog(verdict.start)], verdict.start
-            self._stored = Stored(verdict.start, verdict.start, self._stored.applied, verdict.start)
+            before = self._stored
+            self._stored = Stored(verdict.start, verdict.start, before.applied, verdict.start, adopted=before.adopted)
         self._end = verdict.start
-        return [*self._hear_master(verdict), *begin, *self._adopt(self._end), *self._tell_doubt()]
+        commands = [self._obey_master(verdict), *begin, *self._adopt(self._end), *self._tell_doubt()]
+        return commands + self._adopt_epoch()
 
     def _adopt(self, position: PhysicalOffset) -> list[Command]:
         """Take over the master's lineage up to the epoch of the next byte as soon as that is known: its master may write none for long."""
@@ -191,6 +184,15 @@ class SlaveSession:
             return []
         self._lineage = upto
         return [AdoptLineage(upto)]
+
+    def _adopt_epoch(self) -> list[Command]:
+        """Once: when this log is its master's, durably, up to where the epoch begins. Acks count from there on."""
+        stored, target = self._stored, self._target
+        is_there = bool(target) and stored.incarnation == newest_incarnation(target) and stored.flushed >= target[-1].start
+        if self._asked_to_adopt or not is_there or stored.adopted >= self.epoch:
+            return []
+        self._asked_to_adopt = True
+        return [AdoptEpoch(self.epoch)]
 
     def _write(self, chunk: Chunk) -> list[Command]:
         if crc32(chunk.data) != chunk.crc:
@@ -231,12 +233,6 @@ class SlaveSession:
             return [*learn, SendAck(self._ack(None)), DigestRange(beat.digest)]
         return [*learn, SendAck(self._ack(None if beat.digest is None else _not_whole(beat.digest)))]
 
-    def _learn_degraded(self, told: DegradedRanges) -> list[Command]:
-        if told.epoch != self.epoch:
-            return self._reconnect(f"degraded ranges of epoch {told.epoch} in epoch {self.epoch}")
-        term_start = self._target[-1].start if self._target else PhysicalOffset(0)
-        return [LearnDegraded(told.ranges, term_start)]
-
     def _digest_ready(self, event: DigestReady) -> list[Command]:
         if event.ours is None:
             return [SendAck(self._ack(_not_whole(event.theirs)))]
@@ -250,7 +246,7 @@ class SlaveSession:
         self._stored = stored
         if self.state is not State.FOLLOWING or not moved:
             return []
-        return [SendAck(self._ack(None))]
+        return [SendAck(self._ack(None)), *self._adopt_epoch()]
 
     def _tell_doubt(self) -> list[Command]:
         if self.state is not State.FOLLOWING or self._doubted is None:
@@ -260,7 +256,7 @@ class SlaveSession:
 
     def _ack(self, digest: RangeDigest | None) -> SlaveAck:
         stored = self._stored
-        return SlaveAck(self.epoch, stored.received, stored.flushed, stored.applied, digest, stored.begin, incarnation=stored.incarnation)
+        return SlaveAck(self.epoch, stored.received, stored.flushed, stored.applied, digest, stored.begin, adopted=stored.adopted)
 
     def _reconnect(self, reason: str) -> list[Command]:
         self.state = State.ENDED

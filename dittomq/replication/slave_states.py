@@ -1,8 +1,8 @@
 """⑤ Where a slave's session with its master may stand, and what leads where."""
 
-from dittomq.replication.events import Chunk, DegradedRanges, Heartbeat, Hole, LeafProbe, VerdictAction
+from dittomq.replication.events import Chunk, Heartbeat, Hole, LeafProbe, VerdictAction
 from dittomq.replication.moves import Label, Moves
-from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Doubted, EpochHeard, Stored, Tick
+from dittomq.replication.slave_events import CutDone, DamageFound, DigestReady, Doubted, Promised, Stored, Tick
 
 
 class State(Label):
@@ -17,7 +17,7 @@ class State(Label):
 MOVES = Moves(
     title="SlaveSession",
     first=State.GREETING,
-    said=(*VerdictAction, Chunk, Hole, Heartbeat, LeafProbe, DegradedRanges),
+    said=(*VerdictAction, Chunk, Hole, Heartbeat, LeafProbe),
     rows={
         State.GREETING: {
             VerdictAction.WAIT: (State.GREETING,),
@@ -29,25 +29,24 @@ MOVES = Moves(
             Stored: (State.GREETING,),
             Doubted: (State.GREETING,),
             Tick: (State.GREETING, State.ENDED),
-            EpochHeard: (State.GREETING,),
+            Promised: (State.ENDED,),
         },
         State.CUTTING: {
             CutDone: (State.GREETING,),
             Stored: (State.CUTTING,),
             Doubted: (State.CUTTING,),
             Tick: (State.CUTTING,),
-            EpochHeard: (State.CUTTING,),
+            Promised: (State.ENDED,),
         },
         State.FOLLOWING: {
             Chunk: (State.FOLLOWING, State.ENDED),
             Hole: (State.FOLLOWING, State.ENDED),
             Heartbeat: (State.FOLLOWING, State.ENDED),
-            DegradedRanges: (State.FOLLOWING, State.ENDED),
             Stored: (State.FOLLOWING,),
             DigestReady: (State.FOLLOWING,),
             Doubted: (State.FOLLOWING,),
             Tick: (State.FOLLOWING, State.ENDED),
-            EpochHeard: (State.FOLLOWING, State.ENDED),
+            Promised: (State.ENDED,),
         },
     },
 )

@@ -8,7 +8,6 @@ from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import (
     MAX_HOLDS,
     Chunk,
-    DegradedRanges,
     Heartbeat,
     Hello,
     Hole,
@@ -21,13 +20,11 @@ from dittomq.replication.events import (
     Verdict,
     VerdictAction,
 )
-from dittomq.wire.degraded import degraded_from_pb, degraded_to_pb
-from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb
-from dittomq.wire.lineages import lacked_from_pb, lacked_to_pb, lineage_from_pb, lineage_to_pb, openings_from_pb, openings_to_pb
+from dittomq.wire.epochs import epoch_from_pb, node_id_from_pb, text_from_pb
+from dittomq.wire.lineages import lacked_from_pb, lacked_to_pb, lineage_from_pb, lineage_to_pb
 from dittomq.wire.metadata import version_from_pb, version_to_pb
 
 MAX_HELLO_DIGESTS = 64
-MAX_HELLO_CHARACTERS = 1_024
 LEAF_DIGEST_BYTES = 16
 
 _LENGTH_DELIMITED = 2
@@ -73,12 +70,12 @@ def hello_to_pb(hello: Hello) -> pb.ReplicateRequest:
             verified_equal_offset=hello.verified_equal,
             replication_address=hello.replication_address,
             segment_bytes=hello.segment_bytes,
-            heard_epoch=hello.heard,
-            heard_opener_id=hello.heard_opener,
             verified_with=hello.verified_with,
-            filling=hello.is_filling,
-            promised=openings_to_pb(hello.promises),
             lacked=lacked_to_pb(hello.lacks),
+            incarnation=hello.incarnation,
+            birth=hello.birth,
+            adopted_epoch=hello.adopted,
+            promised_epoch=hello.promised,
         )
     )
 
@@ -94,7 +91,7 @@ def ack_to_pb(ack: SlaveAck) -> pb.ReplicateRequest:
             digest=None if ack.digest is None else digest_to_pb(ack.digest),
             min_offset=ack.begin,
             doubted_offset=ack.doubted,
-            incarnation=ack.incarnation,
+            adopted_epoch=ack.adopted,
             lacked=lacked_to_pb(ack.lacks_now),
         )
     )
@@ -122,14 +119,14 @@ def slave_frame(message: Hello | SlaveAck | LeafDigests) -> pb.ReplicateRequest:
             return leaves_to_pb(message)
 
 
-def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges, wall_ms: int) -> bytes:
+def master_frame(message: Verdict | Chunk | Hole | Heartbeat | LeafProbe, wall_ms: int) -> bytes:
     """What a master says: a ReplicateResponse, encoded."""
     if isinstance(message, Chunk):
         return _chunk_frame(message)
     return _master_pb(message, wall_ms).SerializeToString()
 
 
-def _master_pb(message: Verdict | Hole | Heartbeat | LeafProbe | DegradedRanges, wall_ms: int) -> pb.ReplicateResponse:
+def _master_pb(message: Verdict | Hole | Heartbeat | LeafProbe, wall_ms: int) -> pb.ReplicateResponse:
     match message:
         case Heartbeat():
             return heartbeat_to_pb(message, wall_ms)
@@ -139,8 +136,6 @@ def _master_pb(message: Verdict | Hole | Heartbeat | LeafProbe | DegradedRanges,
             return probe_to_pb(message)
         case Hole():
             return hole_to_pb(message)
-        case DegradedRanges():
-            return pb.ReplicateResponse(degraded=pb.DegradedRanges(epoch=message.epoch, ranges=degraded_to_pb(message.ranges)))
 
 
 def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDigests:
@@ -156,7 +151,7 @@ def slave_event_from_pb(frame: pb.ReplicateRequest) -> Hello | SlaveAck | LeafDi
                 digest_from_pb(ack.digest) if ack.HasField("digest") else None,
                 PhysicalOffset(ack.min_offset) if ack.HasField("min_offset") else None,
                 PhysicalOffset(ack.doubted_offset) if ack.HasField("doubted_offset") else None,
-                ack.incarnation if ack.HasField("incarnation") else None,
+                epoch_from_pb("ack.adopted_epoch", ack.adopted_epoch),
                 lacked_from_pb(ack),
             )
         case "hello":
@@ -178,9 +173,8 @@ def _leaves_from_pb(leaves: pb.LeafDigests) -> LeafDigests:
 
 
 def _hello_from_pb(hello: pb.Hello) -> Hello:
-    for name in ("cluster", "broker", "replica_uuid", "replication_address", "verified_with"):
-        if len(getattr(hello, name)) > MAX_HELLO_CHARACTERS:
-            raise InvalidField(f"hello.{name}", f"{len(getattr(hello, name)):,} characters, the limit is {MAX_HELLO_CHARACTERS:,}")
+    for name in ("cluster", "broker", "replica_uuid", "incarnation", "birth", "replication_address", "verified_with"):
+        text_from_pb(f"hello.{name}", getattr(hello, name))
     if len(hello.digests) > MAX_HELLO_DIGESTS:
         raise InvalidField("hello.digests", f"{len(hello.digests)} digests, the limit is {MAX_HELLO_DIGESTS}")
     return Hello(
@@ -198,11 +192,11 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
         verified_equal=PhysicalOffset(hello.verified_equal_offset),
         replication_address=hello.replication_address,
         segment_bytes=hello.segment_bytes,
-        heard=epoch_from_pb("hello.heard_epoch", hello.heard_epoch),
-        heard_opener=node_id_from_pb("hello.heard_opener_id", hello.heard_opener_id) if hello.HasField("heard_opener_id") else None,
-        is_filling=hello.filling,
+        incarnation=hello.incarnation,
+        birth=hello.birth,
+        adopted=epoch_from_pb("hello.adopted_epoch", hello.adopted_epoch),
+        promised=epoch_from_pb("hello.promised_epoch", hello.promised_epoch),
         verified_with=hello.verified_with,
-        promises=openings_from_pb("hello.promised", hello.promised),
         lacks=lacked_from_pb(hello),
     )
 
@@ -219,6 +213,8 @@ def verdict_to_pb(verdict: Verdict) -> pb.ReplicateResponse:
             heartbeat_ms=verdict.heartbeat_ms,
             end_offset=verdict.end,
             replica_uuid=verdict.replica_uuid,
+            birth=verdict.birth,
+            counts=verdict.counts,
         )
     )
 
@@ -278,7 +274,7 @@ def hole_to_pb(hole: Hole) -> pb.ReplicateResponse:
     )
 
 
-def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges:
+def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole | Heartbeat | LeafProbe:
     """What a master said; InvalidField for a frame that says nothing."""
     match frame.WhichOneof("event"):
         case "chunk":
@@ -307,8 +303,6 @@ def master_event_from_pb(frame: pb.ReplicateResponse) -> Verdict | Chunk | Hole 
             return LeafProbe(PhysicalOffset(frame.probe.start_offset), PhysicalOffset(frame.probe.end_offset))
         case "hole":
             return _hole_from_pb(frame.hole)
-        case "degraded":
-            return DegradedRanges(Epoch(frame.degraded.epoch), degraded_from_pb(frame.degraded.ranges))
         case _:
             raise InvalidField("event", "a frame must say something")
 
@@ -325,8 +319,7 @@ def holds_from_pb(field: str, told: pb.SlaveHolds) -> SlaveHolds:
     for hold in told.holds:
         if hold.offset < 0:
             raise InvalidField(f"{field}.offset", f"{hold.offset:,} is negative")
-        if len(hold.node) > MAX_HELLO_CHARACTERS:
-            raise InvalidField(f"{field}.node", f"has {len(hold.node):,} characters, more than {MAX_HELLO_CHARACTERS:,}")
+        text_from_pb(f"{field}.node", hold.node)
     return tuple((hold.node, PhysicalOffset(hold.offset)) for hold in told.holds)
 
 
@@ -355,6 +348,8 @@ def _verdict_from_pb(verdict: pb.Verdict) -> Verdict:
         verdict.heartbeat_ms,
         PhysicalOffset(verdict.end_offset) if verdict.HasField("end_offset") else None,
         verdict.replica_uuid,
+        text_from_pb("verdict.birth", verdict.birth),
+        verdict.counts,
     )
 
 

@@ -1,9 +1,8 @@
 """The words of plays: facts as `name=value`, and values in one line.
 
 1@0,2@800       a lineage: epoch at start; "2b@800" is the same epoch opened by another, "1f@700" what RocketMQ appended to it, "2/1@800"
-                was opened by node 1; "2/1" without a start is only the epoch and who opened it
+                was opened by node 1
 0-900:x         the digest x of [0, 900)
-100-200,300-    degraded ranges; the last one goes on
 yes, no, 900, 900_000, "words with spaces", unknown (None), none (nothing of several)
 """
 
@@ -15,14 +14,14 @@ from typing import Any
 
 from dittomq.lineage import FOREIGN, Lineage, LineageEntry
 from dittomq.offsets import Epoch, PhysicalOffset
-from dittomq.replication.degraded import DegradedRange
 from dittomq.replication.events import RangeDigest
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 
-_SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics", "begin")
+_SHOWN_ONLY_IF_SET = ("digest", "differs", "digests", "reason", "why", "topics", "begin", "birth")
 _SHOWN_ONLY_IF_KNOWN = ("end", "doubted", "incarnation", "holds", "lacks_now")
+_SHOWN_ONLY_IF_NO = ("counts", "adopted")  # an epoch that is adopted: not the one that the ack is of
 _HIDDEN = ("heartbeat_ms", "crc", "replica_uuid")
-_VALUES = (LineageEntry, RangeDigest, DataVersion, DegradedRange)
+_VALUES = (LineageEntry, RangeDigest, DataVersion)
 _FACT = re.compile(r'(\w+)=("[^"]*"|\S*)')
 _OTHER = 1_000  # incarnations from here on are those of the other opener, "b"
 
@@ -47,10 +46,6 @@ def _parsed(name: str, text: str) -> Any:
         return _digest(text)
     if name == "digests":
         return tuple(_digest(part) for part in text.split(",")) if text else ()
-    if name in ("degraded", "ranges"):
-        return tuple(_degraded(part) for part in text.split(",")) if text else ()
-    if name in ("promises", "known"):
-        return tuple(_opening(part) for part in text.split(",")) if text else ()
     if name == "topics":
         return DataVersion(*map(int, text.split(".")))
     if text in ("yes", "no"):
@@ -71,27 +66,18 @@ def _lineage(text: str) -> Lineage:
     return tuple(entries)
 
 
-def _opening(text: str) -> Opening:
-    epoch, _, node = text.partition("/")
-    return Opening(Epoch(int(epoch)), int(node))
-
-
 def _digest(text: str) -> RangeDigest:
     span, _, digest = text.partition(":")
     start, _, end = span.partition("-")
     return RangeDigest(PhysicalOffset(int(start)), PhysicalOffset(int(end)), digest.encode())
 
 
-def _degraded(text: str) -> DegradedRange:
-    start, _, end = text.partition("-")
-    return DegradedRange(PhysicalOffset(int(start)), PhysicalOffset(int(end)) if end else None)
-
-
 def _shown_fields(value: Any) -> Iterator[str]:
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
         unknown = inner is None and field.name in _SHOWN_ONLY_IF_KNOWN
-        if field.name not in _HIDDEN and not unknown and (inner or field.name not in _SHOWN_ONLY_IF_SET):
+        as_usual = field.name in _SHOWN_ONLY_IF_NO and (inner is True or inner == getattr(value, "epoch", None))
+        if field.name not in _HIDDEN and not unknown and not as_usual and (inner or field.name not in _SHOWN_ONLY_IF_SET):
             yield f"{field.name}={_shown_value(inner)}"
 
 
@@ -101,12 +87,8 @@ def _shown_value(value: Any) -> str:
             mark = "f" if value.opener_id == FOREIGN else "b" if value.incarnation >= _OTHER else ""
             node = f"/{value.opener_id}" if value.opener_id > 0 else ""
             return f"{value.epoch}{mark}{node}@{value.start}"
-        case Opening():
-            return f"{value.epoch}/{value.opener_id}"
         case RangeDigest():
             return f"{value.start}-{value.end}:{value.digest.decode()}"
-        case DegradedRange():
-            return f"{value.start}-{'' if value.end is None else value.end}"
         case DataVersion():
             return f"{value.state_version}.{value.timestamp_ms}.{value.counter}"
         case tuple():

@@ -9,10 +9,10 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
-from dittomq.lineage import newest_epoch
+from dittomq.lineage import newest_epoch, newest_incarnation
 from dittomq.offsets import PhysicalOffset
 from dittomq.replication import events, master_events, slave_events
-from dittomq.replication.master_log import MasterLog, Succession
+from dittomq.replication.master_log import MasterLog
 from dittomq.replication.master_session import MasterSession, SessionLimits
 from dittomq.replication.slave_session import SlaveSession
 from tests.transcripts.script import shown
@@ -44,9 +44,11 @@ _UNTOLD: dict[str, Any] = {
     "cut_to": None,
     "ours_whole": True,
     "topics": None,
-    "degraded": (),
-    "heard": 0,
-    "promises": (),
+    "birth": "",
+    "incarnation": "i1",
+    "adopted": None,  # the epoch that an ack is of, or the newest of the lineage
+    "promised": None,  # the newest of the lineage
+    "counts": True,
     "lacks": (),
     "verified_with": "u0",
     "end": None,  # of a verdict; whoever else has one tells it
@@ -56,7 +58,7 @@ _UNTOLD: dict[str, Any] = {
 class Master:
     """A master's session.
 
-    Opened with end, lineage, confirmed, min, segment, window_bytes, step_bytes, loss_accepted, degraded, granted, after, witnessed, known.
+    Opened with end, lineage, confirmed, min, segment, window_bytes, step_bytes, heartbeat_s, birth, member, counts, acknowledged.
     """
 
     ticks = True
@@ -64,13 +66,14 @@ class Master:
     def __init__(self, given: dict[str, Any], now: float) -> None:
         begin, end, confirmed = given.get("min", 0), given["end"], given.get("confirmed", 0)
         log = MasterLog("c", "a", given.get("segment", _SEGMENT_BYTES), begin, end, confirmed, given["lineage"], "a/0", "u0")
-        log = dataclasses.replace(log, loss_accepted=given.get("loss_accepted", False), degraded=given.get("degraded", ()))
-        log = dataclasses.replace(
-            log,
-            succession=Succession(given.get("granted", 0), given.get("after"), given.get("witnessed", 0)),
-            settled=given.get("known", ()),
+        log = dataclasses.replace(log, birth=given.get("birth", ""), is_member=given.get("member", False), counts=given.get("counts", True))
+        log = dataclasses.replace(log, acknowledged=given.get("acknowledged", 0))
+        limits = SessionLimits(
+            given.get("window_bytes", 16 * 1024 * 1024),
+            heartbeat_s=given.get("heartbeat_s", 5.0),
+            silence_s=20.0,
+            proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024),
         )
-        limits = SessionLimits(given.get("window_bytes", 16 * 1024 * 1024), proof_step_bytes=given.get("step_bytes", 64 * 1024 * 1024))
         self._session = MasterSession(log, limits, now)
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
@@ -81,7 +84,7 @@ class Master:
 class Slave:
     """A slave's session.
 
-    Opened with end, lineage, flushed, applied, min, promised, and heard: the newest epoch, unless told that of its lineage.
+    Opened with end, lineage, flushed, applied, min, birth, promised and adopted: unless told, the newest epoch of its lineage.
     """
 
     ticks = True
@@ -89,14 +92,28 @@ class Slave:
     def __init__(self, given: dict[str, Any], now: float) -> None:
         end = given["end"]
         begin = given.get("min", PhysicalOffset(0))
-        stored = slave_events.Stored(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)), begin)
         lineage = given.get("lineage", ())
-        log = slave_events.SlaveLog(lineage, begin, stored, given.get("heard", newest_epoch(lineage)))
+        newest = newest_epoch(lineage)
+        stored = slave_events.Stored(
+            *(end, given.get("flushed", end), given.get("applied", PhysicalOffset(0)), begin),
+            incarnation=newest_incarnation(lineage),
+            adopted=given.get("adopted", newest),
+        )
+        log = slave_events.SlaveLog(lineage, begin, stored, given.get("promised", newest), given.get("birth", ""))
         self._session = SlaveSession(log, silence_s=20.0, now=now)
+        self._incarnation, self._adopted = stored.incarnation, stored.adopted
 
     def act(self, event: str, given: dict[str, Any], now: float) -> list[str]:
-        """The commands of the session."""
-        return [shown(command) for command in self._session.handle(told(event, given, slave_events), now)]
+        """The commands of the session. What it was commanded to adopt is on the disk with the next Stored, unless that says otherwise."""
+        if event == "Stored":
+            given = {"incarnation": self._incarnation, "adopted": self._adopted, **given}
+        commands = self._session.handle(told(event, given, slave_events), now)
+        for command in commands:
+            if isinstance(command, slave_events.AdoptLineage):
+                self._incarnation = newest_incarnation(command.lineage)
+            if isinstance(command, slave_events.AdoptEpoch):
+                self._adopted = command.epoch
+        return [shown(command) for command in commands]
 
 
 def told(name: str, given: dict[str, Any], module: ModuleType) -> Any:
@@ -114,6 +131,10 @@ def told(name: str, given: dict[str, Any], module: ModuleType) -> Any:
         values["action"] = events.VerdictAction(values["action"])
     if "stored" in values:
         values["stored"] = slave_events.Stored(values["stored"], values["stored"], values["stored"], PhysicalOffset(0))
+    if "adopted" in values and values["adopted"] is None:
+        values["adopted"] = values["epoch"] if "epoch" in values else newest_epoch(given.get("lineage", ()))
+    if "promised" in values and values["promised"] is None:
+        values["promised"] = newest_epoch(given.get("lineage", ()))
     if "flushed" in values and values["flushed"] is None:
         values["flushed"] = values["end"]
     return kind(**values)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.transcripts import confirming, leading, seating, sessions
+from tests.transcripts import seating, sessions
 from tests.transcripts.script import facts
 
 
@@ -32,8 +32,6 @@ class Actor(Protocol):
 
 PLAYS = sorted(Path(__file__).parent.glob("*.txt"))
 CASTS: Mapping[str, Callable[[dict[str, Any], float], Actor]] = {
-    "confirm": confirming.Group,
-    "leadership": leading.Start,
     "master": sessions.Master,
     "seats": seating.Door,
     "slave": sessions.Slave,
