@@ -43,7 +43,7 @@ class EtcdCoordination:
         self._username = username
         self._password = password
         self._token = ""  # "" until it is needed, and after etcd has refused it
-        self._values: dict[GroupKey, tuple[str, bytes]] = {}  # by group, the version that was seen last and its bytes; few groups
+        self._values: dict[GroupKey, tuple[Versioned, bytes]] = {}  # what was seen last, and its bytes: others may encode otherwise
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class EtcdCoordination:
         change = pb.RequestOp(request_put=pb.PutRequest(key=self._key(key), value=value))
         outcome = await self._change(key, change, expected)
         if isinstance(outcome, Written):
-            self._values[key] = outcome.version, value
+            self._values[key] = Versioned(record, outcome.version), value
         return outcome
 
     async def delete(self, key: GroupKey, expected: Versioned) -> WriteOutcome:
@@ -110,8 +110,9 @@ class EtcdCoordination:
         kv = response.kvs[0]
         if len(response.kvs) > 1 or kv.key != self._key(key) or kv.mod_revision <= 0:
             raise UnreadableRecord(where, f"it was asked for {self._key(key).decode()}, and answered with another key")
-        self._values[key] = str(kv.mod_revision), kv.value
-        return Versioned(decode(kv.value, where), str(kv.mod_revision))
+        found = Versioned(decode(kv.value, where), str(kv.mod_revision))
+        self._values[key] = found, kv.value
+        return found
 
     async def _change(self, key: GroupKey, change: pb.RequestOp, expected: Versioned | None) -> WriteOutcome:
         request = pb.TxnRequest(compare=self._comparisons(key, expected), success=[change])
@@ -132,8 +133,9 @@ class EtcdCoordination:
         name = self._key(key)
         if expected is None:
             return [pb.Compare(target=pb.Compare.CREATE, key=name, create_revision=0)]
-        seen_version, seen = self._values.get(key, ("", b""))
-        value = seen if seen_version == expected.version else encode(expected.record)
+        seen, value = self._values.get(key, (None, b""))
+        if seen != expected:
+            value = encode(expected.record)
         revision = int(expected.version) if _REVISION.fullmatch(expected.version) else 0  # 0 and a value: never so
         return [
             pb.Compare(target=pb.Compare.MOD, key=name, mod_revision=revision),
