@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol, assert_never
 
@@ -16,9 +17,9 @@ from dittomq.doors.chance import hex_id
 from dittomq.doors.clock import Clock
 from dittomq.doors.coordination import CoordinationStore, GroupKey
 from dittomq.doors.workers import Lane
-from dittomq.errors import DittoError, NotPermitted, StoreFailed, first_of
+from dittomq.errors import DittoError, NotPermitted, StaleEpoch, StoreFailed, first_of
 from dittomq.group_record import GroupRecord
-from dittomq.offsets import Epoch, PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import election
 from dittomq.replication.election import Elected, Election, ElectionReason, ElectionRules, Position, SentBy, StandOrder, Target, may_stand
 from dittomq.replication.promise import Grant, PromiseRequest, decide_ask, decide_promise
@@ -59,6 +60,10 @@ class Follows(Protocol):
 
     async def end_stream(self) -> None:
         """End the stream that is under way; what it brought is written and synced when this returns."""
+        ...
+
+    def without_stream(self) -> AbstractAsyncContextManager[None]:
+        """No stream in there, for the candidate writes the log itself."""
         ...
 
     def promised(self, epoch: Epoch) -> None:
@@ -307,6 +312,7 @@ class _Attempt:
         self._candidate = candidate
         self._parts = parts
         self._decider = decider
+        self._epoch = NO_EPOCH  # what it promised itself last
         self._events: asyncio.Queue[election.Event] = asyncio.Queue(_MOST_EVENTS)
 
     async def run(self) -> election.BecomeMaster | election.EndElection:
@@ -345,6 +351,7 @@ class _Attempt:
             case election.AskMembers(targets, sent_by):
                 return [self._ask(target, sent_by) for target in targets]
             case election.PromiseSelf(epoch, birth):
+                self._epoch = epoch
                 return [self._promise_self(epoch, leaves_birth=not birth)]
             case election.AskPromises():
                 return [self._ask_promise(target, command) for target in command.targets]
@@ -394,9 +401,12 @@ class _Attempt:
     async def _take_tail(self, source: Position) -> None:
         parts = self._parts
         try:
-            await take_tail(parts.tail, source)
-            adopted = source.adopted
-            await parts.files.call(lambda: parts.store.adopt_epoch(adopted))
+            async with parts.follower.without_stream():
+                if parts.store.promised_epoch != self._epoch:  # another master may have been followed since: this log is that one's now
+                    raise StaleEpoch(self._epoch, parts.store.promised_epoch)
+                await take_tail(parts.tail, source)
+                adopted = source.adopted
+                await parts.files.call(lambda: parts.store.adopt_epoch(adopted))
             own = await self._candidate.position()
         except StoreFailed:
             raise

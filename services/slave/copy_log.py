@@ -66,7 +66,7 @@ class CopyLog:
             self._room.set()
             flushed = await self._lane.run(self._steps(batch), received)
             if flushed is not None:
-                self.flushed = flushed
+                self.flushed = max(self.flushed, flushed)
                 moved()
             elif self._sync_each_group:
                 self._must_sync.set()
@@ -125,13 +125,17 @@ class CopyLog:
             self._store.cut(self._store.end)
 
     def _steps(self, batch: list[WriteChunk | LeaveHole | AdoptLineage]) -> Generator[PhysicalOffset, None, PhysicalOffset | None]:
+        adopts = False
         for write in batch:
             if isinstance(write, AdoptLineage):
                 self._store.adopt_lineage(write.lineage)
+                adopts = True
             elif isinstance(write, LeaveHole):
                 self._store.leave_hole(write.start, write.end)
             else:
                 self._store.write_chunk(write.offset, write.data)
         yield self._store.end
         elsewhere = self._syncs or self._must_sync.is_set() or self._waiting
-        return self._store.sync() if self._sync_each_group and not elsewhere else None
+        if self._sync_each_group and not elsewhere:
+            return self._store.sync()
+        return self._store.flushed if adopts else None  # what is before a new epoch was synced for it

@@ -1,33 +1,31 @@
 """⑤ Keeps one stream to the master, one after the other, and what the slave learned from it."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import structlog
 
 from dittomq.broker.fetching import LogSource
-from dittomq.broker.heard import Heard
 from dittomq.broker.remote_ranges import RemoteRanges
 from dittomq.commitlog.store import Store
 from dittomq.doors.clock import Clock
-from dittomq.errors import DittoError, NotReady, StoreFailed
+from dittomq.errors import ConnectionRefused, DittoError, NotReady, StoreFailed
 from dittomq.lineage import newest_incarnation
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.reads import Readable
 from dittomq.replication.events import Hello
 from dittomq.replication.measuring import EndHistory
 from dittomq.replication.pauses import Pauses
 from dittomq.replication.slave_events import NoteCompared, SlaveLog, Stored
 from dittomq.replication.slave_session import SlaveSession
-from dittomq.routes import NO_OPENING, DataVersion, Opening
+from dittomq.routes import DataVersion
 from dittomq.rpc.channel import Channels
 from services.slave.config import SlaveConfig
 from services.slave.copy_log import CopyLog
-from services.slave.degraded import KnownDegraded
-from services.slave.filling import Filling
 from services.slave.holds import HoldsOfOthers
 from services.slave.line import ReplicationLine
 from services.slave.presence import MasterPresence
@@ -68,23 +66,21 @@ class Follower:
         self.topics_at = callers.topics_at
         self._own_address = ""
         self._own = parts.own
-        self._told = NO_OPENING
-        self._notes = Heard(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
+        self._promised = NO_EPOCH  # given, or about to be
         self._following: MasterStream | None = None
-        self.filling = Filling(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
-        self.degraded = KnownDegraded(parts.own.parts.storage, parts.own.parts.files)
         self.held = HoldsOfOthers(parts.config.name, parts.own.parts.storage, parts.own.parts.files)
         self.master = MasterPresence(parts.config, parts.clock)
         self._wake = asyncio.Event()
-        self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at, self.filling.begin)
-        self._silence_s = parts.config.replication.silence_ms / 1000
+        self.resync = Resync(parts.resync, self.master.heard, self._ends_at, callers.topics_at)
+        self._silence_s = parts.config.failover.silence_ms / 1000
         self._dialled: asyncio.Task[None] | None = None
         self.dials = ""
-        self._is_retired = False
+        self._named = ""  # where the master is, as last looked up
+        self._refused_at = ""  # the address where nothing listened when it was dialled last
+        self._holds = 0  # who wants no stream now
         self._has_taken_up = False
         self._between_streams = asyncio.Event()
         self._between_streams.set()
-        self.alone: Callable[[], None] = _nobody  # called whenever there is no stream: somebody else may lead by now
         self.state = "waiting"
         self.since_ms = parts.clock.wall_ms()
         self.problem = "no master is known yet"
@@ -95,14 +91,11 @@ class Follower:
     def confirmed(self, confirmed: PhysicalOffset, master_end: PhysicalOffset) -> None:
         """The master says what is confirmed, and where its log ends."""
         self._own.learn(confirmed)
-        self.filling.master_ends_at(master_end)
-        self.filling.holds(self.copy.flushed, self.newest_heard.epoch)
         self._ends_at(master_end)
         self._review()
 
     def stored(self) -> None:
         """The copy grew."""
-        self.filling.holds(self.copy.flushed, self.newest_heard.epoch)
         self._review()
 
     def compared(self, found: NoteCompared) -> None:
@@ -111,6 +104,7 @@ class Follower:
 
     def heard(self) -> None:
         """The master said something."""
+        self._refused_at = ""
         self.master.heard()
 
     def _ends_at(self, master_end: PhysicalOffset) -> None:
@@ -139,10 +133,52 @@ class Follower:
         """End of what is in the consume queues."""
         return self._own.applied
 
+    # What elections ask.
     @property
-    def newest_heard(self) -> Opening:
-        """Newest epoch that this slave was told of, and has written down; its lineage may not have come so far."""
-        return self._notes.newest
+    def hears_master(self) -> bool:
+        """Whether there is a stream of the master that is named now, and something was heard on it within the time of silence."""
+        return self.master.is_heard and self.dials == self._callers.master_address()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the master was heard, or was named, or since this node began; not those in which the process was suspended."""
+        return self.master.silent_s
+
+    @property
+    def connection_refused(self) -> bool:
+        """Whether nothing listened where the master is named now when it was dialled last."""
+        return self._refused_at != "" and self._refused_at == self._callers.master_address()
+
+    def promised(self, epoch: Epoch) -> None:
+        """This replica promises this epoch: from here on no master of a lower one is obeyed, and no ack of a lower one begins to leave."""
+        self._promised = max(self._promised, epoch)
+        if self._following is not None:
+            self._following.promised(self._promised)
+
+    async def end_stream(self) -> None:
+        """End the stream that is under way; what it brought is written and synced when this returns. Raises NotReady, StoreFailed."""
+        async with self.without_stream():
+            return
+
+    @contextlib.asynccontextmanager
+    async def without_stream(self) -> AsyncIterator[None]:
+        """No stream in here: another part writes the log. What the last one brought is written and synced. Raises NotReady, StoreFailed."""
+        self.check_taken_up()
+        self._holds += 1
+        try:
+            if self._dialled is not None:
+                self._dialled.cancel()
+            await self._between_streams.wait()
+            await self.copy.settle()
+            await self.copy.flush()
+            yield
+        finally:
+            self._holds -= 1
+            self._wake.set()
+
+    async def cut(self, to: PhysicalOffset, reason: str) -> None:
+        """Cut the log of the store in use and all that hangs on it, durably; only without a stream."""
+        await self._own.cut(to, reason)
 
     @property
     def newest(self) -> Replica:
@@ -175,63 +211,25 @@ class Follower:
         return Readable(flushed if self.master.is_gone else confirmed, confirmed)
 
     def master_is_named(self) -> None:
-        """Nameservers name a master that they did not name before: dial it now, and wait no more for one that has given no verdict yet."""
+        """Where the master is may have changed: dial it now, and follow nobody elsewhere."""
+        address = self._callers.master_address()
+        if address and address != self._named:
+            self._named = address
+            self.master.named()
+            if self._dialled is not None and self.dials != address:
+                self._dialled.cancel()
         self._wake.set()
-        is_waiting = not self.master.is_there or (self._following is not None and self._following.is_waiting)
-        if self._dialled is not None and is_waiting and self.dials != self._callers.master_address():
-            self._dialled.cancel()
-
-    async def announced(self, opening: Opening) -> Opening:
-        """A node of the group is about to open this epoch: what was heard before. Durable when this returns; raises DiskFull.
-
-        Nameservers may name it by now. Another one of an epoch as new waits for no disk: it hears at once of what is being written down.
-        """
-        newest = max(self._told, self.newest_heard, key=lambda each: each.epoch)
-        if newest.epoch >= opening.epoch and newest.opener_id not in (None, opening.opener_id):
-            return newest
-        self.told_of(opening)
-        if not self.master.is_there:
-            self.alone()
-        return await self._notes.promise(opening)
-
-    def told_of(self, opening: Opening) -> None:
-        """There is this epoch, or will be: nothing more is acknowledged to a master of an older one."""
-        if opening.epoch > max(self._told.epoch, self.newest_heard.epoch):
-            self._told = opening
-            if self._following is not None:
-                self._following.told_of(opening)
 
     def serves_at(self, address: str) -> None:
         """Where this node serves its log to others; told before `run`."""
         self._own_address = address
 
-    async def retire(self) -> None:
-        """Follow nobody any more; what was received is durable when this returns, and no byte is added."""
-        self._is_retired = True
-        if self._dialled is not None:
-            self._dialled.cancel()
-        await self._between_streams.wait()
-        await self.copy.settle()
-        await self.copy.flush()
-
-    def follow_again(self) -> None:
-        """Follow a master as before `retire`: this node takes no place after all."""
-        self._is_retired = False
-
-    def all_is_confirmed(self) -> None:
-        """A master that stepped down had confirmed all of its log, which this copy holds."""
-        self._own.learn(self.copy.received)
-
     async def run(self) -> None:
         """Follow until cancelled, or until a copy is to take the store's place; raises StoreFailed when the disk fails."""
         await self._own.load()
-        await self.degraded.load()
-        await self._notes.load()
-        await self.filling.load(self._own.store)
         async with self.resync, asyncio.TaskGroup() as tasks:
             await self.resync.take_up(tasks)
             self._has_taken_up = True
-            tasks.create_task(self._notes.watch(), name="watch notes")
             tasks.create_task(self._look_around(), name="look around")
             tasks.create_task(self._dial_forever(tasks), name="dial")
 
@@ -240,14 +238,13 @@ class Follower:
         while not self.resync.is_done:
             address = self._callers.master_address()
             began = self._parts.clock.monotonic()
-            if address and not self._is_retired:
+            if address and not self._holds:
                 self._between_streams.clear()
                 self.dials = address
                 self._dialled = tasks.create_task(self._follow(address), name="stream")
                 await asyncio.wait([self._dialled])
                 self._between_streams.set()
                 await self._clear_away(address)
-            self.alone()
             await self._pause(pauses.after(self._parts.clock.monotonic() - began, self._parts.chance.random()))
 
     async def _follow(self, address: str) -> None:
@@ -255,7 +252,6 @@ class Follower:
         parts = self._parts
         line = ReplicationLine(parts.channels, address)
         source = RemoteRanges(parts.channels, address, parts.config)
-        self.master.dialled()
         try:
             await self._stream(line, source)
         except StoreFailed:
@@ -265,6 +261,7 @@ class Follower:
             await self.resync.finish()
             self._callers.come_back("its log was copied anew")
         except DittoError as problem:
+            self._refused_at = address if isinstance(problem, ConnectionRefused) else ""
             if str(problem) != self.problem:
                 log.info("stream_ended", node=parts.config.name, master=address, reason=str(problem))
             self.problem, self.problem_ms = str(problem), parts.clock.wall_ms()
@@ -296,59 +293,56 @@ class Follower:
                 raise told
             self.problem, self.problem_ms = told.order.reason, self._parts.clock.wall_ms()
             if replica is self._own:  # what a copy agrees on says nothing of the bytes of the own store
-                await self.degraded.end_at(told.order.agreed)
                 self._own.learn(told.order.agreed)
                 await self._own.keep_confirmed()
             ears, replica = self.resync, await self.resync.begin(told.order)
 
     async def _session(self, line: ReplicationLine, source: LogSource, replica: Replica, ears: "Follower | Resync") -> NoReturn:
-        clock = self._parts.clock
+        clock, own = self._parts.clock, self._own.store
 
         async def describe() -> Hello:
             if replica.holds_nothing:
                 await replica.ask_where_to_begin(source)
-            if replica is self._own or not replica.holds_nothing:  # where a copy is to begin says nothing of the bytes of the own store
-                await self.degraded.end_at(replica.store.end)
-            return await replica.describe(self._own_address, self._notes, is_filling=self.filling.goes_on)
+            return await replica.describe(
+                self._own_address, birth=own.birth, promised=max(own.promised_epoch, replica.store.promised_epoch)
+            )
 
-        if self._told.epoch > self.newest_heard.epoch:
-            await self._hear(self._told)
-        self.filling.session_begins()
-        if replica is self._own and not replica.store.lineage:
-            await self.filling.begin()
+        async def adopt(epoch: Epoch) -> None:
+            await replica.parts.files.call(lambda: replica.store.adopt_epoch(epoch))
+
         hello = await describe()
-        stored = Stored(hello.end, hello.flushed, replica.applied, hello.min_offset, newest_incarnation(hello.lineage))
-        held = SlaveLog(hello.lineage, hello.min_offset, stored, hello.heard)
+        incarnation = newest_incarnation(hello.lineage)
+        stored = Stored(
+            hello.end, hello.flushed, replica.applied, hello.min_offset, incarnation=incarnation, adopted=replica.store.adopted_epoch
+        )
+        held = SlaveLog(hello.lineage, hello.min_offset, stored, max(hello.promised, self._promised), hello.birth)
         session = SlaveSession(held, silence_s=self._silence_s, now=clock.monotonic())
         parts = StreamParts(
             *(replica.store, replica.copy, replica.parts.reads, clock, ears),
-            *(describe, self.filling.begin, replica.cut, replica.begin),
-            hear=self._hear,
+            *(describe, replica.cut, replica.begin),
             obey=self._obey,
-            learn_degraded=self.degraded.learn,
+            adopt=adopt,
             learn_holds=self.held.learn,
             doubted=replica.take_doubted,
         )
         self._following = MasterStream(parts, session, line)
-        if self._told.epoch > hello.heard:
-            self._following.told_of(self._told)
         try:
             await self._following.run(hello)
         finally:
             self._following = None
             self.master.session_ended()
 
-    async def _hear(self, opening: Opening) -> None:
-        """Write it down. Raises DiskFull; until there is room no stream begins, or an older master would be obeyed."""
-        if opening.epoch > self._told.epoch:
-            self._told = opening
-        await self._notes.note(opening)
+    async def _obey(self, epoch: Epoch, birth: str) -> None:
+        """Promise it and belong to that group record, durably. It is the node that does, also while a copy is made: a swap keeps both."""
+        own = self._own.store
 
-    async def _obey(self, opening: Opening, said: Collection[Opening]) -> None:
-        """The same for the master of this stream, to whom those promises were said. Raises NotReady too."""
-        if opening.epoch > self._told.epoch:
-            self._told = opening
-        await self._notes.obey(opening, said)
+        def note() -> None:
+            own.promise(epoch)
+            if birth:
+                own.take_birth(birth)
+
+        if own.promised_epoch < epoch or (birth and own.birth != birth):
+            await self._own.parts.files.call(note)
 
     async def _look_around(self) -> None:
         """Time makes more readable when the master is gone; the store is looked after."""
@@ -358,8 +352,6 @@ class Follower:
             self.master.mark()
             self.readable_ends.mark(self.readable().end, self._parts.clock.monotonic())
             await self._own.look_after()
-            await self.filling.look_after()
-            await self.degraded.look_after()
             self._review()
 
     def _review(self) -> None:
@@ -380,7 +372,3 @@ async def _end_of(session: Coroutine[Any, Any, NoReturn]) -> DittoError:
         await session
     except DittoError as why:
         return why
-
-
-def _nobody() -> None:
-    return

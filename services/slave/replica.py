@@ -7,14 +7,13 @@ import structlog
 from dittomq.broker.digesting import digest_of
 from dittomq.broker.dispatching import Dispatcher
 from dittomq.broker.fetching import LogSource
-from dittomq.broker.heard import Heard
 from dittomq.broker.verified import Verified, load_verified, save_verified
 from dittomq.commitlog.disk.storage import Storage
 from dittomq.commitlog.store import Store
 from dittomq.copies import Beginning
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError
-from dittomq.offsets import PhysicalOffset
+from dittomq.offsets import Epoch, PhysicalOffset
 from dittomq.replication.events import PROTOCOL_VERSION, Hello, RangeDigest
 from dittomq.replication.proving import Extent, Range, hello_ranges
 from dittomq.replication.slave_events import NoteCompared
@@ -106,7 +105,7 @@ class Replica:
     async def keep_confirmed(self) -> None:
         """Durably remember now how far is known to be confirmed."""
         flushed, confirmed, generation = self.copy.flushed, self.known_confirmed, self.store.generation
-        await self.parts.files.call(lambda: self.store.persist_watermark(flushed, confirmed, (), generation=generation))
+        await self.parts.files.call(lambda: self.store.persist_watermark(flushed, confirmed, generation=generation))
 
     async def look_after(self) -> None:
         """What is to be done now and then: ASYNC_FLUSH flushes, what was verified is written down."""
@@ -126,8 +125,8 @@ class Replica:
             is_kept = await self.parts.files.call(lambda: save_verified(self.parts.storage, verified))
             self._verified_kept = verified if is_kept else None
 
-    async def describe(self, own_address: str, heard: Heard, *, is_filling: bool) -> Hello:
-        """Who this slave is, where it serves ranges, which epochs it was told of, and what this store holds now."""
+    async def describe(self, own_address: str, *, birth: str, promised: Epoch) -> Hello:
+        """Who this slave is, where it serves ranges, what it belongs to and has promised, and what this store holds now."""
         config, store = self.parts.config, self.store
         await self.copy.flush()
         await self.copy.settle()
@@ -152,10 +151,10 @@ class Replica:
             lacks=lacked(store, store.end),
             replication_address=own_address,
             segment_bytes=config.store.segment_bytes,
-            heard=heard.newest.epoch,
-            heard_opener=heard.newest.opener_id,
-            is_filling=is_filling,
-            promises=heard.promises,
+            incarnation=store.replica.incarnation,
+            birth=birth,
+            adopted=store.adopted_epoch,
+            promised=promised,
         )
 
     async def _digests(self) -> tuple[RangeDigest, ...]:

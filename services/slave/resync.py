@@ -10,7 +10,7 @@ streams, and its hello is said only to a master that has just told to make it: a
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -83,17 +83,12 @@ class Resync:
         heard: Callable[[], None],
         ends_at: Callable[[PhysicalOffset], None],
         topics_at: Callable[[DataVersion], None],
-        gives_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`heard`, `ends_at` and `topics_at` are told what does not concern this store alone.
-
-        `gives_up` is to note durably that this node may lack what it has acknowledged; it raises DiskFull.
-        """
+        """`heard`, `ends_at` and `topics_at` are told what does not concern this store alone."""
         self._parts = parts
         self.heard = heard
         self._ends_at = ends_at
         self.topics_at = topics_at
-        self._gives_up = gives_up
         self.replica: Replica | None = None
         self.since_ms: int | None = None  # wall time at which this process has begun the copy or taken it up; None while there is none
         self.is_leaving = False  # complete: from here on neither store is what this node stands with, until it comes back
@@ -165,7 +160,6 @@ class Resync:
                 if _may_pass(problem.__cause__):
                     raise
                 log.warning("copy_given_up", node=self._parts.config.name, problem=str(problem))
-                await self._note_the_loss()
                 await files.call(lambda: swap.discard(storage))
             await self.tidy()
 
@@ -187,7 +181,7 @@ class Resync:
             kept_until_then=f"bytes {own.min_offset:,} to {own.end:,}, which the master does not have any more",
         )
         self._learn_end(order.end)
-        await parts.lanes.files.call(lambda: swap.make(parts.doors.storage))
+        await parts.lanes.files.call(lambda: swap.make(parts.doors.storage, parts.doors.chance))
         return await self._open()
 
     async def tidy(self) -> None:
@@ -197,10 +191,7 @@ class Resync:
             await self.give_up("it holds nothing")
 
     async def give_up(self, reason: str) -> None:
-        """Throw the copy away, durably. What it holds it may have acknowledged. Raises DiskFull, and keeps it."""
-        store = self._held().store
-        if store.end > store.min_offset:
-            await self._gives_up()
+        """Throw the copy away, durably: this replica will not come back, and what it acknowledged counts as that of a lost disk."""
         log.warning("copy_given_up", node=self._parts.config.name, problem=reason)
         await self._close()
         await self._parts.lanes.files.call(lambda: swap.discard(self._parts.doors.storage))
@@ -235,14 +226,6 @@ class Resync:
             is_told = True
             await asyncio.sleep(_ROOM_S)
 
-    async def _note_the_loss(self) -> None:
-        """As soon as there is room for that: until then the copy stays, and nobody hears of the own store."""
-        while True:
-            try:
-                return await self._gives_up()
-            except DiskFull:
-                await asyncio.sleep(_ROOM_S)
-
     def _learn_end(self, master_end: PhysicalOffset) -> None:
         self._master_end = master_end
         self._ends_at(master_end)
@@ -259,10 +242,10 @@ class Resync:
             reserve_bytes=config.store.reserve_bytes,
             node=config.name,
             path=f"{config.node.data_dir}/{swap.COPY_FOLDER}",
+            acks_unsynced=config.replication.acks_unsynced,
         )
         lanes = parts.lanes
         store = await self._life.enter_async_context(open_store(doors, options, lanes.store))
-        await lanes.store.call(store.stamp_boot)
         replica = Replica(
             ReplicaParts(config, doors.storage, store, lanes.store, lanes.sync, lanes.reads, lanes.files, Dispatcher(store, lanes.dispatch))
         )
@@ -273,7 +256,7 @@ class Resync:
 
     def _begin_duties(self, replica: Replica) -> None:
         lanes = self._parts.lanes
-        keeper = Keeper(replica.store, lanes.files, lambda: Known(replica.copy.flushed, replica.known_confirmed, ()))
+        keeper = Keeper(replica.store, lanes.files, lambda: Known(replica.copy.flushed, replica.known_confirmed))
         assert self._tasks is not None, "a copy is opened by a node that runs"
         duties: list[Coroutine[Any, Any, None]] = [
             replica.parts.dispatcher.run(),

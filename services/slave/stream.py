@@ -1,9 +1,11 @@
 """⑤⑥ One stream to the master: obeys its SlaveSession."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol, assert_never
+
+import structlog
 
 from dittomq.broker.digesting import digest_of
 from dittomq.broker.record_starts import record_start
@@ -13,12 +15,10 @@ from dittomq.doors.clock import Clock
 from dittomq.doors.workers import Lane
 from dittomq.errors import DittoError, first_of
 from dittomq.lineage import newest_incarnation
-from dittomq.offsets import NO_EPOCH, PhysicalOffset
+from dittomq.offsets import NO_EPOCH, Epoch, PhysicalOffset
 from dittomq.replication import slave_events
-from dittomq.replication.degraded import Degraded
 from dittomq.replication.events import (
     Chunk,
-    DegradedRanges,
     Heartbeat,
     Hello,
     Hole,
@@ -34,16 +34,18 @@ from dittomq.replication.events import (
 from dittomq.replication.proving import Range
 from dittomq.replication.slave_session import SlaveSession
 from dittomq.replication.slave_states import State
-from dittomq.routes import DataVersion, Opening
+from dittomq.routes import DataVersion
 from services.slave.copy_log import CopyLog
 from services.slave.lacked import lacked
 
-MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe | DegradedRanges
+MasterSaid = Verdict | Chunk | Hole | Heartbeat | LeafProbe
 SlaveSays = Hello | SlaveAck | LeafDigests
 
-_TICK_S = 1.0
+_TICK_S = 0.5
 _QUICK_SYNC_S = 0.002
 _ORIGIN = PhysicalOffset(0)
+
+log = structlog.get_logger()
 
 
 class Line(Protocol):
@@ -99,10 +101,8 @@ class Ears(Protocol):
 class StreamParts:
     """What a stream works with. `cut` cuts the log and everything that hangs on it, `begin` lets an empty one begin elsewhere.
 
-    `gives_up` is to note durably that this node may lack what it has acknowledged; it raises DiskFull.
-    `hear` writes down, durably, which epoch there is, `obey` that it is this master's, to whom those promises were said; it raises NotReady
-    where there are more by now. `learn_degraded` writes down what a master tells of degraded ranges,
-    `learn_holds` for whom it keeps its log. `doubted` tells, once, where the first damage begins that was found since the last hello.
+    `obey` durably promises an epoch and keeps a birth, `adopt` durably adopts an epoch. `learn_holds` writes down for whom the master keeps
+    its log. `doubted` tells, once, where the first damage begins that was found since the last hello.
     """
 
     store: Store
@@ -111,12 +111,10 @@ class StreamParts:
     clock: Clock
     ears: Ears
     describe: Callable[[], Awaitable[Hello]]
-    gives_up: Callable[[], Awaitable[None]]
     cut: Callable[[PhysicalOffset, str], Awaitable[None]]
     begin: Callable[[PhysicalOffset], Awaitable[None]]
-    hear: Callable[[Opening], Awaitable[None]]
-    obey: Callable[[Opening, Collection[Opening]], Awaitable[None]]
-    learn_degraded: Callable[[Degraded, PhysicalOffset], Awaitable[None]]
+    obey: Callable[[Epoch, str], Awaitable[None]]
+    adopt: Callable[[Epoch], Awaitable[None]]
     learn_holds: Callable[[SlaveHolds], Awaitable[None]]
     doubted: Callable[[], PhysicalOffset | None]
 
@@ -132,8 +130,8 @@ class MasterStream:
         self._writing = asyncio.Lock()
         self._late: asyncio.TimerHandle | None = None
         self._hello: Hello | None = None  # the last one
-        self._told: Opening | None = None  # what was told beside the stream and the session does not know yet
-        self._newest_told = NO_EPOCH
+        self._promised: Epoch | None = None  # given beside the stream, and the session does not know it yet
+        self._newest_promised = NO_EPOCH
         self._to_digest: RangeDigest | None = None
         self._asked_to_digest = asyncio.Event()
         self._verified: Range = (PhysicalOffset(0), PhysicalOffset(0))  # where a probe has found no damage
@@ -152,9 +150,9 @@ class MasterStream:
         """Whether the master has yet to say what becomes of this copy: one that recovers may never."""
         return self._session.state is State.GREETING
 
-    def told_of(self, opening: Opening) -> None:
-        """There is this epoch, or will be: no ack in an older one is begun to be written any more."""
-        self._told, self._newest_told = opening, opening.epoch
+    def promised(self, epoch: Epoch) -> None:
+        """This replica promises this epoch: from here on no ack of a lower one begins to be written, and the session ends."""
+        self._promised = self._newest_promised = epoch
         self._stored.set()
 
     async def run(self, hello: Hello) -> NoReturn:
@@ -204,6 +202,8 @@ class MasterStream:
             await self._handle(message)
             if isinstance(message, Verdict):
                 self.master_waits_for = message.reason if message.action is VerdictAction.WAIT else ""
+                if self.follows and not message.counts:
+                    log.info("not_counted", epoch=message.epoch, why="replicas_expected of its master is 0, which confirms alone")
                 if self.follows:  # what another master was equal to says nothing of this one
                     self._parts.ears.compared(slave_events.NoteCompared(_ORIGIN, _ORIGIN, True, message.replica_uuid))
 
@@ -211,9 +211,9 @@ class MasterStream:
         while True:
             await self._stored.wait()
             self._stored.clear()
-            if self._told is not None:
-                told, self._told = self._told, None
-                await self._handle(slave_events.EpochHeard(told.epoch, told.opener_id))
+            if self._promised is not None:
+                promised, self._promised = self._promised, None
+                await self._handle(slave_events.Promised(promised))
             await self._handle(self._stored_now())
 
     async def _tick(self) -> None:
@@ -238,7 +238,9 @@ class MasterStream:
     def _stored_now(self) -> slave_events.Stored:
         log, store = self._parts.log, self._parts.store
         incarnation = newest_incarnation(store.lineage)
-        return slave_events.Stored(log.received, log.flushed, self._parts.ears.applied, store.min_offset, incarnation)
+        return slave_events.Stored(
+            log.received, log.flushed, self._parts.ears.applied, store.min_offset, incarnation=incarnation, adopted=store.adopted_epoch
+        )
 
     async def _handle(self, event: slave_events.Event) -> None:
         for command in self._session.handle(event, self._parts.clock.monotonic()):
@@ -255,16 +257,16 @@ class MasterStream:
                 ears.confirmed(command.confirmed, command.master_end)
             case slave_events.LearnTopics():
                 ears.topics_at(command.version)
-            case slave_events.LearnHolds() | slave_events.LearnDegraded():
-                await self._write_down(command)
+            case slave_events.LearnHolds():
+                await self._parts.learn_holds(command.holds)
             case slave_events.SendAck():
                 await self._say(self._with_lacks(command.ack))
             case slave_events.SayHello():
                 assert self._hello is not None, "it was described when the log had been cut"
                 self._lacks = self._hello.lacks
                 await self._say(self._hello)
-            case slave_events.HearEpoch() | slave_events.ObeyMaster():
-                await self._note(command)
+            case slave_events.ObeyMaster() | slave_events.AdoptEpoch():
+                return await self._bind(command)
             case slave_events.CutLog():
                 return await self._cut(command)
             case slave_events.BeginLog():
@@ -284,8 +286,15 @@ class MasterStream:
                 assert_never(command)
         return None
 
+    async def _bind(self, command: slave_events.ObeyMaster | slave_events.AdoptEpoch) -> slave_events.Stored | None:
+        if isinstance(command, slave_events.ObeyMaster):
+            await self._parts.obey(command.epoch, command.birth)
+            return None
+        await self._parts.adopt(command.epoch)
+        return self._stored_now()
+
     def _with_lacks(self, ack: SlaveAck) -> SlaveAck:
-        """What is damaged changes seldom: it is looked at once a second. A hole is on the register before it is received."""
+        """What is damaged changes seldom: it is looked at twice a second. A hole is on the register before it is received."""
         if not self._may_lack_else:
             return ack
         self._may_lack_else = False
@@ -299,28 +308,11 @@ class MasterStream:
         """
         store, asked = self._parts.store, command.to
         to = await self._parts.reads.call(lambda: record_start(store, asked))
-        if command.gives_up or to < asked:
-            await self._parts.gives_up()
-        await self._parts.cut(to, command.reason)  # looked for once: mended meanwhile, that record would be cut without the note
+        await self._parts.cut(to, command.reason)
         if to < asked:
             raise StreamEnded(f"told to cut to {asked:,}, where no record begins here: cut to {to:,}")
         self._hello = await self._parts.describe()
         return slave_events.CutDone(self._stored_now())
-
-    async def _write_down(self, command: slave_events.LearnHolds | slave_events.LearnDegraded) -> None:
-        match command:
-            case slave_events.LearnHolds():
-                await self._parts.learn_holds(command.holds)
-            case slave_events.LearnDegraded():
-                await self._parts.learn_degraded(command.ranges, command.term_start)
-
-    async def _note(self, command: slave_events.HearEpoch | slave_events.ObeyMaster) -> None:
-        opening = Opening(command.epoch, command.opener_id)
-        if isinstance(command, slave_events.HearEpoch):
-            await self._parts.hear(opening)
-            return
-        assert self._hello is not None, "it answers one"
-        await self._parts.obey(opening, self._hello.promises)
 
     async def _answer(self, probe: LeafProbe) -> slave_events.DamageFound | None:
         """Own damage is mended, and nobody cut for it."""
@@ -349,5 +341,5 @@ class MasterStream:
 
     async def _say(self, message: SlaveSays) -> None:
         async with self._writing:
-            if not isinstance(message, SlaveAck) or message.epoch >= self._newest_told:
+            if not isinstance(message, SlaveAck) or message.epoch >= self._newest_promised:
                 await self._line.write(message)
